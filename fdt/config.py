@@ -1,0 +1,69 @@
+"""Configuration: built once at the edge (flag > environment > default), frozen, passed down."""
+
+import dataclasses
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Every wait and interval of the project, in seconds. Tests pass small numbers."""
+
+    connect_s: float = 10.0
+    call_s: float = 20.0
+    # A transfer may take long in all; between two chunks it may not.
+    chunk_s: float = 30.0
+    # From the start of a worker process to its `ready` (it imports TensorFlow on a busy machine).
+    warm_s: float = 180.0
+    # From an assignment to `joined`.
+    join_s: float = 60.0
+    heartbeat_s: float = 1.0
+    # A worker that has not been heard of for so long has stopped.
+    heartbeat_limit_s: float = 10.0
+    # How long a process is given to end by itself before it is killed.
+    stop_s: float = 3.0
+    # The most steps, in seconds of work, that a client may be ahead of the workers.
+    run_ahead_s: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Credentials:
+    """How a client proves itself to a pool.
+
+    Attributes:
+        token: Shared secret, sent with every call; None for none.
+        tls_ca: PEM file with the authority that signed the pool's certificate; None for a plain connection.
+    """
+
+    token: str | None = None
+    tls_ca: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """`fdt run`."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    mode: str = "sync"
+    num_workers: int = 2
+    server: str | None = None
+    batch: str = "global"
+    scale_lr: str = "none"
+    report: Path | None = None
+    credentials: Credentials = Credentials()
+    timing: Timing = Timing()
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeConfig:
+    """`fdt serve`, and the pool embedded in a run."""
+
+    listen: str = "127.0.0.1:7077"
+    modes: tuple[str, ...] = ("sync",)
+    num_workers: int = 2
+    token: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    # Bytes of arrays and programs that the store may hold; None for what the disk gives.
+    store_limit_bytes: int | None = None
+    timing: Timing = Timing()

@@ -1,0 +1,91 @@
+"""What can go wrong, as a tree.
+
+    FdtError
+    ├── UsageError              the command or its options are wrong                    (exit status 2)
+    ├── UnsupportedError        the script does something that cannot be distributed    (125)
+    ├── PoolError               (125)
+    │   ├── PoolUnreachableError    no pool answers there
+    │   ├── AccessError             wrong or missing token, or a certificate that does not fit
+    │   ├── VersionError            client and pool do not speak the same version
+    │   ├── CapacityError           more workers asked for than the pool has, or its store is full
+    │   └── ProgramRefusedError     the program holds an operation that the pool does not admit
+    └── JobError                (125)
+        ├── WorkerError             a worker failed, died or stopped answering
+        ├── JobCancelledError       somebody cancelled the job
+        └── ProtocolError           a message that makes no sense
+
+A message says what happened, what was expected and how to mend it. `STATUS` maps the tree to and from gRPC.
+"""
+
+import grpc
+
+
+class FdtError(Exception):
+    """Base of all errors of this project."""
+
+    exit_status = 125
+
+
+class UsageError(FdtError):
+    """The command or its options are wrong."""
+
+    exit_status = 2
+
+
+class UnsupportedError(FdtError):
+    """The script does something that cannot be distributed; it was stopped before it trained."""
+
+
+class PoolError(FdtError):
+    """The pool cannot take the job."""
+
+
+class PoolUnreachableError(PoolError):
+    """No pool answers at the address."""
+
+
+class AccessError(PoolError):
+    """The pool does not accept the token or the certificate."""
+
+
+class VersionError(PoolError):
+    """Client and pool are too far apart."""
+
+
+class CapacityError(PoolError):
+    """The pool has not enough workers, or no room in its store."""
+
+
+class ProgramRefusedError(PoolError):
+    """The program holds an operation that the pool does not admit."""
+
+
+class JobError(FdtError):
+    """The job ended before its time."""
+
+
+class WorkerError(JobError):
+    """A worker failed, died or stopped answering."""
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled."""
+
+
+class ProtocolError(JobError):
+    """A message that makes no sense where it came."""
+
+
+# An error goes out with its own status. A status that came from elsewhere (gRPC itself, a proxy) is read by `from_status`.
+STATUS: dict[type[FdtError], grpc.StatusCode] = {
+    UsageError: grpc.StatusCode.INVALID_ARGUMENT,
+    UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
+    AccessError: grpc.StatusCode.UNAUTHENTICATED,
+    VersionError: grpc.StatusCode.FAILED_PRECONDITION,
+    CapacityError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ProgramRefusedError: grpc.StatusCode.PERMISSION_DENIED,
+    WorkerError: grpc.StatusCode.ABORTED,
+    JobCancelledError: grpc.StatusCode.CANCELLED,
+    ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+}

@@ -1,0 +1,89 @@
+"""The seam: what a runtime must offer.
+
+A runtime is two things, one for each side of the process boundary:
+
+- a `Launcher`, in the pool's control process (no TensorFlow there): how a job becomes processes;
+- an `Engine`, in each process of the job: what a worker does with a program.
+
+The pool finds launchers by the entry-point group `fdt.launchers` (`sync` -> hfdt, `async` -> nfdt), so that `fdt`
+imports neither.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from fdt.blobs import BlobStore
+from protos import job_pb2, program_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """What a worker process is told when a job gets it.
+
+    Attributes:
+        job: Name of the job.
+        rank: Index in [0, num_workers).
+        num_workers: Workers of the job.
+        num_threads: Threads that one operation may use (TensorFlow's intra-op pool).
+        environment: What the launcher adds to the process's environment.
+        options: Options of the runtime, by their command-line names.
+    """
+
+    job: str
+    rank: int
+    num_workers: int
+    num_threads: int
+    environment: Mapping[str, str]
+    options: Mapping[str, str]
+
+
+class Rendezvous(Protocol):
+    """What the processes of one job need to find each other; lives as long as the job."""
+
+    def environment(self, rank: int) -> Mapping[str, str]:
+        """Returns what to add to the environment of the process with this rank."""
+
+    def close(self) -> None:
+        """Frees its ports."""
+
+
+class Launcher(Protocol):
+    """How a job of this runtime becomes processes."""
+
+    # Where the worker process finds its engine: "module:Class".
+    engine: str
+
+    def num_processes(self, num_workers: int) -> int:
+        """Returns how many processes a job of so many workers takes."""
+
+    def rendezvous(self, num_workers: int) -> Rendezvous:
+        """Opens what a job of so many workers needs, on loopback."""
+
+
+class Engine(Protocol):
+    """One worker's side of a job. Every method but the constructor is called from one thread, in instruction order.
+
+    The constructor runs while the process is being warmed: it imports what is slow and touches no device.
+    """
+
+    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+        """Meets the other workers of the job."""
+
+    def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Makes a program ready to run."""
+
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
+        """Maps arrays of the store into memory."""
+
+    def assign(self, program: int, state: job_pb2.State) -> None:
+        """Sets variables."""
+
+    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+        """Runs one step for each batch (int64 row indices of the script's whole batch)."""
+
+    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> job_pb2.Drained:
+        """Returns state; `serial` and `steps` are filled in by the caller."""
+
+    def usage(self) -> job_pb2.WorkerUsage:
+        """Returns what this worker did so far; `wait_s` and `peak_memory_bytes` are filled in by the caller."""

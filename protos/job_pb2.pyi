@@ -1,0 +1,224 @@
+from protos import blobs_pb2 as _blobs_pb2
+from protos import program_pb2 as _program_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Instruction(_message.Message):
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    BIND_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    open: OpenJob
+    load: LoadProgram
+    bind: BindData
+    assign: AssignState
+    run: RunSteps
+    drain: Drain
+    close: CloseJob
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ...) -> None: ...
+
+class OpenJob(_message.Message):
+    __slots__ = ("mode", "num_workers", "script", "versions", "options")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    num_workers: int
+    script: str
+    versions: _program_pb2.Versions
+    options: _containers.ScalarMap[str, str]
+    def __init__(self, mode: _Optional[str] = ..., num_workers: _Optional[int] = ..., script: _Optional[str] = ..., versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class LoadProgram(_message.Message):
+    __slots__ = ("program", "blob")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    blob: _blobs_pb2.BlobRef
+    def __init__(self, program: _Optional[int] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+
+class BindData(_message.Message):
+    __slots__ = ("data", "arrays")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    data: int
+    arrays: _containers.RepeatedCompositeFieldContainer[Array]
+    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ...) -> None: ...
+
+class Array(_message.Message):
+    __slots__ = ("tensor", "blob")
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    tensor: _program_pb2.Tensor
+    blob: _blobs_pb2.BlobRef
+    def __init__(self, tensor: _Optional[_Union[_program_pb2.Tensor, _Mapping]] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+
+class State(_message.Message):
+    __slots__ = ("variables", "payload")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedScalarFieldContainer[int]
+    payload: _blobs_pb2.Payload
+    def __init__(self, variables: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ...) -> None: ...
+
+class AssignState(_message.Message):
+    __slots__ = ("program", "state")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    state: State
+    def __init__(self, program: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
+
+class RunSteps(_message.Message):
+    __slots__ = ("program", "data", "batches")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    data: int
+    batches: _containers.RepeatedCompositeFieldContainer[Batch]
+    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("indices",)
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    indices: bytes
+    def __init__(self, indices: _Optional[bytes] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("program", "what", "serial")
+    class What(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WHAT_UNSPECIFIED: _ClassVar[Drain.What]
+        WHAT_METRICS: _ClassVar[Drain.What]
+        WHAT_ALL: _ClassVar[Drain.What]
+    WHAT_UNSPECIFIED: Drain.What
+    WHAT_METRICS: Drain.What
+    WHAT_ALL: Drain.What
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    what: Drain.What
+    serial: int
+    def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ...) -> None: ...
+
+class CloseJob(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed")
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    queued: Queued
+    started: Started
+    loaded: Loaded
+    progress: Progress
+    drained: Drained
+    failed: Failed
+    closed: Closed
+    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ...) -> None: ...
+
+class Queued(_message.Message):
+    __slots__ = ("position", "reason")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    reason: str
+    def __init__(self, position: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Started(_message.Message):
+    __slots__ = ("job", "num_workers", "versions")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    num_workers: int
+    versions: _program_pb2.Versions
+    def __init__(self, job: _Optional[str] = ..., num_workers: _Optional[int] = ..., versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ...) -> None: ...
+
+class Loaded(_message.Message):
+    __slots__ = ("program",)
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    def __init__(self, program: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    def __init__(self, steps: _Optional[int] = ...) -> None: ...
+
+class Drained(_message.Message):
+    __slots__ = ("serial", "steps", "state", "outputs")
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    serial: int
+    steps: int
+    state: State
+    outputs: bytes
+    def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[bytes] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("error", "message", "rank", "time_s")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    message: str
+    rank: int
+    time_s: float
+    def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., rank: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
+
+class Closed(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerUsage]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
+
+class WorkerUsage(_message.Message):
+    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    steps: int
+    samples: int
+    compute_s: float
+    exchange_s: float
+    wait_s: float
+    exchanged_bytes: int
+    peak_memory_bytes: int
+    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,116 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    ROLE_TRAINABLE: _ClassVar[Role]
+    ROLE_OPTIMIZER: _ClassVar[Role]
+    ROLE_METRIC: _ClassVar[Role]
+    ROLE_SEED: _ClassVar[Role]
+    ROLE_OTHER: _ClassVar[Role]
+ROLE_UNSPECIFIED: Role
+ROLE_TRAINABLE: Role
+ROLE_OPTIMIZER: Role
+ROLE_METRIC: Role
+ROLE_SEED: Role
+ROLE_OTHER: Role
+
+class StepProgram(_message.Message):
+    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    step: Function
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    batch: _containers.RepeatedCompositeFieldContainer[Tensor]
+    outputs: _containers.RepeatedCompositeFieldContainer[Output]
+    holes: _containers.RepeatedCompositeFieldContainer[Hole]
+    versions: Versions
+    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
+
+class Function(_message.Message):
+    __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs")
+    META_GRAPH_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    meta_graph: bytes
+    inputs: _containers.RepeatedScalarFieldContainer[str]
+    variables: _containers.RepeatedScalarFieldContainer[str]
+    outputs: _containers.RepeatedScalarFieldContainer[str]
+    control_outputs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, meta_graph: _Optional[bytes] = ..., inputs: _Optional[_Iterable[str]] = ..., variables: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., control_outputs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Variable(_message.Message):
+    __slots__ = ("tensor", "role", "hole")
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    HOLE_FIELD_NUMBER: _ClassVar[int]
+    tensor: Tensor
+    role: Role
+    hole: int
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., hole: _Optional[int] = ...) -> None: ...
+
+class Output(_message.Message):
+    __slots__ = ("tensor",)
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    tensor: Tensor
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class Hole(_message.Message):
+    __slots__ = ("kind", "function", "gradients")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Hole.Kind]
+        KIND_GRADIENTS: _ClassVar[Hole.Kind]
+        KIND_SUM: _ClassVar[Hole.Kind]
+    KIND_UNSPECIFIED: Hole.Kind
+    KIND_GRADIENTS: Hole.Kind
+    KIND_SUM: Hole.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    kind: Hole.Kind
+    function: str
+    gradients: _containers.RepeatedCompositeFieldContainer[Gradient]
+    def __init__(self, kind: _Optional[_Union[Hole.Kind, str]] = ..., function: _Optional[str] = ..., gradients: _Optional[_Iterable[_Union[Gradient, _Mapping]]] = ...) -> None: ...
+
+class Gradient(_message.Message):
+    __slots__ = ("variable", "sparse")
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_FIELD_NUMBER: _ClassVar[int]
+    variable: int
+    sparse: bool
+    def __init__(self, variable: _Optional[int] = ..., sparse: bool = ...) -> None: ...
+
+class Versions(_message.Message):
+    __slots__ = ("fdt", "tensorflow", "keras", "python")
+    FDT_FIELD_NUMBER: _ClassVar[int]
+    TENSORFLOW_FIELD_NUMBER: _ClassVar[int]
+    KERAS_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    fdt: str
+    tensorflow: str
+    keras: str
+    python: str
+    def __init__(self, fdt: _Optional[str] = ..., tensorflow: _Optional[str] = ..., keras: _Optional[str] = ..., python: _Optional[str] = ...) -> None: ...
