@@ -1,0 +1,103 @@
+"""Which cases run on how many workers, and how one run of the case script serves many tests.
+
+Every process imports TensorFlow and every case builds its graphs anew, so a case runs on two worker counts only
+where the issue asks for both. What depends on how a batch is divided runs on 4 workers; what depends on the loop
+around it, on 2.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.helpers.processes import Finished, run_fdt, run_python
+
+SCRIPT = Path(__file__).parent / "scripts" / "run_cases.py"
+
+BOTH = (
+    "sgd_momentum adam conv last_batch_1 last_batch_3 sample_weight class_weight reduction_sum l2 "
+    "evaluate_predict save_load second_fit"
+).split()
+TWO_WORKERS = (
+    # The loop: callbacks, validation, what is printed.
+    "validation_data validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_2 "
+    "early_stopping reduce_on_plateau rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
+    "weights_per_batch stop_in_epoch shuffle_off tensors_float64_default_batch "
+    # After the loop.
+    "second_fit_other_data arrays_changed_in_place weights_set_by_hand rate_set_by_hand recompiled frozen_recompiled "
+    "two_models shared_layers history_object "
+    # Optimizers: what comes after the exchange.
+    "global_clipnorm clipvalue adamw accumulation "
+    "sparse_embedding subclassed_lazy custom_train_step gan"
+).split()
+FOUR_WORKERS = (
+    "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
+    "reduction_sum_sample_weight mean_with_sample_weight l2_reduction_sum activity_regularizer add_loss lambda_loss "
+    "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
+    "clipnorm schedule ema loss_scale "
+    "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers"
+).split()
+RANDOM = "dropout batch_normalization".split()
+
+EXACT = [
+    *((name, workers) for name in BOTH for workers in (2, 4)),
+    *((name, 2) for name in TWO_WORKERS),
+    *((name, 4) for name in FOUR_WORKERS),
+    *((name, 1) for name in RANDOM),
+]
+CLOSE = [(name, 2) for name in RANDOM]
+
+_START_S = 90.0
+_CASE_S = 25.0
+_RESTARTS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one case gave: results, or the reason why there are none."""
+
+    results: dict[str, np.ndarray]
+    error: str | None = None
+
+    def expect(self) -> dict[str, np.ndarray]:
+        assert self.error is None, self.error
+        return self.results
+
+
+def run_cases(names: Sequence[str], num_workers: int, out: Path) -> dict[str, Outcome]:
+    """Runs cases in one process; 0 workers is plain python.
+
+    A case that takes the process with it costs that case: the process is started again with the ones after it.
+    """
+    outcomes: dict[str, Outcome] = {}
+    todo = list(names)
+    for _ in range(1 + _RESTARTS):
+        finished = _run(todo, num_workers, out)
+        outcomes.update(_written(todo, out))
+        todo = [name for name in todo if name not in outcomes]
+        if not todo:
+            return outcomes
+        lost = todo.pop(0)
+        outcomes[lost] = Outcome({}, f"the process ended in case {lost}\n{finished.describe()}")
+    reason = f"not run: the process ended {1 + _RESTARTS} times before this case; last in case {lost}"
+    return outcomes | {name: Outcome({}, reason) for name in todo}
+
+
+def _run(names: Sequence[str], num_workers: int, out: Path) -> Finished:
+    arguments = ("--cases", ",".join(names), "--out", str(out))
+    out.mkdir(parents=True, exist_ok=True)
+    limit_s = _START_S + _CASE_S * len(names)
+    if num_workers == 0:
+        return run_python(SCRIPT, *arguments, limit_s=limit_s, cwd=out)
+    return run_fdt(SCRIPT, *arguments, workers=num_workers, limit_s=limit_s, cwd=out)
+
+
+def _written(names: Sequence[str], out: Path) -> Iterator[tuple[str, Outcome]]:
+    for name in names:
+        results, error = out / f"{name}.npz", out / f"{name}.error"
+        if results.exists():
+            with np.load(results) as arrays:
+                yield name, Outcome({key: arrays[key] for key in arrays.files})
+        elif error.exists():
+            yield name, Outcome({}, f"case {name} raised\n{error.read_text()}")

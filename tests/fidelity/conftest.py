@@ -1,0 +1,61 @@
+"""Runs the cases that were asked for, once for each number of workers, and sums up the differences at the end."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.fidelity.cases import Outcome, run_cases
+from tests.fidelity.comparison import Difference, largest
+
+Run = Callable[[str, int], dict[str, np.ndarray]]
+Record = Callable[[str, int, list[Difference]], None]
+
+_rows: list[tuple[str, int, dict[str, float], bool]] = []
+_COLUMNS = {"loss": "loss (rel)", "weights": "weights (abs)", "state": "optimizer (rel)", "rate": "accuracy (abs)"}
+
+
+def _wanted(items: list[pytest.Item], num_workers: int) -> list[str]:
+    """Returns the cases that the collected tests compare; plain python (0 workers) runs them all."""
+    found: dict[str, None] = {}
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if "case" in parameters and num_workers in (0, parameters["num_workers"]):
+            found[parameters["case"]] = None
+    return list(found)
+
+
+@pytest.fixture(scope="session")
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Returns what a case gave on so many workers; the first call for a number of workers runs all its cases."""
+    outcomes: dict[int, dict[str, Outcome]] = {}
+
+    def get(case: str, num_workers: int) -> dict[str, np.ndarray]:
+        if num_workers not in outcomes:
+            names = _wanted(request.session.items, num_workers)
+            out = tmp_path_factory.mktemp(f"workers{num_workers}")
+            outcomes[num_workers] = run_cases(names, num_workers, out)
+        return outcomes[num_workers][case].expect()
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def record() -> Record:
+    """Keeps the differences of a case for the table at the end."""
+
+    def keep(case: str, num_workers: int, differences: list[Difference]) -> None:
+        _rows.append((case, num_workers, largest(differences), all(one.within for one in differences)))
+
+    return keep
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _rows:
+        return
+    terminalreporter.section("largest difference from plain python")
+    heads = "".join(f"{title:>17}" for title in _COLUMNS.values())
+    terminalreporter.write_line(f"{'case':<32}{'workers':>7}{heads}")
+    for case, num_workers, found, passed in sorted(_rows, key=lambda row: (row[1], row[0])):
+        cells = "".join(f"{found[kind]:17.1e}" if kind in found else f"{'-':>17}" for kind in _COLUMNS)
+        terminalreporter.write_line(f"{case:<32}{num_workers:>7}{cells}{'' if passed else '  beyond the limit'}")

@@ -1,0 +1,164 @@
+"""Cases: what `fit` takes besides data, what it prints, and callbacks."""
+
+import contextlib
+import io
+import pathlib
+import tempfile
+
+import numpy as np
+from recording import Results, case, compiled, digits, fit, from_weights
+from tensorflow import keras
+
+UNEVEN = 4 * 64 + 3
+VALIDATION = digits(70, start=1000)
+
+
+@case
+def validation_data() -> Results:
+    return fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION)
+
+
+@case
+def validation_split() -> Results:
+    return fit(compiled(), *digits(UNEVEN), validation_split=0.25)
+
+
+@case
+def validation_freq_initial_epoch() -> Results:
+    return fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION, validation_freq=2, initial_epoch=1)
+
+
+@case
+def steps_per_epoch() -> Results:
+    return fit(compiled(), *digits(640), steps_per_epoch=3, epochs=3)
+
+
+def printed(verbose: int) -> Results:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        results = fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION, verbose=verbose, epochs=3)
+    lines = output.getvalue().replace("\x08", "").replace("\r", "\n").splitlines()
+    # A progress bar is drawn as often as time allows; its last state in each epoch has all the steps.
+    kept = [line.strip() for line in lines if "Epoch" in line or "5/5" in line and "val_loss" in line]
+    return {**results, "text/lines": np.array(kept)}
+
+
+@case
+def verbose_1() -> Results:
+    return printed(1)
+
+
+@case
+def verbose_2() -> Results:
+    return printed(2)
+
+
+@case
+def early_stopping() -> Results:
+    stopping = keras.callbacks.EarlyStopping("val_accuracy", min_delta=0.05, patience=1, restore_best_weights=True)
+    return fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION, epochs=30, callbacks=[stopping])
+
+
+@case
+def reduce_on_plateau() -> Results:
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.3, patience=1, min_delta=0.3)
+    return fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION, epochs=8, callbacks=[plateau])
+
+
+@case
+def rate_scheduler() -> Results:
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
+    return fit(compiled(), *digits(UNEVEN), callbacks=[scheduler])
+
+
+@case
+def checkpoint() -> Results:
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "{epoch:02d}.weights.h5"
+        saving = keras.callbacks.ModelCheckpoint(str(path), save_weights_only=True)
+        results = fit(compiled(), *digits(UNEVEN), epochs=3, callbacks=[saving])
+        for number, saved in enumerate(sorted(pathlib.Path(directory).iterdir())):
+            model = compiled()
+            model.load_weights(saved)
+            results.update(from_weights(model.get_weights(), f"epoch{number}_"))
+    return results
+
+
+class BatchLogs(keras.callbacks.Callback):
+    """Keeps the logs and the iterations of every batch: lock step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, float]] = []
+        self.iterations: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        self.rows.append(dict(logs or {}))
+        self.iterations.append(int(self.model.optimizer.iterations))
+
+
+@case
+def batch_logs() -> Results:
+    seen = BatchLogs()
+    results = fit(compiled(), *digits(UNEVEN), callbacks=[seen], epochs=3)
+    results.update({f"logs/{name}": np.array([row[name] for row in seen.rows]) for name in seen.rows[0]})
+    return {**results, "count/seen_iterations": np.array(seen.iterations)}
+
+
+class RatePerBatch(keras.callbacks.Callback):
+    """A learning rate that depends on the batch."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self.model.optimizer.learning_rate = 0.02 * (1 + batch % 3)
+
+
+@case
+def rate_per_batch() -> Results:
+    return fit(compiled(), *digits(UNEVEN), callbacks=[RatePerBatch()])
+
+
+class Shrink(keras.callbacks.Callback):
+    """Changes the weights between epochs."""
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        layer = self.model.get_layer("hidden")
+        layer.set_weights([0.8 * value for value in layer.get_weights()])
+
+
+@case
+def weights_set_between_epochs() -> Results:
+    return fit(compiled(), *digits(UNEVEN), callbacks=[Shrink()])
+
+
+class WeightsPerBatch(keras.callbacks.Callback):
+    """Reads and changes the weights between batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[np.ndarray] = []
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        bias = self.model.get_layer("hidden").bias
+        self.seen.append(np.array(bias))
+        if batch % 2:
+            bias.assign(np.clip(np.array(bias), -0.02, 0.02))
+
+
+@case
+def weights_per_batch() -> Results:
+    seen = WeightsPerBatch()
+    results = fit(compiled(), *digits(UNEVEN), callbacks=[seen], epochs=3)
+    return {**results, "weights/per_batch": np.array(seen.seen)}
+
+
+class StopEarly(keras.callbacks.Callback):
+    """Ends training in the middle of an epoch."""
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        if int(self.model.optimizer.iterations) == 8:
+            self.model.stop_training = True
+
+
+@case
+def stop_in_epoch() -> Results:
+    return fit(compiled(), *digits(UNEVEN), callbacks=[StopEarly()])

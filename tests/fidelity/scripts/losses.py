@@ -1,0 +1,157 @@
+"""Cases: losses, their reductions and weights, regularisers, metrics."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from recording import Results, case, compiled, digits, fit, mlp, momentum
+
+# 4 x 64 and one more: the last batch has fewer samples than there are workers.
+UNEVEN = 4 * 64 + 1
+
+
+def weights_for(num: int) -> np.ndarray:
+    """Returns sample weights that differ within every worker's share, some of them zero."""
+    return np.random.RandomState(3).choice([0.0, 0.25, 1.0, 3.0], num).astype("float32")
+
+
+def cross_entropy(reduction: str) -> keras.losses.Loss:
+    return keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
+
+
+@case
+def sample_weight() -> Results:
+    model = compiled(weighted_metrics=["accuracy"])
+    return fit(model, *digits(UNEVEN), sample_weight=weights_for(UNEVEN))
+
+
+@case
+def class_weight() -> Results:
+    return fit(compiled(), *digits(UNEVEN), class_weight={k: 0.5 + 0.3 * k for k in range(10)})
+
+
+@case
+def reduction_sum() -> Results:
+    optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    return fit(compiled(optimizer=optimizer, loss=cross_entropy("sum")), *digits(UNEVEN))
+
+
+@case
+def reduction_sum_sample_weight() -> Results:
+    optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    model = compiled(optimizer=optimizer, loss=cross_entropy("sum"))
+    return fit(model, *digits(UNEVEN), sample_weight=weights_for(UNEVEN))
+
+
+@case
+def mean_with_sample_weight() -> Results:
+    model = compiled(loss=cross_entropy("mean_with_sample_weight"))
+    return fit(model, *digits(256 + 7), sample_weight=weights_for(256 + 7) + 0.1)
+
+
+@case
+def l2() -> Results:
+    return fit(compiled(mlp(kernel_regularizer=keras.regularizers.L2(0.01))), *digits(UNEVEN))
+
+
+@case
+def l2_reduction_sum() -> Results:
+    model = mlp(kernel_regularizer=keras.regularizers.L2(0.5))
+    optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    return fit(compiled(model, optimizer, loss=cross_entropy("sum")), *digits(UNEVEN))
+
+
+@case
+def activity_regularizer() -> Results:
+    return fit(compiled(mlp(activity_regularizer=keras.regularizers.L2(0.001))), *digits(UNEVEN))
+
+
+class MeanPenalty(keras.layers.Layer):
+    """Adds a loss: a mean over the batch."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.add_loss(0.1 * tf.reduce_mean(tf.square(inputs)))
+        return inputs
+
+
+@case
+def add_loss() -> Results:
+    layers = [keras.Input((64,)), keras.layers.Dense(24, activation="relu"), MeanPenalty(), keras.layers.Dense(10)]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return fit(compiled(keras.Sequential(layers), loss=loss), *digits(UNEVEN))
+
+
+def one_hot(num: int = UNEVEN) -> tuple[np.ndarray, np.ndarray]:
+    x, y = digits(num)
+    return x, np.eye(10, dtype="float32")[y]
+
+
+@case
+def lambda_loss() -> Results:
+    model = compiled(loss=lambda y, p: 10.0 * tf.reduce_mean(tf.square(y - p), axis=-1))
+    return fit(model, *one_hot())
+
+
+class UnregisteredLoss(keras.losses.Loss):
+    """A loss that no archive can load again."""
+
+    def __init__(self, strength: float) -> None:
+        super().__init__(name="unregistered")
+        self.strength = strength
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return self.strength * tf.reduce_sum(tf.math.log(tf.cosh(y_pred - y_true)), axis=-1)
+
+
+@case
+def custom_loss_class() -> Results:
+    return fit(compiled(loss=UnregisteredLoss(3.0)), *one_hot())
+
+
+class Confidence(keras.metrics.Metric):
+    """Mean probability of the class chosen; its state adds up."""
+
+    def __init__(self) -> None:
+        super().__init__(name="confidence")
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: object = None) -> None:
+        self.total.assign_add(tf.reduce_sum(tf.reduce_max(y_pred, axis=-1)))
+        self.count.assign_add(tf.cast(tf.shape(y_pred)[0], "float32"))
+
+    def result(self) -> tf.Tensor:
+        return self.total / self.count
+
+
+@case
+def custom_metric() -> Results:
+    return fit(compiled(metrics=[Confidence(), "accuracy"]), *digits(UNEVEN))
+
+
+@case
+def auc_precision_recall() -> Results:
+    x, y = digits(UNEVEN)
+    net = keras.Sequential([keras.Input((64,)), keras.layers.Dense(1, activation="sigmoid")])
+    metrics = [keras.metrics.AUC(), keras.metrics.Precision(), keras.metrics.Recall()]
+    model = compiled(net, loss="binary_crossentropy", metrics=metrics)
+    return fit(model, x, (y >= 5).astype("float32")[:, None])
+
+
+@case
+def two_inputs_two_outputs() -> Results:
+    x, y = digits(UNEVEN)
+    upper, lower = keras.Input((32,), name="upper"), keras.Input((32,), name="lower")
+    hidden = keras.layers.Dense(24, activation="relu")(keras.layers.Concatenate()([upper, lower]))
+    outputs = {
+        "kind": keras.layers.Dense(10, activation="softmax", name="kind")(hidden),
+        "ink": keras.layers.Dense(1, name="ink")(hidden),
+    }
+    model = keras.Model({"upper": upper, "lower": lower}, outputs)
+    model.compile(
+        optimizer=momentum(),
+        loss={"kind": "sparse_categorical_crossentropy", "ink": "mse"},
+        loss_weights={"kind": 1.0, "ink": 0.3},
+        metrics={"kind": ["accuracy"], "ink": ["mae"]},
+    )
+    inputs = {"upper": x[:, :32], "lower": x[:, 32:]}
+    return fit(model, inputs, {"kind": y, "ink": x.mean(axis=1, keepdims=True)})
