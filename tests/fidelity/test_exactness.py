@@ -12,7 +12,14 @@ from tests.fidelity.cases import CLOSE, EXACT, SCRIPT
 from tests.fidelity.comparison import compare
 from tests.fidelity.conftest import Record, Run
 
-LOSS = 0.2
+# What another seed does under plain python, and what a fault does (measured; last of 5 epochs):
+#                         five other seeds, other masks    rate doubled    rate halved    half of the data
+#   loss, Dropout             -10 % .. +12 %                  -27 %           +53 %            +81 %
+#   loss, BatchNormalization  -16 % .. +4 %                   -37 %           +57 %            +42 %
+#   val_loss                  -0.02 .. +0.09                  -0.10           +0.22            +0.33
+#   accuracies                -0.03 .. +0.02                  +0.03           -0.08            -0.12
+LOSS_RELATIVE = 0.25
+VAL_LOSS = 0.1
 ACCURACY = 0.05
 
 
@@ -26,16 +33,13 @@ def test_case_is_exact(case: str, num_workers: int, run: Run, record: Record) ->
 
 @pytest.mark.parametrize(("case", "num_workers"), CLOSE)
 def test_random_layers_are_close(case: str, num_workers: int, run: Run) -> None:
-    """Several workers draw other masks and see other means: as close as another seed would be.
-
-    Under plain python five other seeds move the loss of the last epoch by up to LOSS and the accuracies by up to
-    ACCURACY below; a run that trained on a part of the data, or with another rate, is further off than that.
-    """
+    """Several workers draw other masks and see other means: no further off than another seed would be."""
     plain, distributed = run(case, 0), run(case, num_workers)
-    for name in ("history/loss", "history/val_loss"):
-        assert distributed[name][-1] == pytest.approx(plain[name][-1], rel=LOSS), name
+    last = {name: (plain[name][-1], distributed[name][-1]) for name in plain if name.startswith("history/")}
+    assert last["history/loss"][1] == pytest.approx(last["history/loss"][0], rel=LOSS_RELATIVE)
+    assert last["history/val_loss"][1] == pytest.approx(last["history/val_loss"][0], abs=VAL_LOSS)
     for name in ("history/accuracy", "history/val_accuracy"):
-        assert distributed[name][-1] == pytest.approx(plain[name][-1], abs=ACCURACY), name
+        assert last[name][1] == pytest.approx(last[name][0], abs=ACCURACY), name
     assert np.array_equal(distributed["count/iterations"], plain["count/iterations"])
 
 
