@@ -37,9 +37,7 @@ from fdt.errors import FdtError
 INTERRUPTED = -int(signal.SIGINT)
 
 _HOUSE = tuple(
-    os.path.join(
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), package, ""
-    )
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), package, "")
     for package in ("fdt", "hfdt", "nfdt", "protos")
 )
 
@@ -74,9 +72,9 @@ def run(path: str, arguments: Sequence[str]) -> int:
     _set_path(location, is_package=importer is not None)
     namespace = _install_main()
     if importer is not None:
-        return _status_of(
-            _attempt(lambda: runpy._run_module_as_main("__main__", alter_argv=False))
-        )  # type: ignore[attr-defined]
+        # The same function as the interpreter calls, whose frames python shows too.
+        run_package: Callable[..., object] = vars(runpy)["_run_module_as_main"]
+        return _status_of(_attempt(lambda: run_package("__main__", alter_argv=False)))
     return _run_file(location, namespace)
 
 
@@ -97,9 +95,7 @@ def _run_file(location: str, namespace: dict[str, Any]) -> int:
     except OSError as error:
         print(_cannot_open(location, error), file=sys.stderr)
         return 2
-    loader = (
-        "SourcelessFileLoader" if _is_compiled(location, source) else "SourceFileLoader"
-    )
+    loader = "SourcelessFileLoader" if _is_compiled(location, source) else "SourceFileLoader"
     namespace["__loader__"] = getattr(importlib.machinery, loader)("__main__", location)
     namespace["__file__"] = location
     namespace["__cached__"] = None
@@ -165,9 +161,7 @@ def _check_text(location: str, source: bytes) -> None:
     if encoding is None:
         _check_utf8(location, source)
     elif encoding != "utf-8":
-        problem = (
-            f"{encoding} with BOM" if source.startswith(codecs.BOM_UTF8) else encoding
-        )
+        problem = f"{encoding} with BOM" if source.startswith(codecs.BOM_UTF8) else encoding
         try:
             if problem != encoding:
                 raise LookupError
@@ -176,12 +170,9 @@ def _check_text(location: str, source: bytes) -> None:
             raise SyntaxError(f"encoding problem: {problem}") from None
     if b"\0" in source:
         start = source.rfind(b"\n", 0, source.index(b"\0")) + 1
-        text = source[start : source.index(b"\0")].decode(
-            encoding or "utf-8", "replace"
-        )
+        text = source[start : source.index(b"\0")].decode(encoding or "utf-8", "replace")
         raise SyntaxError(
-            "source code cannot contain null bytes",
-            (location, source.count(b"\n", 0, start) + 1, 0, text),
+            "source code cannot contain null bytes", (location, source.count(b"\n", 0, start) + 1, 0, text)
         )
 
 
@@ -204,9 +195,7 @@ def _declared_encoding(source: bytes) -> str | None:
             name = cookie[1].decode("ascii").lower().replace("_", "-")
             if re.match(r"(latin-1|iso-8859-1|iso-latin-1)(-|$)", name):
                 return "iso-8859-1"
-            return (
-                "utf-8" if re.match(r"utf-8(-|$)", name) else cookie[1].decode("ascii")
-            )
+            return "utf-8" if re.match(r"utf-8(-|$)", name) else cookie[1].decode("ascii")
         if line.strip(b" \t\f") and not line.lstrip(b" \t\f").startswith(b"#"):
             break
     return "utf-8" if marked else None
@@ -292,10 +281,7 @@ def _flush() -> None:
 def _interrupt_silently() -> NoReturn:
     """Raises a KeyboardInterrupt that leaves no trace in `sys`: the script's own has been shown already."""
     hook = sys.excepthook
-    last = tuple(
-        getattr(sys, name, None)
-        for name in ("last_type", "last_value", "last_traceback")
-    )
+    last = tuple(getattr(sys, name, None) for name in ("last_type", "last_value", "last_traceback"))
 
     def restore(*_: object) -> None:
         sys.excepthook = hook
@@ -317,11 +303,7 @@ def peel(error: BaseException) -> None:
             continue
         seen.add(id(current))
         current.__traceback__ = _without_ours(current.__traceback__)
-        linked = (
-            current.__cause__,
-            current.__context__,
-            *getattr(current, "exceptions", ()),
-        )
+        linked = (current.__cause__, current.__context__, *getattr(current, "exceptions", ()))
         waiting.extend(other for other in linked if isinstance(other, BaseException))
 
 
@@ -348,9 +330,7 @@ def _is_ours(entries: list[types.TracebackType], index: int) -> bool:
         return filename(index).startswith(_HOUSE)
     for step in (-1, 1):
         position = index
-        while 0 <= position < len(entries) and filename(position).startswith(
-            "<frozen importlib"
-        ):
+        while 0 <= position < len(entries) and filename(position).startswith("<frozen importlib"):
             position += step
         if 0 <= position < len(entries) and filename(position).startswith(_HOUSE):
             return True
