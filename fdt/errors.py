@@ -89,3 +89,13 @@ STATUS: dict[type[FdtError], grpc.StatusCode] = {
     JobCancelledError: grpc.StatusCode.CANCELLED,
     ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
 }
+
+
+def named(name: str, message: str) -> FdtError:
+    """Makes the error of that class name; a name that is not of the tree becomes a JobError."""
+    classes = {c.__name__: c for c in _subclasses(FdtError)}
+    return classes.get(name, JobError)(message)
+
+
+def _subclasses(base: type[FdtError]) -> list[type[FdtError]]:
+    return [base, *(c for direct in base.__subclasses__() for c in _subclasses(direct))]

@@ -174,16 +174,18 @@ class Progress(_message.Message):
     def __init__(self, steps: _Optional[int] = ...) -> None: ...
 
 class Drained(_message.Message):
-    __slots__ = ("serial", "steps", "state", "outputs")
+    __slots__ = ("serial", "steps", "state", "outputs", "workers")
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     serial: int
     steps: int
     state: State
     outputs: bytes
-    def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[bytes] = ...) -> None: ...
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerUsage]
+    def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("error", "message", "rank", "time_s")

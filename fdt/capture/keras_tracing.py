@@ -1,0 +1,303 @@
+"""Traces a Keras model's own `train_step` into a program: which calls of Keras open a hole, and what is exact why.
+
+A worker computes on its part of the batch, `share` = n_r / n of it. Gradients are added up with these shares as weights,
+so everything that enters the loss must be such that the sum over workers of share * loss_r is the loss of one machine:
+
+- a mean over samples is, as it stands; so are regularisation losses, because the shares add up to one;
+- a sum over samples is divided by the share;
+- a mean over something else (valid entries of a mask, sample weights) is divided by what it should have been divided by,
+  the sum over all workers, for which a second kind of hole is opened;
+- a scalar that a Mean or Sum metric is told once per batch counts by its share.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+from keras.src.metrics import reduction_metrics
+from keras.src.metrics.metric import Metric
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.random.seed_generator import SeedGenerator
+from keras.src.trainers.compile_utils import CompileMetrics
+
+from fdt.capture.metrics import check_additive
+from fdt.capture.patch import Patches
+from fdt.errors import UnsupportedError
+from fdt.program import Holes, OpenHole, current_holes, export, open_holes, unpack
+from protos import program_pb2
+
+_MEANS = ("mean", "sum_over_batch_size")
+
+
+class StepTrace:
+    """One trace of one model's step, and what it was seen to touch."""
+
+    def __init__(
+        self, metrics: Iterable[Metric] = (), scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None
+    ):
+        """Starts without having seen anything.
+
+        Args:
+            metrics: Those that are known beforehand; others are noticed when the step asks for their result.
+            scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
+        """
+        self._scale_learning_rate = scale_learning_rate
+        self._optimizers: list[BaseOptimizer] = []
+        self._metrics: dict[int, Metric] = {id(m): m for m in metrics}
+        self._seeds: list[tf.Variable] = []
+        # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
+        self._results: dict[int, tuple[Any, Metric]] = {}
+        self._depth = 0
+
+    def trace(self, train_step: Callable[[Any], Any], structure: Any, specs: Sequence[tf.TensorSpec]) -> "TracedStep":
+        """Traces `train_step(batch)`.
+
+        Args:
+            train_step: Bound method, or a function of one argument.
+            structure: Nested structure with len(specs) leaves: how the flat inputs make a batch.
+            specs: One for each array of the batch.
+        """
+        opened: list[OpenHole] = []
+        logs: list[Any] = []
+
+        def step(share: tf.Tensor, *batch: tf.Tensor) -> list[tf.Tensor]:
+            # A first trace that makes variables is followed by a second one, which counts.
+            opened.clear()
+            logs.clear()
+            data = _fill(structure, batch)
+            with open_holes(share) as holes:
+                logs.append(self._describe(train_step(data)))
+            opened.extend(holes.opened)
+            return [leaf for leaf in keras.tree.flatten(logs[-1]) if tf.is_tensor(leaf)]
+
+        patches = self._patches()
+        try:
+            function = tf.function(step, autograph=False)
+            concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *specs)
+        finally:
+            patches.undo()
+        if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
+            raise UnsupportedError(
+                "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
+                "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
+            )
+        metric_variables = self._metric_variables()
+        check_additive(concrete.graph, metric_variables)
+        for output in concrete.outputs:
+            if not output.shape.is_fully_defined():
+                raise UnsupportedError(
+                    f"train_step returns a tensor of shape {output.shape}, which depends on the size of the batch. Expected: "
+                    "a dict of scalars (see keras.Model.train_step). Return reduced values."
+                )
+        program, variables = export(concrete, opened, self._role(metric_variables))
+        return TracedStep(program, variables, logs[-1], structure)
+
+    def _metric_variables(self) -> dict[int, Metric]:
+        # A container of metrics shows the variables of those in it; the metric itself is the one to name.
+        containers_first = sorted(self._metrics.values(), key=lambda m: not isinstance(m, CompileMetrics))
+        return {id(v.value): metric for metric in containers_first for v in metric.variables}
+
+    def _describe(self, logs: Any) -> Any:
+        """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
+        return keras.tree.map_structure(
+            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else _as_tensor(leaf), logs
+        )
+
+    def _role(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], "program_pb2.Role.ValueType"]:
+        trained = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer._trainable_variables)}
+        of_optimizer = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer.variables)}
+        seeds = {id(v) for v in self._seeds}
+
+        def role(variable: tf.Variable) -> "program_pb2.Role.ValueType":
+            if id(variable) in trained:
+                return program_pb2.ROLE_TRAINABLE
+            if id(variable) in of_optimizer:
+                return program_pb2.ROLE_OPTIMIZER
+            if id(variable) in metrics:
+                return program_pb2.ROLE_METRIC
+            if id(variable) in seeds:
+                return program_pb2.ROLE_SEED
+            return program_pb2.ROLE_OTHER
+
+        return role
+
+    def _patches(self) -> Patches:
+        patches = Patches()
+        patches.wrap(BaseOptimizer, "apply", self._apply)
+        patches.wrap(LossScaleOptimizer, "apply", self._apply)
+        patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
+        patches.wrap(keras_loss, "reduce_values", _reduce_values)
+        patches.wrap(keras_loss, "apply_mask", _apply_mask)
+        patches.wrap(reduction_metrics.Mean, "update_state", self._update_mean)
+        patches.wrap(reduction_metrics.Sum, "update_state", self._update_mean)
+        for metric_class in _metric_classes(Metric):
+            if "result" in vars(metric_class):
+                patches.wrap(metric_class, "result", self._metric_result)
+        patches.wrap(SeedGenerator, "next", self._next_seed)
+        return patches
+
+    def _apply(self, original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        if self._depth or current_holes() is None:
+            return original(optimizer, grads, trainable_variables)
+        if trainable_variables is None:
+            trainable_variables = optimizer._trainable_variables
+        grads, trainable_variables = list(grads), list(trainable_variables)
+        exchanged = _exchange(grads, trainable_variables)
+        self._depth += 1
+        try:
+            return original(optimizer, exchanged, trainable_variables)
+        finally:
+            self._depth -= 1
+            self._optimizers.append(optimizer)
+            if isinstance(optimizer, LossScaleOptimizer):
+                self._optimizers.append(optimizer.inner_optimizer)
+
+    def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
+        rate = original(optimizer)
+        if self._scale_learning_rate is None or current_holes() is None:
+            return rate
+        return tf.convert_to_tensor(rate) * self._scale_learning_rate(optimizer.iterations.value)
+
+    def _update_mean(
+        self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None
+    ) -> Any:
+        holes = current_holes()
+        if holes is not None:
+            self._metrics[id(metric)] = metric
+            values = tf.convert_to_tensor(values) if not hasattr(values, "shape") else values
+            if sample_weight is None and len(values.shape) == 0:
+                sample_weight = holes.share
+        return original(metric, values, sample_weight=sample_weight)
+
+    def _metric_result(self, original: Callable[..., Any], metric: Metric) -> Any:
+        result = original(metric)
+        if current_holes() is not None and self._depth == 0:
+            self._metrics[id(metric)] = metric
+            if tf.is_tensor(result):
+                self._results[id(result)] = (result, metric)
+        return result
+
+    def _next_seed(self, original: Callable[..., Any], generator: SeedGenerator, *args: Any, **kwargs: Any) -> Any:
+        if current_holes() is not None:
+            self._seeds.append(generator.state.value)
+        return original(generator, *args, **kwargs)
+
+
+class MetricResult:
+    """A place in the step's logs that holds a metric's result."""
+
+    def __init__(self, metric: Metric):
+        self.metric = metric
+
+
+class TracedStep:
+    """A program and what ties it to the script.
+
+    Attributes:
+        program: The StepProgram.
+        variables: The script's tf.Variables, in the program's order.
+    """
+
+    def __init__(self, program: program_pb2.StepProgram, variables: list[tf.Variable], logs: Any, structure: Any):
+        self.program = program
+        self.variables = variables
+        self.structure = structure
+        self._logs = logs
+
+    def placeholder(self) -> Any:
+        """Returns the structure of what train_step returned, with zeros."""
+        return keras.tree.map_structure(lambda leaf: 0.0, self._logs)
+
+    def logs(self, outputs: bytes) -> Any:
+        """Returns what train_step returned.
+
+        Args:
+            outputs: The step's outputs that are no metric's results, packed. The state of the script's own metrics must
+                have been assigned: their results are computed here.
+        """
+        rest = iter(unpack(outputs, [output.tensor for output in self.program.outputs]))
+        known: dict[int, Any] = {}
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, MetricResult):
+                if id(leaf.metric) not in known:
+                    known[id(leaf.metric)] = leaf.metric.result()
+                return known[id(leaf.metric)]
+            return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
+
+        return keras.tree.map_structure(value, self._logs)
+
+
+def _fill(structure: Any, batch: Sequence[tf.Tensor]) -> Any:
+    """Puts the inputs in the places of a structure's arrays; None stays None."""
+    inputs = iter(batch)
+    leaves = [None if leaf is None else next(inputs) for leaf in keras.tree.flatten(structure)]
+    return keras.tree.pack_sequence_as(structure, leaves)
+
+
+def _exchange(grads: list[Any], variables: list[Any]) -> list[Any]:
+    holes = current_holes()
+    assert holes is not None
+    present = [i for i, gradient in enumerate(grads) if gradient is not None]
+    if not present:
+        return grads
+    exchanged = list(grads)
+    filled = holes.gradients([grads[i] for i in present], _tf_variables(variables[i] for i in present))
+    for i, gradient in zip(present, filled, strict=True):
+        exchanged[i] = gradient
+    return exchanged
+
+
+def _reduce_values(
+    original: Callable[..., Any], values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
+) -> Any:
+    loss = original(values, sample_weight, reduction)
+    holes = current_holes()
+    if holes is None or tuple(values.shape) in ((), (0,)):
+        return loss
+    if reduction == "sum":
+        return loss / _nonzero(holes.share, loss.dtype)
+    if reduction == "mean_with_sample_weight" and sample_weight is not None:
+        return loss * _correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
+    return loss
+
+
+def _apply_mask(original: Callable[..., Any], sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
+    weight = original(sample_weight, mask, dtype, reduction)
+    holes = current_holes()
+    if holes is None or mask is None or reduction not in _MEANS:
+        return weight
+    return weight * _correction(holes, tf.reduce_sum(tf.cast(mask, weight.dtype)))
+
+
+def _correction(holes: Holes, divisor: tf.Tensor) -> tf.Tensor:
+    """From a mean over this worker's divisor to this worker's part of the mean over everybody's."""
+    divisor = tf.stop_gradient(divisor)
+    return tf.math.divide_no_nan(divisor, _nonzero(holes.share, divisor.dtype) * holes.sum(divisor))
+
+
+def _nonzero(share: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    # A worker without samples computes on a stand-in; its loss only has to be finite, its share takes it away.
+    return tf.cast(tf.where(share > 0, share, tf.ones_like(share)), dtype)
+
+
+def _as_tensor(leaf: Any) -> Any:
+    if isinstance(leaf, keras.Variable):
+        return tf.convert_to_tensor(leaf.value)
+    return tf.convert_to_tensor(leaf) if isinstance(leaf, tf.Variable) else leaf
+
+
+def _tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
+    """Keras's variables wrap TensorFlow's."""
+    return [v.value if isinstance(v, keras.Variable) else v for v in variables]
+
+
+def _metric_classes(base: type) -> list[type]:
+    """All subclasses that exist, the script's own included."""
+    found = []
+    for subclass in base.__subclasses__():
+        found += [subclass, *_metric_classes(subclass)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,41 @@
+"""Reversible replacement of attributes on classes and modules that are not ours."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class Patches:
+    """A set of replacements with one undo.
+
+    A replacement receives the original as its first argument, so that it can always fall back on it:
+
+        patches.wrap(Trainer, "fit", lambda original, self, *args, **kwargs: original(self, *args, **kwargs))
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def wrap(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+        """Replaces `owner.name` by a function that calls `replacement(original, *args, **kwargs)`.
+
+        `owner` must be the class or module that defines the attribute.
+        """
+        original = vars(owner)[name]
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return replacement(original, *args, **kwargs)
+
+        self.set(owner, name, wrapper)
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Puts `value` in the place of `owner.name`."""
+        original = vars(owner)[name]
+        self._undo.append(lambda: setattr(owner, name, original))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Puts everything back, the last change first."""
+        while self._undo:
+            self._undo.pop()()

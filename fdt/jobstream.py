@@ -1,0 +1,143 @@
+"""The client's side of the job stream: instructions out, events in, one reader thread."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from fdt import rpc
+from fdt.config import Timing
+from fdt.errors import FdtError, JobError, WorkerError, named
+from fdt.report import say
+from protos import job_pb2, job_pb2_grpc
+
+
+class JobStream:
+    """One open `Jobs.Train` call.
+
+    Every method that waits raises the job's error as soon as it is known, and WorkerError when nothing has been heard
+    for `Timing.silence_s` (the workers' heartbeats keep the pool informed, so that limit is for a pool that hangs).
+    """
+
+    def __init__(self, channel: grpc.Channel, address: str, opening: job_pb2.OpenJob, timing: Timing):
+        self._timing = timing
+        self._address = address
+        self._outgoing: queue.SimpleQueue[job_pb2.Instruction | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._error: FdtError | None = None
+        self._ended = False
+        self._drained: dict[int, job_pb2.Drained] = {}
+        self._closed = False
+        self._serial = 0
+        self._started = False
+        self._loads = 0
+        self.steps_done = 0
+        self.first_step_s: float | None = None
+        self.send(job_pb2.Instruction(open=opening))
+        self._call = job_pb2_grpc.JobsStub(channel).Train(self._instructions(), wait_for_ready=True)
+        self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
+        self._reader.start()
+
+    def send(self, instruction: job_pb2.Instruction) -> None:
+        """Queues an instruction.
+
+        Raises:
+            FdtError: The job has failed.
+        """
+        self.check()
+        if instruction.WhichOneof("kind") == "load":
+            self._loads += 1
+        self._outgoing.put(instruction)
+
+    def check(self) -> None:
+        """Raises the job's error, if it has one."""
+        if self._error is not None:
+            raise self._error
+
+    def wait_steps(self, steps: int) -> None:
+        """Waits until so many steps have finished since the job began."""
+        if self.steps_done < steps:
+            self._wait(lambda: self.steps_done >= steps, f"step {steps}")
+
+    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> int:
+        """Asks for state; returns a serial number for `wait_drained`."""
+        self._serial += 1
+        drain = job_pb2.Drain(program=program, what=what, serial=self._serial)
+        self.send(job_pb2.Instruction(drain=drain))
+        return self._serial
+
+    def has_drained(self, serial: int) -> bool:
+        """Whether the answer has come."""
+        self.check()
+        return serial in self._drained
+
+    def wait_drained(self, serial: int) -> job_pb2.Drained:
+        """Waits for the answer."""
+        self._wait(lambda: serial in self._drained, "the workers' state")
+        return self._drained.pop(serial)
+
+    def close(self) -> None:
+        """Says goodbye; a job that has not started or has failed is only dropped."""
+        if self._error is None and self._started:
+            try:
+                self.send(job_pb2.Instruction(close=job_pb2.CloseJob()))
+                self._wait(lambda: self._closed or self._ended, "the end of the job", self._timing.stop_s)
+            except FdtError as error:
+                say(f"the job did not end cleanly: {error}")
+        self._outgoing.put(None)
+        self._call.cancel()
+        self._reader.join(self._timing.stop_s)
+
+    def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        with self._changed:
+            while not condition():
+                self.check()
+                if self._ended:
+                    raise JobError(f"The pool at {self._address} ended the job before {what} had come.")
+                # Waking now and then lets Ctrl-C through.
+                self._changed.wait(1.0)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise WorkerError(f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`.")
+
+    def _instructions(self) -> Iterator[job_pb2.Instruction]:
+        while (instruction := self._outgoing.get()) is not None:
+            yield instruction
+
+    def _read(self) -> None:
+        error: FdtError | None = None
+        try:
+            for event in self._call:
+                self._handle(event)
+        except grpc.RpcError as failure:
+            error = rpc.from_rpc_error(failure, self._address)
+        with self._changed:
+            self._error = self._error or error
+            self._ended = True
+            self._changed.notify_all()
+        self._outgoing.put(None)
+
+    def _handle(self, event: job_pb2.Event) -> None:
+        kind = event.WhichOneof("kind")
+        if kind == "queued":
+            say(f"waiting for workers: position {event.queued.position} in the queue ({event.queued.reason})")
+        with self._changed:
+            if kind == "started":
+                self._started = True
+            elif kind == "progress":
+                self._count(event.progress.steps)
+            elif kind == "drained":
+                self._count(event.drained.steps)
+                self._drained[event.drained.serial] = event.drained
+            elif kind == "closed":
+                self._closed = True
+            elif kind == "failed":
+                self._error = self._error or named(event.failed.error, event.failed.message)
+            self._changed.notify_all()
+
+    def _count(self, steps: int) -> None:
+        if steps > self.steps_done and self.first_step_s is None:
+            self.first_step_s = time.monotonic()
+        self.steps_done = max(self.steps_done, steps)

@@ -1,0 +1,320 @@
+"""StepProgram: a training step as a graph with holes, out of a traced function and back into one.
+
+A program is a serialised graph, not a SavedModel: it carries no values (they travel as state, like every later change
+of theirs), so that the same step has the same bytes and is sent and read once (docs/decisions/0001).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.errors import ProtocolError, UnsupportedError
+from protos import program_pb2
+
+# The `experimental_implements` mark of a hole, in the graph's function library.
+HOLE = "fdt.hole"
+_ALIGNMENT_BYTES = 64
+
+
+@dataclasses.dataclass
+class OpenHole:
+    """A hole as the tracer leaves it: whose gradients, and the marked function's name."""
+
+    kind: "program_pb2.Hole.Kind.ValueType"
+    function: str
+    variables: tuple[tf.Variable, ...]
+    sparse: tuple[bool, ...]
+
+
+class Holes:
+    """The holes that one trace leaves open, in the order in which they were reached.
+
+    Attributes:
+        share: float32 scalar, this worker's part of the global batch.
+    """
+
+    def __init__(self, share: tf.Tensor):
+        self.share = share
+        self.opened: list[OpenHole] = []
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
+        """Passes gradients through a hole.
+
+        Args:
+            gradients: tf.Tensor or tf.IndexedSlices, one for each variable.
+            variables: The variables they belong to.
+
+        Returns:
+            The same structure, as it comes out of the hole.
+        """
+        sparse = tuple(isinstance(g, tf.IndexedSlices) for g in gradients)
+        flat: list[tf.Tensor] = []
+        for gradient in gradients:
+            if isinstance(gradient, tf.IndexedSlices):
+                flat += [gradient.values, gradient.indices]
+            else:
+                flat.append(tf.convert_to_tensor(gradient))
+        filled = iter(self._open(program_pb2.Hole.KIND_GRADIENTS, flat, tuple(variables), sparse))
+        return [
+            tf.IndexedSlices(next(filled), next(filled), gradient.dense_shape) if is_sparse else next(filled)
+            for gradient, is_sparse in zip(gradients, sparse, strict=True)
+        ]
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
+        return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
+
+    def _open(
+        self,
+        kind: "program_pb2.Hole.Kind.ValueType",
+        flat: Sequence[tf.Tensor],
+        variables: tuple[tf.Variable, ...],
+        sparse: tuple[bool, ...],
+    ) -> list[tf.Tensor]:
+        @tf.function(autograph=False, experimental_implements=HOLE)
+        def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            return [tf.identity(tensor) for tensor in tensors]
+
+        # A dense gradient has its variable's shape; of a sparse one only the width is known beforehand.
+        with tf.init_scope():
+            specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
+            concrete = fdt_hole.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
+        self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse))
+        filled = concrete(self.share, *flat)
+        for tensor, like in zip(filled, flat, strict=True):
+            tensor.set_shape(like.shape)
+        return list(filled)
+
+
+_current_holes: ContextVar[Holes | None] = ContextVar("fdt_holes", default=None)
+
+
+def current_holes() -> Holes | None:
+    """Returns the holes of the step that is being traced in this context, None if there is none."""
+    return _current_holes.get()
+
+
+@contextmanager
+def open_holes(share: tf.Tensor) -> Iterator[Holes]:
+    """Within it, `current_holes()` collects the holes of one trace."""
+    holes = Holes(share)
+    token = _current_holes.set(holes)
+    try:
+        yield holes
+    finally:
+        _current_holes.reset(token)
+
+
+def export(
+    concrete: Any,
+    holes: Sequence[OpenHole],
+    role: Callable[[tf.Variable], "program_pb2.Role.ValueType"],
+) -> tuple[program_pb2.StepProgram, list[tf.Variable]]:
+    """Turns a traced step into a program.
+
+    Args:
+        concrete: ConcreteFunction of step(share, *batch) -> list of tensors.
+        holes: What the trace left open.
+        role: Tells what a variable is.
+
+    Returns:
+        The program, and the script's own variables in the program's order.
+
+    Raises:
+        UnsupportedError: The step uses a resource that is not a variable, such as a lookup table.
+    """
+    graph = concrete.graph
+    with graph.as_default():
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph, strip_default_attrs=True, clear_devices=True)
+    # Names of collections and of the script's scopes mean nothing on the other side.
+    meta_graph.ClearField("collection_def")
+    variables, placeholders = _captured_variables(graph)
+    num_inputs = len(graph.inputs) - len(graph.captures)
+    program = program_pb2.StepProgram(
+        step=program_pb2.Function(
+            meta_graph=meta_graph.SerializeToString(deterministic=True),
+            inputs=[t.op.name for t in graph.inputs[:num_inputs]],
+            variables=placeholders,
+            outputs=[t.name for t in concrete.outputs],
+            control_outputs=[operation.name for operation in graph.control_outputs],
+        ),
+        variables=[program_pb2.Variable(tensor=tensor_spec(v), role=role(v)) for v in variables],
+        batch=[tensor_spec(t) for t in graph.inputs[1:num_inputs]],
+        outputs=[program_pb2.Output(tensor=tensor_spec(t)) for t in concrete.outputs],
+    )
+    positions = {id(v): i for i, v in enumerate(variables)}
+    for hole in holes:
+        gradients = [
+            program_pb2.Gradient(variable=positions[id(v)], sparse=sparse)
+            for v, sparse in zip(hole.variables, hole.sparse, strict=True)
+        ]
+        program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients)
+    return program, variables
+
+
+def _captured_variables(graph: Any) -> tuple[list[tf.Variable], list[str]]:
+    by_handle = {id(v.handle): v for v in graph.variables}
+    variables, placeholders = [], []
+    for external, internal in graph.captures:
+        if id(external) in by_handle:
+            variables.append(by_handle[id(external)])
+            placeholders.append(internal.op.name)
+        elif external.dtype in (tf.resource, tf.variant):
+            raise UnsupportedError(
+                f"The training step uses a {external.dtype.name} that is not a variable ({internal.op.name!r}), such as "
+                "a lookup table or a tf.random.Generator. This version can distribute steps whose state is variables. "
+                "Move the lookup out of the model, into the preparation of the data."
+            )
+        else:
+            raise UnsupportedError(
+                f"The training step reads a tensor made outside it ({internal.op.name!r}, {external.dtype.name} "
+                f"{external.shape}). Make it a tf.constant of NumPy values or a variable that does not train."
+            )
+    return variables, placeholders
+
+
+def tensor_spec(tensor: Any) -> program_pb2.Tensor:
+    """Describes a tensor or variable."""
+    shape = tensor.shape
+    dims = [-1 if d is None else d for d in shape.as_list()] if shape.rank is not None else [-2]
+    return program_pb2.Tensor(name=tensor.name, dtype=tensor.dtype.base_dtype.name, shape=dims)
+
+
+def shape_of(spec: program_pb2.Tensor) -> tf.TensorShape:
+    """Returns the shape that a description gives; unknown where it is."""
+    if list(spec.shape) == [-2]:
+        return tf.TensorShape(None)
+    return tf.TensorShape([None if d < 0 else d for d in spec.shape])
+
+
+def dtype_of(spec: program_pb2.Tensor) -> np.dtype:
+    """Returns the NumPy type (bfloat16 and float8 included) that a description gives."""
+    return np.dtype(tf.dtypes.as_dtype(spec.dtype).as_numpy_dtype)
+
+
+@dataclasses.dataclass
+class LoadedProgram:
+    """A program made ready to run.
+
+    Attributes:
+        step: WrappedFunction step(share, *batch) -> list of tensors.
+        variables: In the program's order; zero until they are assigned.
+    """
+
+    source: program_pb2.StepProgram
+    step: Any
+    variables: list[tf.Variable]
+
+    def with_role(self, *roles: "program_pb2.Role.ValueType") -> list[int]:
+        """Returns the indices of the variables that have one of these roles."""
+        return [i for i, v in enumerate(self.source.variables) if v.role in roles]
+
+
+# Given a hole and its position, returns the Python function (share, *tensors) -> tensors that fills it; None leaves it.
+Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
+
+
+def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
+    """Makes a program runnable, its holes filled.
+
+    Raises:
+        ProtocolError: The program contradicts itself.
+    """
+    meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
+    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    extra: list[Any] = []
+    for position, hole in enumerate(source.holes):
+        if hole.function not in library:
+            raise ProtocolError(f"Hole {position} names the function {hole.function!r}, which the program does not hold.")
+        body = fill(position, hole)
+        if body is not None:
+            extra += _replace_body(library[hole.function], body)
+    known = set(library)
+    meta_graph.graph_def.library.function.extend(f for f in extra if f.signature.name not in known)
+    variables = [
+        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
+        for i, v in enumerate(source.variables)
+    ]
+    return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
+
+
+def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> list[Any]:
+    """Puts a traced `body` in the place of a library function; returns the functions that the body calls."""
+    attributes = list(function.arg_attr[i] for i in range(len(function.signature.input_arg)) if i in function.arg_attr)
+    shapes = [a.attr["_output_shapes"].list.shape[0] if "_output_shapes" in a.attr else None for a in attributes]
+    if len(shapes) != len(function.signature.input_arg):
+        shapes = [None] * len(function.signature.input_arg)
+    specs = [
+        tf.TensorSpec(tf.TensorShape(shape) if shape is not None else None, tf.dtypes.as_dtype(argument.type))
+        for shape, argument in zip(shapes, function.signature.input_arg, strict=True)
+    ]
+    concrete = tf.function(body, autograph=False).get_concrete_function(*specs)
+    name = function.signature.name
+    function.CopyFrom(concrete.function_def)
+    function.signature.name = name
+    return list(concrete.graph.as_graph_def().library.function)
+
+
+def _import_step(source: program_pb2.StepProgram, meta_graph: Any, variables: Sequence[tf.Variable]) -> Any:
+    wanted = [*source.step.outputs, *source.step.control_outputs]
+
+    def step(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        graph = tf.compat.v1.get_default_graph()
+        input_map = {f"{name}:0": tensor for name, tensor in zip(source.step.inputs, arguments, strict=True)}
+        for name, variable in zip(source.step.variables, variables, strict=True):
+            input_map[f"{name}:0"] = graph.capture(variable.handle)
+        elements = tf.graph_util.import_graph_def(
+            meta_graph.graph_def,
+            input_map=input_map,
+            return_elements=wanted,
+            name="program",
+            producer_op_list=meta_graph.meta_info_def.stripped_op_list,
+        )
+        outputs, operations = elements[: len(source.step.outputs)], elements[len(source.step.outputs) :]
+        with tf.control_dependencies(operations):
+            return [tf.identity(output) for output in outputs] + [tf.constant(0)]
+
+    specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec(shape_of(t), t.dtype) for t in source.batch]
+    return tf.compat.v1.wrap_function(step, specs)
+
+
+def pack(values: Sequence[np.ndarray]) -> bytearray:
+    """Lays arrays out as job_pb2.State wants them: raw bytes, each start rounded up to 64 bytes."""
+    sizes = [_padded(value.nbytes) for value in values]
+    packed = bytearray(sum(sizes))
+    view = np.frombuffer(packed, np.uint8)
+    start = 0
+    for value, size in zip(values, sizes, strict=True):
+        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        view[start : start + value.nbytes] = flat
+        start += size
+    return packed
+
+
+def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:
+    """Reads what `pack` wrote; the arrays are views of it.
+
+    Raises:
+        ProtocolError: The length does not fit the descriptions.
+    """
+    view = np.frombuffer(packed, np.uint8)
+    values, start = [], 0
+    for spec in specs:
+        dtype, shape = dtype_of(spec), tuple(spec.shape)
+        num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if start + num_bytes > view.size:
+            break
+        values.append(view[start : start + num_bytes].view(dtype).reshape(shape))
+        start += _padded(num_bytes)
+    if len(values) != len(specs) or start != view.size:
+        raise ProtocolError(f"A state of {view.size} bytes does not fit its {len(specs)} variables.")
+    return values
+
+
+def _padded(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

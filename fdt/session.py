@@ -1,0 +1,286 @@
+"""The client's end: a session is one run of a script, a job is its workers."""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from fdt import embedded, rpc
+from fdt.blobs import BlobClient, reference
+from fdt.config import RunConfig, Timing
+from fdt.errors import CapacityError, FdtError, UsageError
+from fdt.jobstream import JobStream
+from fdt.report import FitRecord, Report, say
+from fdt.versions import versions
+from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
+
+# Values up to this size travel in the job stream itself; larger ones go through the store.
+_INLINE_BYTES = 256 * 1024
+
+
+class Session:
+    """One run of a script against a pool.
+
+    Attributes:
+        distributed: Whether any training step went to the pool.
+        config: The run's configuration.
+    """
+
+    def __init__(self, config: RunConfig):
+        self.config = config
+        self.distributed = False
+        self._report = Report(config)
+        self._resources = contextlib.ExitStack()
+        self._channel: grpc.Channel | None = None
+        self._job: Job | None = None
+        self._said: set[str] = set()
+
+    def __enter__(self) -> "Session":
+        """Connects to the pool, or starts one for the length of the run.
+
+        Raises:
+            PoolError: No pool, no access, another version, too few workers.
+        """
+        config = self.config
+        address, credentials = config.server, config.credentials
+        if address is None:
+            pool = embedded.start(config)
+            self._resources.callback(pool.close)
+            address, credentials = pool.address, pool.credentials
+        self._channel = rpc.connect(address, credentials, config.timing)
+        self._resources.callback(self._channel.close)
+        with rpc.translated(address):
+            stub = pool_pb2_grpc.PoolStub(self._channel)
+            described = stub.Describe(
+                pool_pb2.DescribeRequest(versions=versions()), timeout=config.timing.connect_s, wait_for_ready=True
+            )
+        self._check(described, address)
+        self._address = address
+        return self
+
+    def _check(self, described: pool_pb2.DescribeReply, address: str) -> None:
+        self._report.pool = described.versions
+        if self.config.mode not in described.modes:
+            raise UsageError(
+                f"The pool at {address} does not offer --mode {self.config.mode}; it offers "
+                f"{', '.join(described.modes)}. Choose one of these, or start a pool with `fdt serve --mode both`."
+            )
+        if self.config.num_workers > described.num_workers:
+            raise CapacityError(
+                f"The pool at {address} has {described.num_workers} workers, {self.config.num_workers} were asked for. "
+                f"Ask for at most {described.num_workers}, or start a larger pool with `fdt serve --workers N`."
+            )
+
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
+        self.close()
+
+    def job(self) -> "Job":
+        """Returns the run's job; the first call asks the pool for workers and does not wait for them."""
+        if self._job is None:
+            assert self._channel is not None
+            self._job = Job(self._channel, self._address, self.config)
+        return self._job
+
+    def opening(self, lines: Sequence[str]) -> None:
+        """Says what is about to happen, each line once a run."""
+        for line in lines:
+            if line not in self._said:
+                self._said.add(line)
+                say(line)
+
+    def record(self, fit: FitRecord) -> None:
+        """Adds a finished `fit` to the report."""
+        self.distributed = True
+        self._report.fits.append(fit)
+
+    def close(self, exit_status: int = 0) -> None:
+        """Ends the job and, if the pool was started for this run, the pool."""
+        if self._job is not None:
+            job, self._job = self._job, None
+            job.close()
+        self._resources.close()
+
+    def write_report(self, exit_status: int) -> None:
+        """Writes the JSON report, if one was asked for."""
+        self._report.write(exit_status)
+
+
+class Job:
+    """The run's workers, as the script's step sees them."""
+
+    def __init__(self, channel: grpc.Channel, address: str, config: RunConfig):
+        self._timing: Timing = config.timing
+        self._blobs = BlobClient(channel, config.timing)
+        self._programs: dict[bytes, int] = {}
+        self._data: dict[tuple[bytes, ...], int] = {}
+        self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-upload")
+        # What each worker did since the job began, as of the last complete drain.
+        self.usage: list[job_pb2.WorkerUsage] = []
+        self.bytes_to_pool = 0
+        self.bytes_from_pool = 0
+        opening = job_pb2.OpenJob(
+            mode=config.mode, num_workers=config.num_workers, script=config.script, versions=versions()
+        )
+        self._stream = JobStream(channel, address, opening, config.timing)
+        self._pace = _Pace(config.timing.run_ahead_s)
+        self._waiting: list[job_pb2.Batch] = []
+        self._target: tuple[int, int] = (0, 0)
+
+    def load(self, program: program_pb2.StepProgram) -> int:
+        """Sends a program unless the workers have it; returns its number."""
+        content = program.SerializeToString(deterministic=True)
+        ref = reference(content)
+        if ref.digest not in self._programs:
+            self._upload([(ref, content)])
+            self._programs[ref.digest] = number = len(self._programs)
+            self._stream.send(job_pb2.Instruction(load=job_pb2.LoadProgram(program=number, blob=ref)))
+        return self._programs[ref.digest]
+
+    def begin_fit(self) -> None:
+        """Makes `first_step_s` the time of the first step from now on."""
+        self._stream.first_step_s = None
+
+    @property
+    def first_step_s(self) -> float | None:
+        """When the first step since `begin_fit` was heard of, by the monotonic clock."""
+        return self._stream.first_step_s
+
+    def bind_later(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> "Future[int]":
+        """Like `bind`, in a thread: hashing and sending need little of the interpreter."""
+        return self._uploads.submit(self.bind, arrays, specs)
+
+    def bind(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> int:
+        """Sends what the pool does not have of the arrays; returns the number of the data set.
+
+        Args:
+            arrays: C-contiguous NumPy arrays [num_samples, ...].
+            specs: Their descriptions, full shapes included.
+        """
+        refs = [reference(array) for array in arrays]
+        key = tuple(ref.digest for ref in refs)
+        if key not in self._data:
+            self._upload(list(zip(refs, arrays, strict=True)))
+            self._data[key] = number = len(self._data)
+            described = [job_pb2.Array(tensor=s, blob=r) for s, r in zip(specs, refs, strict=True)]
+            self._stream.send(job_pb2.Instruction(bind=job_pb2.BindData(data=number, arrays=described)))
+        return self._data[key]
+
+    def assign(self, program: int, indices: Sequence[int], packed: bytes | bytearray) -> None:
+        """Sets variables on all workers."""
+        if not indices:
+            return
+        self._flush()
+        state = job_pb2.State(variables=indices, payload=self._payload(packed))
+        self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)))
+
+    def run(self, program: int, data: int, indices: bytes) -> None:
+        """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
+
+        Args:
+            program: Its number.
+            data: Number of the data set.
+            indices: Row numbers, little-endian int64.
+        """
+        self._target = (program, data)
+        self._waiting.append(job_pb2.Batch(indices=indices))
+        outstanding = self._pace.sent - self._stream.steps_done
+        if len(self._waiting) >= self._pace.chunk or outstanding <= self._pace.chunk:
+            self._flush()
+            limit = self._pace.limit
+            self._stream.wait_steps(self._pace.sent - limit)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            program, data = self._target
+            run = job_pb2.RunSteps(program=program, data=data, batches=self._waiting)
+            self._pace.sent += len(self._waiting)
+            self._waiting = []
+            self._stream.send(job_pb2.Instruction(run=run))
+        self._pace.observe(self._stream.steps_done)
+
+    def request(self, program: int, what: "job_pb2.Drain.What.ValueType") -> "Drain":
+        """Asks for state as it is once the steps so far have run."""
+        self._flush()
+        return Drain(self, self._stream.drain(program, what))
+
+    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> tuple[job_pb2.Drained, Any]:
+        """Waits for state; returns the reply and the packed values."""
+        return self.request(program, what).result()
+
+    def content(self, payload: blobs_pb2.Payload) -> Any:
+        """Returns the bytes of a payload."""
+        if payload.WhichOneof("content") == "blob":
+            content = self._blobs.download(payload.blob)
+        else:
+            content = payload.inline
+        self.bytes_from_pool += len(content)
+        return content
+
+    def close(self) -> None:
+        """Ends the job."""
+        self._uploads.shutdown(cancel_futures=True)
+        self._stream.close()
+
+    def _payload(self, packed: bytes | bytearray) -> blobs_pb2.Payload:
+        if len(packed) <= _INLINE_BYTES:
+            self.bytes_to_pool += len(packed)
+            return blobs_pb2.Payload(inline=bytes(packed))
+        ref = reference(packed)
+        self._upload([(ref, packed)])
+        return blobs_pb2.Payload(blob=ref)
+
+    def _upload(self, buffers: list[tuple[blobs_pb2.BlobRef, Any]]) -> None:
+        try:
+            self.bytes_to_pool += self._blobs.upload(buffers)
+        except FdtError:
+            # A job that failed meanwhile is the better explanation of a transfer that broke.
+            self._stream.check()
+            raise
+
+
+class Drain:
+    """State that was asked for."""
+
+    def __init__(self, job: Job, serial: int):
+        self._job = job
+        self._serial = serial
+
+    def ready(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._job._stream.has_drained(self._serial)
+
+    def result(self) -> tuple[job_pb2.Drained, Any]:
+        """Waits for the reply; returns it and the packed values."""
+        drained = self._job._stream.wait_drained(self._serial)
+        if drained.workers:
+            self._job.usage = list(drained.workers)
+        return drained, self._job.content(drained.state.payload)
+
+
+class _Pace:
+    """How many steps to send at once and how far to be ahead, from the rate at which they come back."""
+
+    # Before anything is known.
+    _FIRST = 8
+
+    def __init__(self, run_ahead_s: float):
+        self._run_ahead_s = run_ahead_s
+        self._since: tuple[float, int] | None = None
+        self.sent = 0
+        self.limit = self._FIRST
+        self.chunk = 1
+
+    def observe(self, done: int) -> None:
+        now = time.monotonic()
+        if self._since is None or done < self._since[1]:
+            self._since = (now, done)
+            return
+        elapsed, steps = now - self._since[0], done - self._since[1]
+        if steps >= 1 and elapsed >= self._run_ahead_s / 5:
+            ahead = int(steps / elapsed * self._run_ahead_s)
+            self.limit = max(4, min(ahead, 2 * self.limit))
+            self.chunk = max(1, min(self.limit // 4, 256))
+            self._since = (now, done)

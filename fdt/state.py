@@ -1,0 +1,57 @@
+"""The script's variables, and what the pool is known to hold of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.program import pack, unpack
+from protos import program_pb2
+
+
+class SharedState:
+    """Finds what changed on this side and puts in place what changed on the other.
+
+    A change is found by comparing bytes, not by watching who assigns: it then does not matter whether a callback, the
+    optimizer's property or TensorFlow itself wrote the variable, and comparing costs a read of the memory.
+    """
+
+    def __init__(self, program: program_pb2.StepProgram, variables: Sequence[tf.Variable]):
+        self._specs = [v.tensor for v in program.variables]
+        self._variables = list(variables)
+        self._held: list[np.ndarray | None] = [None] * len(self._variables)
+
+    def changes(self) -> tuple[list[int], bytearray]:
+        """Returns the indices of the variables that the pool holds differently, and their values packed.
+
+        From then on the pool counts as holding them.
+        """
+        indices, values = [], []
+        for i, variable in enumerate(self._variables):
+            value = variable.numpy()
+            if not _same_bytes(value, self._held[i]):
+                self._held[i] = np.array(value)
+                indices.append(i)
+                values.append(self._held[i])
+        return indices, pack(values)
+
+    def accept(self, indices: Sequence[int], packed: bytes | bytearray | memoryview) -> None:
+        """Assigns what the pool sent.
+
+        Raises:
+            ProtocolError: The bytes do not fit the variables.
+        """
+        for i, value in zip(indices, unpack(packed, [self._specs[i] for i in indices]), strict=True):
+            if not _same_bytes(value, self._held[i]):
+                self._variables[i].assign(value)
+                self._held[i] = value
+
+
+def _same_bytes(value: np.ndarray, held: np.ndarray | None) -> bool:
+    if held is None or value.shape != held.shape:
+        return False
+    return np.array_equal(_as_bytes(value), _as_bytes(held))
+
+
+def _as_bytes(value: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)

@@ -1,0 +1,139 @@
+"""Fills the holes of a step with Horovod's collectives.
+
+Inside a hole nothing of ours runs but TensorFlow and Horovod operations. What it counts (seconds, bytes) is kept in a
+variable found by its shared name, because a library function cannot capture one.
+"""
+
+from collections.abc import Callable, Sequence
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from protos import program_pb2
+
+_METER = "fdt_exchange_meter"
+_SECONDS, _BYTES = 0, 1
+
+
+class Meter:
+    """Seconds spent in exchanges and bytes handed to them, counted in the graph. One to a process."""
+
+    def __init__(self) -> None:
+        tf.raw_ops.AssignVariableOp(resource=_meter(), value=tf.zeros([2], tf.float64))
+
+    def read(self) -> tuple[float, int]:
+        """Returns seconds and bytes so far."""
+        seconds, num_bytes = tf.raw_ops.ReadVariableOp(resource=_meter(), dtype=tf.float64).numpy()
+        return float(seconds), int(num_bytes)
+
+
+def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]] | None:
+    """Returns what fills a hole: (share, *tensors) -> tensors of the same types; see `fdt.program.Filler`.
+
+    Gradients are scaled by the worker's share and added up; sparse ones are put one after the other in rank order, which
+    is the order of the samples. A share of 0 contributes nothing, whatever the tensors hold. With one worker the step is
+    left as it is.
+    """
+    if hvd.size() == 1:
+        return None
+    if hole.kind == program_pb2.Hole.KIND_SUM:
+        return _sum(f"fdt_sum_{position}")
+    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients])
+
+
+def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
+    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
+        mine = tf.where(share > 0, tensor, tf.zeros_like(tensor))
+        return [hvd.mpi_ops._allreduce(mine, name=name, op=hvd.Sum, ignore_name_scope=True)]
+
+    return body
+
+
+def _gradients(name: str, sparse: Sequence[bool]) -> Callable[..., Sequence[tf.Tensor]]:
+    def body(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        ready = _contribution(share, tensors, sparse)
+        with tf.control_dependencies(ready):
+            started = tf.timestamp()
+        with tf.control_dependencies([started]):
+            ready = [tf.identity(t) for t in ready]
+        exchanged = _exchange(name, ready, sparse)
+        with tf.control_dependencies(exchanged):
+            seconds = tf.timestamp() - started
+            count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=tf.stack([seconds, _num_bytes(ready)]))
+        with tf.control_dependencies([count]):
+            return [tf.identity(t) for t in exchanged]
+
+    return body
+
+
+def _contribution(share: tf.Tensor, tensors: Sequence[tf.Tensor], sparse: Sequence[bool]) -> list[tf.Tensor]:
+    """Scales a worker's gradients by its share; without samples: zeros, or no rows."""
+    flat, mine = iter(tensors), []
+    for is_sparse in sparse:
+        tensor = next(flat)
+        scaled = tensor * tf.cast(share, tensor.dtype)
+        if is_sparse:
+            indices = next(flat)
+            num_rows = tf.where(share > 0, tf.shape(indices)[0], 0)
+            mine += [scaled[:num_rows], indices[:num_rows]]
+        else:
+            mine.append(tf.where(share > 0, scaled, tf.zeros_like(scaled)))
+    return mine
+
+
+def _exchange(name: str, tensors: Sequence[tf.Tensor], sparse: Sequence[bool]) -> list[tf.Tensor]:
+    flat, dense, rows = iter(tensors), [], []
+    for is_sparse in sparse:
+        rows.append((next(flat), next(flat)) if is_sparse else None)
+        if not is_sparse:
+            dense.append(next(flat))
+    summed = iter(_grouped_sum(name, dense))
+    exchanged = []
+    for i, pair in enumerate(rows):
+        if pair is None:
+            exchanged.append(next(summed))
+        else:
+            values, indices = pair
+            exchanged.append(hvd.allgather(values, name=f"{name}_values_{i}", ignore_name_scope=True))
+            exchanged.append(hvd.allgather(indices, name=f"{name}_indices_{i}", ignore_name_scope=True))
+    return exchanged
+
+
+def _grouped_sum(name: str, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    if not tensors:
+        return []
+    return hvd.mpi_ops._grouped_allreduce(list(tensors), name=name, op=hvd.Sum, ignore_name_scope=True)
+
+
+def _num_bytes(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.add_n([tf.cast(tf.size(t, tf.int64) * t.dtype.size, tf.float64) for t in tensors])
+
+
+def _meter() -> tf.Tensor:
+    with tf.device("/cpu:0"):
+        return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[2], shared_name=_METER, container="")
+
+
+def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
+    if hvd.size() == 1 or not arrays:
+        return list(arrays)
+    tensors = [tf.convert_to_tensor(a) for a in arrays]
+    return [t.numpy() for t in hvd.mpi_ops._grouped_allreduce(tensors, name=name, op=hvd.Sum)]
+
+
+def from_first_rank(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns rank 0's arrays on every rank."""
+    if hvd.size() == 1:
+        return list(arrays)
+    pending = [hvd.broadcast(tf.convert_to_tensor(a), 0, name=f"{name}_{i}") for i, a in enumerate(arrays)]
+    return [t.numpy() for t in pending]
+
+
+def gather_digests(digest: bytes) -> list[bytes]:
+    """Returns every rank's digest (the same length on all), in rank order."""
+    if hvd.size() == 1:
+        return [digest]
+    mine = tf.constant(np.frombuffer(digest, np.uint8)[None, :])
+    return [row.tobytes() for row in hvd.allgather(mine, name="fdt_digests").numpy()]

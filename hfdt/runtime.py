@@ -1,0 +1,236 @@
+"""The synchronous runtime: N ranks, each with its share of every batch, gradients added up in each step."""
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from fdt.blobs import BlobStore
+from fdt.errors import ProtocolError, WorkerError
+from fdt.program import LoadedProgram, dtype_of, load, pack, unpack
+from fdt.runtime import Assignment
+from hfdt import exchange
+from hfdt.loop import StepLoop, share_of
+from protos import blobs_pb2, job_pb2, program_pb2
+
+_TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
+_METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+# Values up to this size travel in the job stream itself.
+_INLINE_BYTES = 256 * 1024
+# Sets the seeds of ranks far apart (2^32 divided by the golden ratio).
+_SEED_STRIDE = 0x9E3779B1
+
+
+class HorovodEngine:
+    """One rank; see `fdt.runtime.Engine`."""
+
+    def __init__(self) -> None:
+        self._programs: dict[int, LoadedProgram] = {}
+        self._loops: dict[int, StepLoop] = {}
+        self._data: dict[int, list[tf.Tensor]] = {}
+        self._blobs: BlobStore | None = None
+        self._meter: exchange.Meter | None = None
+        self._rank = 0
+        self._size = 1
+        self._usage = job_pb2.WorkerUsage()
+        self._run_s = 0.0
+        # Outputs and share of the last step.
+        self._last: tuple[list[np.ndarray], float] = ([], 0.0)
+
+    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+        """Meets the other ranks."""
+        os.environ.update(assignment.environment)
+        tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(2)
+        _pin_gpu(assignment.rank)
+        hvd.init()
+        self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
+        if self._size != assignment.num_workers:
+            raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
+        self._meter = exchange.Meter()
+
+    def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Imports the step with its holes filled."""
+        loaded = load(step_program, exchange.fill)
+        self._programs[program] = loaded
+        self._loops[program] = StepLoop(loaded)
+
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
+        """Maps the arrays; ranks of one host share the pages."""
+        assert self._blobs is not None
+        self._data[data] = [_tensor(self._blobs.open(a.blob), a.tensor) for a in arrays]
+
+    def assign(self, program: int, state: job_pb2.State) -> None:
+        """Sets variables; what adds up over ranks goes to rank 0 alone, seeds are set apart."""
+        loaded = self._programs[program]
+        specs = [loaded.source.variables[i] for i in state.variables]
+        values = unpack(self._content(state.payload), [s.tensor for s in specs])
+        for i, spec, value in zip(state.variables, specs, values, strict=True):
+            if spec.role == _METRIC and self._rank > 0:
+                value = np.zeros_like(value)
+            elif spec.role == _SEED and self._rank > 0:
+                value = _offset_seed(value, self._rank)
+            loaded.variables[i].assign(value)
+
+    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+        """Runs the steps; each run of batches of one size is one loop in the graph."""
+        started = time.perf_counter()
+        rows = [np.frombuffer(batch, "<i8") for batch in batches]
+        start = 0
+        for end in range(1, len(rows) + 1):
+            if end == len(rows) or len(rows[end]) != len(rows[start]):
+                self._run_equal(program, data, np.stack(rows[start:end]))
+                start = end
+        self._run_s += time.perf_counter() - started
+        self._usage.steps += len(rows)
+
+    def _run_equal(self, program: int, data: int, rows: np.ndarray) -> None:
+        """Runs steps whose batches have one size; rows: int64 [num_steps, batch]."""
+        batch_size = rows.shape[1]
+        if batch_size == 0:
+            raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
+        low, high = share_of(batch_size, self._rank, self._size)
+        share = (high - low) / batch_size
+        if batch_size < self._size:
+            outputs = self._run_with_idle_ranks(program, data, rows, low, high)
+        else:
+            outputs = self._loops[program].run(self._data[data], rows[:, low:high], share)
+        self._last = (outputs, share)
+        self._usage.samples += rows.shape[0] * (high - low)
+
+    def _run_with_idle_ranks(self, program: int, data: int, rows: np.ndarray, low: int, high: int) -> list[np.ndarray]:
+        """Runs steps that have fewer samples than there are ranks.
+
+        A rank without samples computes on the first one with share 0: it takes part in every collective, its gradients
+        count as zeros, and its optimizer makes the same update as everybody's. What its step did to metrics is undone,
+        and what it did to other variables is replaced by rank 0's (docs/decisions/0002).
+        """
+        loaded, loop = self._programs[program], self._loops[program]
+        metrics = [loaded.variables[i] for i in loaded.with_role(_METRIC)]
+        others = [loaded.variables[i] for i in loaded.with_role(_OTHER)]
+        idle = low == high
+        outputs: list[np.ndarray] = []
+        for batch in rows:
+            before = [v.numpy().copy() for v in metrics] if idle else []
+            mine = batch[:1] if idle else batch[low:high]
+            outputs = loop.run(self._data[data], mine[None, :], (high - low) / len(batch))
+            for variable, value in zip(metrics, before, strict=False):
+                variable.assign(value)
+            first = exchange.from_first_rank("fdt_idle", [v.numpy() for v in others])
+            if idle:
+                for variable, value in zip(others, first, strict=True):
+                    variable.assign(value)
+        return outputs
+
+    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> job_pb2.Drained:
+        """Returns the state of all ranks put together."""
+        loaded = self._programs[program]
+        values: dict[int, np.ndarray] = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
+        if what == job_pb2.Drain.WHAT_ALL:
+            values |= self._averaged(loaded)
+            equal = loaded.with_role(_TRAINABLE, _OPTIMIZER)
+            values |= {i: loaded.variables[i].numpy() for i in [*equal, *loaded.with_role(_SEED)]}
+            self._check_equal(loaded, [values[i] for i in equal])
+        indices = sorted(values)
+        drained = job_pb2.Drained(outputs=bytes(pack(self._outputs())))
+        if self._rank == 0:
+            payload = self._payload(pack([values[i] for i in indices]))
+            drained.state.CopyFrom(job_pb2.State(variables=indices, payload=payload))
+        if what == job_pb2.Drain.WHAT_ALL:
+            drained.workers.append(self.usage())
+        return drained
+
+    def usage(self) -> job_pb2.WorkerUsage:
+        """Returns this rank's account."""
+        assert self._meter is not None
+        seconds, num_bytes = self._meter.read()
+        self._usage.rank = self._rank
+        self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
+        self._usage.compute_s = max(0.0, self._run_s - seconds)
+        return self._usage
+
+    def _summed(self, loaded: LoadedProgram, indices: Sequence[int], name: str) -> dict[int, np.ndarray]:
+        arrays = [loaded.variables[i].numpy() for i in indices]
+        return dict(zip(indices, exchange.sum_over_ranks(name, arrays), strict=True))
+
+    def _averaged(self, loaded: LoadedProgram) -> dict[int, np.ndarray]:
+        """Averages floating-point variables that every rank updated by its own rows; of others takes rank 0's."""
+        indices = loaded.with_role(_OTHER)
+        floating = [i for i in indices if loaded.variables[i].dtype.is_floating]
+        averages = {i: (total / self._size).astype(total.dtype) for i, total in self._sums(loaded, floating).items()}
+        rest = [i for i in indices if i not in averages]
+        first = exchange.from_first_rank("fdt_others", [loaded.variables[i].numpy() for i in rest])
+        values = averages | dict(zip(rest, first, strict=True))
+        if self._size > 1:
+            for i, value in values.items():
+                loaded.variables[i].assign(value)
+        return values
+
+    def _sums(self, loaded: LoadedProgram, indices: Sequence[int]) -> Mapping[int, np.ndarray]:
+        return self._summed(loaded, indices, "fdt_averages")
+
+    def _outputs(self) -> list[np.ndarray]:
+        """Returns the last step's outputs: floating-point ones weighted by share, others rank 0's."""
+        outputs, share = self._last
+        floating = [i for i, o in enumerate(outputs) if np.issubdtype(o.dtype, np.floating)]
+        mine = [outputs[i] * outputs[i].dtype.type(share) if share else np.zeros_like(outputs[i]) for i in floating]
+        combined = list(outputs)
+        for i, total in zip(floating, exchange.sum_over_ranks("fdt_outputs", mine), strict=True):
+            combined[i] = total
+        return combined
+
+    def _check_equal(self, loaded: LoadedProgram, values: Sequence[np.ndarray]) -> None:
+        if self._size == 1:
+            return
+        digest = hashlib.sha256()
+        for value in values:
+            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        digests = exchange.gather_digests(digest.digest())
+        different = [rank for rank, other in enumerate(digests) if other != digests[0]]
+        if different:
+            raise WorkerError(
+                f"The weights of ranks {different} differ from rank 0's, bit for bit; synchronous training keeps them equal. "
+                "This is a fault of the pool, not of the script: please report it with the script."
+            )
+
+    def _content(self, payload: blobs_pb2.Payload) -> Any:
+        if payload.WhichOneof("content") == "blob":
+            assert self._blobs is not None
+            return self._blobs.open(payload.blob)
+        return payload.inline
+
+    def _payload(self, packed: bytearray) -> blobs_pb2.Payload:
+        if len(packed) <= _INLINE_BYTES:
+            return blobs_pb2.Payload(inline=bytes(packed))
+        assert self._blobs is not None
+        return blobs_pb2.Payload(blob=self._blobs.write(packed))
+
+
+def _tensor(content: np.ndarray, spec: program_pb2.Tensor) -> tf.Tensor:
+    """Returns a tensor over the mapped bytes, without a copy where TensorFlow can (it cannot for booleans)."""
+    array = content.view(dtype_of(spec)).reshape(tuple(spec.shape))
+    if array.dtype == np.bool_ or array.size == 0:
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def _offset_seed(state: np.ndarray, rank: int) -> np.ndarray:
+    """Returns a SeedGenerator's state [seed, counter] for another rank: the same counter, a seed far away."""
+    moved = state.copy()
+    flat = moved.reshape(-1)
+    limit = 2**31 if flat.dtype.kind == "i" else 2**32
+    flat[0] = (int(flat[0]) + rank * _SEED_STRIDE) % limit
+    return moved
+
+
+def _pin_gpu(rank: int) -> None:
+    """Gives a rank one GPU of its host, by its local rank; without GPUs does nothing."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        local_rank = int(os.environ.get("HOROVOD_LOCAL_RANK", rank))
+        tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")
