@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PYTHON = sys.executable
@@ -128,10 +128,8 @@ class Background:
         """Asks it to end, then kills the group."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=_END_S)
-            except subprocess.TimeoutExpired:
-                pass
         _kill_group(self.process)
         self.process.wait(timeout=_END_S)
         for thread in self._threads:
@@ -176,7 +174,5 @@ def _start(command: Sequence[str], cwd: Path | None, env: dict[str, str]) -> sub
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
     # The group may outlive its leader: what the command left behind goes too.
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -39,7 +39,7 @@ def printed(verbose: int) -> Results:
         results = fit(compiled(), *digits(UNEVEN), validation_data=VALIDATION, verbose=verbose, epochs=3)
     lines = output.getvalue().replace("\x08", "").replace("\r", "\n").splitlines()
     # A progress bar is drawn as often as time allows; its last state in each epoch has all the steps.
-    kept = [line.strip() for line in lines if "Epoch" in line or "5/5" in line and "val_loss" in line]
+    kept = [line.strip() for line in lines if "Epoch" in line or ("5/5" in line and "val_loss" in line)]
     return {**results, "text/lines": np.array(kept)}
 
 

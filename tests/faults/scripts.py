@@ -1,0 +1,159 @@
+"""Small scripts that go wrong, as plain TensorFlow; the line where they do ends with `# <- here`."""
+
+from pathlib import Path
+
+HERE = "# <- here"
+
+NET = """\
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(1)
+x = np.random.rand(32, 4).astype("float32")
+y = np.random.randint(0, 2, (32, 1)).astype("float32")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, activation="sigmoid")])
+print("built", flush=True)
+"""
+
+FIT = 'model.fit(x, y, epochs=2, batch_size=8, verbose=2)  # <- here\nprint("trained", flush=True)\n'
+
+TRAINS = NET + 'model.compile("sgd", "binary_crossentropy", metrics=["accuracy"])\n' + FIT
+
+
+def write(directory: Path, text: str, name: str = "train.py") -> Path:
+    """Writes a script into a directory."""
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def marked_line(text: str) -> int:
+    """Returns the number of the line that ends with the mark."""
+    return next(number for number, line in enumerate(text.splitlines(), 1) if line.rstrip().endswith(HERE))
+
+
+# Name -> script, what the message must name, what it must advise.
+UNSUPPORTED: dict[str, tuple[str, str, str]] = {
+    "eager tape loop": (
+        NET
+        + """
+optimizer = keras.optimizers.SGD(0.1)
+for start in range(0, 32, 8):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(x[start : start + 8]) - y[start : start + 8]))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # <- here
+    print("trained", flush=True)
+""",
+        r"apply_gradients|optimizer\.apply|GradientTape",
+        r"model\.fit|tf\.function|train_step",
+    ),
+    "tape loop in a function": (
+        NET
+        + """
+optimizer = keras.optimizers.SGD(0.1)
+
+@tf.function
+def step(a, b):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(a) - b))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+
+step(x, y)  # <- here
+print("trained", flush=True)
+""",
+        r"apply_gradients|optimizer\.apply|GradientTape",
+        r"model\.fit|train_step",
+    ),
+    "train_on_batch": (
+        NET + 'model.compile("sgd", "mse")\nmodel.train_on_batch(x, y)  # <- here\nprint("trained", flush=True)\n',
+        r"train_on_batch",
+        r"model\.fit",
+    ),
+    "run_eagerly": (
+        NET + 'model.compile("sgd", "mse", run_eagerly=True)\n' + FIT,
+        r"run_eagerly",
+        r"run_eagerly=False",
+    ),
+    "dataset": (
+        NET
+        + 'model.compile("sgd", "mse")\ndata = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)\n'
+        + 'model.fit(data, epochs=2, verbose=2)  # <- here\nprint("trained", flush=True)\n',
+        r"[Dd]ata[Ss]et",
+        r"arrays",
+    ),
+    "generator": (
+        NET
+        + 'model.compile("sgd", "mse")\nbatches = ((x[:8], y[:8]) for _ in range(8))\n'
+        + 'model.fit(batches, steps_per_epoch=4, epochs=2, verbose=2)  # <- here\nprint("trained", flush=True)\n',
+        r"[Gg]enerator",
+        r"arrays",
+    ),
+    "metric that does not add up": (
+        NET
+        + """
+class Largest(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="largest")
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
+
+    def result(self):
+        return self.value
+
+model.compile("sgd", "mse", metrics=[Largest()])
+"""
+        + FIT,
+        r"[Ll]argest",
+        r"assign_add|add up|adds up|sum|remove|leave",
+    ),
+    "python in the loss": (
+        NET
+        + """
+def loss(y_true, y_pred):
+    weights = tf.numpy_function(lambda a: np.ones_like(a), [y_true], tf.float32)
+    return tf.reduce_mean(tf.square(y_true - y_pred) * tf.reshape(weights, tf.shape(y_true)), axis=-1)
+
+model.compile("sgd", loss)
+"""
+        + FIT,
+        r"PyFunc|py_function|numpy_function",
+        r"tensorflow op|TensorFlow op|tf\.|[Tt]ake it out|keras\.ops",
+    ),
+    "a file in the loss": (
+        NET
+        + """
+def loss(y_true, y_pred):
+    size = tf.cast(tf.strings.length(tf.io.read_file("/etc/hostname")), "float32")
+    return tf.reduce_mean(tf.square(y_true - y_pred), axis=-1) * size
+
+model.compile("sgd", loss)
+"""
+        + FIT,
+        r"ReadFile|read_file",
+        r"[Tt]ake it out|before",
+    ),
+    "TF1 session": (
+        """\
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.disable_eager_execution()
+x = tf.placeholder(tf.float32, [None, 4])
+w = tf.get_variable("w", [4, 1])
+train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0)))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    print("built", flush=True)
+    session.run(train, {x: np.ones((8, 4))})
+    print("trained", flush=True)
+""",
+        r"compat\.v1|Session|GradientDescentOptimizer|TF1|graph mode",
+        r"model\.fit",
+    ),
+}

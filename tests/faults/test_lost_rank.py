@@ -1,0 +1,81 @@
+"""A rank that is killed in the middle of an epoch: the script is told which and how, and the pool goes on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.faults.scripts import NET, TRAINS, write
+from tests.helpers.pool import serve
+from tests.helpers.processes import Finished, run_fdt
+
+LIMIT_S = 180.0
+SEEN = 3
+
+# The script kills a worker process below ROOT (its own embedded pool, or the pool whose process id it is given). Of the
+# workers the oldest are those of the job: a warm spare is started later.
+KILLS = (
+    NET
+    + f"""
+import os
+import signal
+import sys
+
+import psutil
+
+class Kill(keras.callbacks.Callback):
+    fired = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.fired or int(self.model.optimizer.iterations) < 6:
+            return
+        Kill.fired = True
+        root = psutil.Process(int(sys.argv[1]) if len(sys.argv) > 1 else os.getpid())
+        workers = [p for p in root.children(recursive=True) if "fdt.worker" in " ".join(p.cmdline())]
+        victim = min(workers, key=lambda process: process.create_time())
+        os.kill(victim.pid, signal.SIGKILL)
+        print("killed", victim.pid, flush=True)
+
+model.compile("sgd", "binary_crossentropy")
+try:
+    model.fit(x, y, epochs=200, batch_size=8, verbose=0, callbacks=[Kill()])
+except Exception as error:
+    print("caught", type(error).__name__, str(error), flush=True)
+    print("weights", np.isfinite(model.get_weights()[0]).all(), flush=True)
+    sys.exit({SEEN})
+print("finished", flush=True)
+"""
+)
+
+
+def told(finished: Finished) -> None:
+    """Asserts that the fault fired, and that the script's exception names rank and signal."""
+    assert "killed" in finished.stdout, f"the fault did not fire\n{finished.describe()}"
+    finished.expect(SEEN)
+    caught = re.search(r"^caught (\w+) (.*)", finished.stdout, re.MULTILINE | re.DOTALL)
+    assert caught and caught[1] == "WorkerError", finished.describe()
+    assert re.search(r"(?i)(rank|worker) [01]\b", caught[2]), f"does not name the rank\n{finished.describe()}"
+    assert re.search(r"SIGKILL|signal 9", caught[2]), f"does not name the signal\n{finished.describe()}"
+    assert "weights True" in finished.stdout, finished.describe()
+
+
+def test_embedded_pool(tmp_path: Path) -> None:
+    told(run_fdt(write(tmp_path, KILLS), limit_s=LIMIT_S, cwd=tmp_path))
+
+
+@pytest.mark.parametrize("again", [2])
+def test_pool_takes_the_next_job(tmp_path: Path, again: int) -> None:
+    with serve(tmp_path, num_workers=2) as pool:
+        script = write(tmp_path, KILLS, "kills.py")
+        told(run_fdt(script, str(pool.process.pid), options=pool.options, limit_s=LIMIT_S, cwd=tmp_path))
+        for _ in range(again):
+            next_job = run_fdt(write(tmp_path, TRAINS), options=pool.options, limit_s=LIMIT_S, cwd=tmp_path)
+            assert "trained" in next_job.expect(0).stdout, next_job.describe()
+
+
+def test_uncaught_it_ends_the_script(tmp_path: Path) -> None:
+    """As an exception that nobody catches does; the status says that we failed, not the script."""
+    script = write(tmp_path, KILLS.replace("except Exception as error", "except ZeroDivisionError as error"))
+    finished = run_fdt(script, limit_s=LIMIT_S, cwd=tmp_path).expect(125)
+    assert "killed" in finished.stdout and "finished" not in finished.stdout, finished.describe()
+    assert re.search(r"SIGKILL|signal 9", finished.stderr), finished.describe()
