@@ -33,7 +33,7 @@ def test_status_and_streams_are_in_the_message() -> None:
 
 
 def test_the_limit_ends_the_whole_group(tmp_path: Path) -> None:
-    finished = run([sys.executable, "-c", PARENT + "threading.Event().wait()"], limit_s=3, cwd=tmp_path)
+    finished = run([sys.executable, "-S", "-c", PARENT + "threading.Event().wait()"], limit_s=5, cwd=tmp_path)
     assert finished.status is None and child_is_gone(finished.stdout)
     with pytest.raises(AssertionError, match="time limit"):
         finished.expect(0)
