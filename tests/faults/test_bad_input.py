@@ -80,9 +80,10 @@ def test_unsupported_construct_is_refused(pool: Pool, tmp_path: Path, name: str)
 
 
 def said(finished: Finished) -> str:
-    """Returns what we say: from the last line of stderr that begins with `fdt: ` on."""
-    assert "fdt: " in finished.stderr, f"no message of ours\n{finished.describe()}"
-    return finished.stderr.rpartition("fdt: ")[2]
+    """Returns the lines of stderr that are ours; they begin with `fdt: `."""
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("fdt: ")]
+    assert lines, f"no message of ours\n{finished.describe()}"
+    return "\n".join(lines)
 
 
 # The command and the pool.
