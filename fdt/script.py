@@ -74,7 +74,8 @@ def run(path: str, arguments: Sequence[str]) -> int:
     if importer is not None:
         # The same function as the interpreter calls, whose frames python shows too.
         run_package: Callable[..., object] = vars(runpy)["_run_module_as_main"]
-        return _status_of(_attempt(lambda: run_package("__main__", alter_argv=False)))
+        alter_argv = False
+        return _status_of(_attempt(run_package, "__main__", alter_argv))
     return _run_file(location, namespace)
 
 
@@ -93,13 +94,16 @@ def _run_file(location: str, namespace: dict[str, Any]) -> int:
         with io.open_code(location) as file:
             source = file.read()
     except OSError as error:
-        print(_cannot_open(location, error), file=sys.stderr)
+        _tell(_cannot_open(location, error))
         return 2
     loader = "SourcelessFileLoader" if _is_compiled(location, source) else "SourceFileLoader"
     namespace["__loader__"] = getattr(importlib.machinery, loader)("__main__", location)
     namespace["__file__"] = location
     namespace["__cached__"] = None
-    raised = _attempt(lambda: exec(_compile(location, source), namespace))  # noqa: S102 this is what we are for
+    code: list[types.CodeType] = []
+    raised = _attempt(lambda: code.append(_compile(location, source)))
+    if raised is None:
+        raised = _attempt(exec, code[0], namespace)
     _flush()
     status = _status_of(raised)
     if not isinstance(raised, SystemExit):
@@ -204,18 +208,29 @@ def _declared_encoding(source: bytes) -> str | None:
 # Running, and telling how it ended.
 
 
-def _attempt(body: Callable[[], object]) -> BaseException | None:
-    """Runs the body and returns what it raised, outside any `except`: hooks must see no exception being handled."""
+def _attempt(function: Callable[..., object], *arguments: object) -> BaseException | None:
+    """Calls the function and returns what it raised, outside any `except`: hooks must see no exception being handled."""
     # A debugger that steps off the script's end would walk into this frame, and from here into the rest of ours.
     sys._getframe().f_trace_lines = False
     trace = sys.gettrace()
     try:
-        body()
+        function(*arguments)
     except BaseException as error:  # noqa: BLE001 whatever it is, it is the script's end
         return error
     finally:
         sys.settrace(trace)
     return None
+
+
+def _tell(text: object) -> None:
+    """Prints on standard error as the interpreter does: the script may have closed, removed or replaced it."""
+    stream = getattr(sys, "stderr", None)
+    if stream is None:
+        _attempt(lambda: os.write(2, f"{text}\n".encode(errors="backslashreplace")))
+        return
+    _attempt(lambda: stream.write(str(text)))
+    if _attempt(lambda: stream.write("\n")) is not None:
+        _attempt(os.write, 2, b"\n")
 
 
 def _status_of(error: BaseException | None) -> int:
@@ -231,7 +246,7 @@ def _status_of(error: BaseException | None) -> int:
     if type(error) is KeyboardInterrupt:
         return INTERRUPTED
     if isinstance(error, FdtError):
-        print(f"fdt: {error}", file=sys.stderr)
+        _tell(f"fdt: {error}")
         return error.exit_status
     return 1
 
@@ -243,7 +258,7 @@ def _exit_status(leaving: SystemExit) -> int:
     if isinstance(code, int):
         # What does not fit into a C long is -1 there.
         return (code if -(2**63) <= code < 2**63 else -1) & 0xFF
-    print(code, file=sys.stderr)
+    _tell(code)
     return 1
 
 
@@ -252,7 +267,7 @@ def _show(error: BaseException) -> SystemExit | None:
     _set_last(type(error), error, error.__traceback__)
     hook = getattr(sys, "excepthook", None)
     if hook is None:
-        print("sys.excepthook is missing", file=sys.stderr)
+        _tell("sys.excepthook is missing")
         hook = sys.__excepthook__
     sys.audit("sys.excepthook", hook, type(error), error, error.__traceback__)
     failure = _attempt(lambda: hook(type(error), error, error.__traceback__))
@@ -260,9 +275,9 @@ def _show(error: BaseException) -> SystemExit | None:
         return failure
     if failure is not None:
         peel(failure)
-        print("Error in sys.excepthook:", file=sys.stderr)
+        _tell("Error in sys.excepthook:")
         sys.__excepthook__(type(failure), failure, failure.__traceback__)
-        print("\nOriginal exception was:", file=sys.stderr)
+        _tell("\nOriginal exception was:")
         sys.__excepthook__(type(error), error, error.__traceback__)
     return None
 
@@ -274,8 +289,8 @@ def _set_last(kind: Any, value: Any, traceback: Any) -> None:
 
 
 def _flush() -> None:
-    for stream in (sys.stderr, sys.stdout):
-        _attempt(lambda stream=stream: stream.flush())  # type: ignore[misc]
+    for stream in (getattr(sys, "stderr", None), getattr(sys, "stdout", None)):
+        _attempt(getattr(stream, "flush", object))
 
 
 def _interrupt_silently() -> NoReturn:

@@ -145,9 +145,8 @@ _ENDINGS = {
     "chained": "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('v') from e",
     "in context": "try:\n    import nothing_of_this_name\nexcept ImportError:\n    int('x')",
     "group": "try:\n    1/0\nexcept Exception as e:\n    raise ExceptionGroup('g', [e, ValueError(1)])",
-    "recursion": "def f(): f()\nf()",
     "import": "import nothing_of_this_name",
-    "hook": "import sys\nsys.excepthook = lambda *a: print(a[:2], a[2].tb_frame, sys.exc_info())\n1/0",
+    "hook": "import sys\nsys.excepthook = lambda *a: print(a[:2], a[2].tb_lineno, a[2].tb_next, sys.exc_info())\n1/0",
     "hook and interrupt": "import sys, atexit\nh = lambda *a: print('hook', a[0])\nsys.excepthook = h\n"
     "atexit.register(lambda: print(sys.excepthook is h, repr(sys.last_value), sys.last_traceback.tb_lineno))\n"
     "raise KeyboardInterrupt('mine')",
@@ -155,6 +154,9 @@ _ENDINGS = {
     "hook that fails": "import sys\ndef hook(*_): int('x')\nsys.excepthook = hook\n1/0",
     "hook deleted": "import sys\ndel sys.excepthook\n1/0",
     "atexit fails": "import atexit\natexit.register(int, 'x')",
+    "stdout gone": "import sys\ndel sys.stdout\nsys.exit('x')",
+    "stderr closed": "import sys\nsys.stderr.close()\nsys.exit('x')",
+    "text that fails": "class T:\n    def __str__(self): 1/0\nraise SystemExit(T())",
     "stdout closed": "import sys\nsys.stdout.close()",
     "stderr gone": "import sys\nsys.stderr = None\nsys.exit('x')",
     "thread fails": "import threading\nt = threading.Thread(target=int, args='x', name='t')\nt.start(); t.join()",
