@@ -19,6 +19,8 @@ class Timing:
     heartbeat_s: float = 1.0
     # A worker that has not been heard of for so long has stopped.
     heartbeat_limit_s: float = 10.0
+    # From a worker's error to the job's: others may have failed earlier and be about to say so.
+    settle_s: float = 0.3
     # How long a process is given to end by itself before it is killed.
     stop_s: float = 3.0
     # The most steps, in seconds of work, that a client may be ahead of the workers.

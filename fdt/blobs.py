@@ -1,0 +1,319 @@
+"""Bulk data by content: the store in a pool's directory, and a client's transfers to and from it.
+
+A blob is named by its SHA-256 and its size, so the same array is sent once, and the processes of one host share the
+store's files by mapping them into memory.
+"""
+
+import concurrent.futures
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from fdt import rpc
+from fdt.config import Timing
+from fdt.errors import CapacityError, ProtocolError
+from protos import blobs_pb2
+
+# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
+Buffer = Any
+
+CHUNK_BYTES = 1 << 20
+# Streams at once when several blobs are sent.
+_NUM_STREAMS = 2
+
+
+def flat(buffer: Buffer) -> memoryview:
+    """Returns the bytes of a C-contiguous buffer without copying them."""
+    view = memoryview(buffer)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def reference(buffer: Buffer) -> blobs_pb2.BlobRef:
+    """Returns the name of a blob: the SHA-256 of its bytes and their number."""
+    view = flat(buffer)
+    return blobs_pb2.BlobRef(digest=hashlib.sha256(view).digest(), size_bytes=view.nbytes)
+
+
+def chunked(view: memoryview) -> Iterator[memoryview]:
+    """Yields slices of at most `CHUNK_BYTES`; none for an empty view."""
+    for start in range(0, view.nbytes, CHUNK_BYTES):
+        yield view[start : start + CHUNK_BYTES]
+
+
+class BlobStore:
+    """Blobs as files in one directory, which several processes may use at once.
+
+    The directory is the only state: what one process has written, the others have.
+    """
+
+    def __init__(self, directory: Path, limit_bytes: int | None = None) -> None:
+        """Opens the store.
+
+        Args:
+            directory: Where the files are; made if missing.
+            limit_bytes: The most that blobs may take; None for what the disk gives.
+        """
+        self.directory = directory
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._reserved: dict[str, int] = {}
+        self._users: dict[str, set[str]] = {}
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, ref: blobs_pb2.BlobRef) -> Path:
+        """Returns where the blob is, or would be.
+
+        Raises:
+            ProtocolError: The reference is not one.
+        """
+        if len(ref.digest) != hashlib.sha256().digest_size:
+            raise ProtocolError(f"A blob's name is the 32 bytes of its SHA-256. Received: {len(ref.digest)} bytes")
+        return self.directory / ref.digest.hex()
+
+    def has(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the blob is here."""
+        try:
+            return self.path(ref).stat().st_size == ref.size_bytes
+        except FileNotFoundError:
+            return False
+
+    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer]) -> None:
+        """Writes a blob; it appears whole or not at all.
+
+        Raises:
+            ProtocolError: The chunks are not what the reference names.
+            CapacityError: The store or its disk is full.
+        """
+        self._write(ref, chunks, hashlib.sha256())
+
+    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
+        """Writes a blob and returns its name."""
+        ref = reference(buffer)
+        if self.has(ref):
+            self._touch(ref)
+        else:
+            self._write(ref, chunked(flat(buffer)), None)
+        return ref
+
+    def open(self, ref: blobs_pb2.BlobRef) -> np.ndarray:
+        """Maps a blob into memory.
+
+        Returns:
+            uint8 [size_bytes], a private map: what is written to it stays in this process.
+
+        Raises:
+            ProtocolError: The blob is not here.
+        """
+        if not self.has(ref):
+            raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
+        if not ref.size_bytes:
+            return np.empty(0, np.uint8)
+        self._touch(ref)
+        return np.memmap(self.path(ref), np.uint8, "c")
+
+    def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef]) -> None:
+        """Keeps blobs from being dropped until `release(user)`."""
+        with self._lock:
+            self._users.setdefault(user, set()).update(self.path(ref).name for ref in refs)
+
+    def release(self, user: str) -> None:
+        """Ends what `use` began."""
+        with self._lock:
+            self._users.pop(user, None)
+
+    def drop(self, ref: blobs_pb2.BlobRef) -> None:
+        """Deletes a blob, unless somebody uses it."""
+        with self._lock:
+            if self.path(ref).name not in self._used():
+                self.path(ref).unlink(missing_ok=True)
+
+    def _touch(self, ref: blobs_pb2.BlobRef) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self.path(ref))
+
+    def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any) -> None:
+        target = self.path(ref)
+        temporary = self.directory / f"part-{uuid.uuid4().hex}"
+        try:
+            self._make_room(temporary.name, ref.size_bytes)
+            _fill(temporary, ref, chunks, digest)
+            os.replace(temporary, target)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise CapacityError(
+                f"The disk of the pool's store is full: no room for {ref.size_bytes:,} bytes more. Free some, or let "
+                f"TMPDIR name a larger disk. Received: directory={self.directory}"
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+            with self._lock:
+                self._reserved.pop(temporary.name, None)
+
+    def _make_room(self, writer: str, size_bytes: int) -> None:
+        with self._lock:
+            files = self._files()
+            excess = self._excess_bytes(files, size_bytes)
+            for path, size, _ in sorted(files, key=lambda file: file[2]):
+                if excess <= 0:
+                    break
+                if path.name not in self._used():
+                    path.unlink(missing_ok=True)
+                    excess -= size
+            if excess > 0:
+                raise CapacityError(
+                    f"The pool's store is full: {size_bytes:,} bytes more do not fit beside the arrays in use "
+                    f"({excess:,} too many). Wait for other jobs to end, or give the pool more room. "
+                    f"Received: store_limit_bytes={self._limit_bytes}"
+                )
+            self._reserved[writer] = size_bytes
+
+    def _excess_bytes(self, files: list[tuple[Path, int, float]], size_bytes: int) -> int:
+        promised = sum(self._reserved.values()) + size_bytes
+        excess = promised - shutil.disk_usage(self.directory).free
+        if self._limit_bytes is not None:
+            excess = max(excess, promised + sum(size for _, size, _ in files) - self._limit_bytes)
+        return excess
+
+    def _files(self) -> list[tuple[Path, int, float]]:
+        """Returns path, bytes and time of last use of every finished blob."""
+        files = []
+        for path in self.directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if not path.name.startswith("part-"):
+                    status = path.stat()
+                    files.append((path, status.st_size, status.st_mtime))
+        return files
+
+    def _used(self) -> set[str]:
+        return set().union(*self._users.values())
+
+
+def describe(ref: blobs_pb2.BlobRef) -> str:
+    """Returns a short name for messages."""
+    return f"blob={ref.digest.hex()[:12]}… ({ref.size_bytes:,} bytes)"
+
+
+def _fill(path: Path, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any) -> None:
+    received = 0
+    with open(path, "xb", buffering=0) as file:
+        _allocate(file.fileno(), ref.size_bytes)
+        for chunk in chunks:
+            received += len(chunk)
+            if received > ref.size_bytes:
+                raise ProtocolError(f"A blob is longer than it says. Expected: {describe(ref)}")
+            if digest is not None:
+                digest.update(chunk)
+            _write_all(file.fileno(), chunk)
+    if received != ref.size_bytes:
+        raise ProtocolError(f"A blob ended early: {received:,} bytes came. Expected: {describe(ref)}")
+    if digest is not None and digest.digest() != ref.digest:
+        raise ProtocolError(f"A blob's content is not what its name says. Expected: {describe(ref)}")
+
+
+def _allocate(descriptor: int, size_bytes: int) -> None:
+    # Says at once whether the disk has room; and the kernel then writes many times as fast as into a growing file.
+    if size_bytes:
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+
+
+def _write_all(descriptor: int, chunk: Buffer) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class BlobClient:
+    """A client's transfers to and from the store of a pool."""
+
+    def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
+        """Uses a channel made by `fdt.rpc.connect`."""
+        self._timing = timing
+        self._find_missing = channel.unary_unary(
+            "/fdt.v1.Blobs/FindMissing",
+            request_serializer=blobs_pb2.FindMissingRequest.SerializeToString,
+            response_deserializer=blobs_pb2.FindMissingReply.FromString,
+        )
+        # Chunks are raw: a message object would copy the data once more.
+        self._put = channel.stream_unary("/fdt.v1.Blobs/Put", response_deserializer=blobs_pb2.PutReply.FromString)
+        self._get = channel.unary_stream("/fdt.v1.Blobs/Get", request_serializer=blobs_pb2.BlobRef.SerializeToString)
+
+    def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Returns those that the pool does not hold."""
+        with rpc.translated():
+            request = blobs_pb2.FindMissingRequest(blobs=refs)
+            return list(self._find_missing(request, timeout=self._timing.call_s).missing)
+
+    def upload(self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]]) -> int:
+        """Sends what the pool does not hold.
+
+        Args:
+            blobs: Names (see `reference`) and contents.
+
+        Returns:
+            Bytes of content sent.
+
+        Raises:
+            CapacityError: The pool's store is full.
+            PoolError: The pool could not be reached, or would not have it.
+        """
+        wanted = {ref.digest for ref in self.find_missing([ref for ref, _ in blobs])} if blobs else set()
+        todo = {ref.digest: (ref, flat(buffer)) for ref, buffer in blobs if ref.digest in wanted}
+        if len(todo) < 2:
+            return sum(self._upload_one(ref, view) for ref, view in todo.values())
+        with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
+            return sum(threads.map(lambda blob: self._upload_one(*blob), todo.values()))
+
+    def download(self, ref: blobs_pb2.BlobRef) -> bytearray:
+        """Fetches a blob and checks that it is what its name says."""
+        content = bytearray(ref.size_bytes)
+        position = 0
+        with rpc.translated():
+            call = self._get(ref)
+            with rpc.Watch(call.cancel, self._timing.chunk_s) as watch:
+                for raw in watch.each(call):
+                    data = decode_data(raw, blobs_pb2.GetChunk, 1)
+                    content[position : position + len(data)] = data
+                    position += len(data)
+        if position != ref.size_bytes or hashlib.sha256(content).digest() != ref.digest:
+            raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
+        return content
+
+    def _upload_one(self, ref: blobs_pb2.BlobRef, view: memoryview) -> int:
+        with rpc.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
+            call = self._put.future(watch.each(_put_chunks(ref, view)))
+            call.result()
+        return view.nbytes
+
+
+def _put_chunks(ref: blobs_pb2.BlobRef, view: memoryview) -> Iterator[bytes]:
+    yield blobs_pb2.PutChunk(blob=ref).SerializeToString()
+    for chunk in chunked(view):
+        yield encode_data(chunk, 2)
+
+
+def encode_data(data: memoryview, field: int) -> bytes:
+    """Returns a message whose only field is `data`, as protobuf would, with a single copy."""
+    return b"".join((bytes((field << 3 | 2,)), rpc.varint(len(data)), data))
+
+
+def decode_data(raw: bytes, message: Any, field: int) -> memoryview:
+    """Returns the field `data` of a chunk, without a copy where it is the only field."""
+    data = rpc.only_field(raw, field)
+    if data is not None:
+        return data
+    return memoryview(rpc.decode(message, raw).data)

@@ -1,0 +1,77 @@
+"""A pool for the length of one run: the same server in a child process, behind a unix socket in a private directory."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fdt.config import Credentials, RunConfig, ServeConfig
+from fdt.server import embedded_input
+
+
+class EmbeddedPool:
+    """A running pool of one's own.
+
+    Attributes:
+        address: "unix:...".
+        token: What its socket asks for.
+        credentials: The same, for `fdt.rpc.connect`.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        """Starts the process and does not wait for it; `fdt.rpc.connect` waits for the socket."""
+        self._stop_s = config.timing.stop_s
+        self._directory = Path(tempfile.mkdtemp(prefix="fdt-run-"))
+        self.address = f"unix:{self._directory}/pool.sock"
+        self.token = secrets.token_hex(32)
+        self.credentials = Credentials(token=self.token)
+        serve = ServeConfig(
+            listen=self.address,
+            modes=(config.mode,),
+            num_workers=config.num_workers,
+            token=self.token,
+            timing=config.timing,
+        )
+        with open(self._directory / "pool.log", "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fdt.server"],
+                env={"GRPC_VERBOSITY": "NONE", **os.environ},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C at the terminal is the script's; the pool ends with us.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin
+        self._pipe.write(embedded_input(serve, self._directory))
+        self._pipe.flush()
+        # The pool lives until the last copy of this pipe is closed: a forked child of the script must not hold one.
+        os.register_at_fork(after_in_child=self._abandon)
+
+    def close(self) -> None:
+        """Ends the pool with all its workers and removes its files."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe.close()
+        try:
+            self._process.wait(4 * self._stop_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(self._stop_s)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _abandon(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._pipe.close()
+
+
+def start(config: RunConfig) -> EmbeddedPool:
+    """Starts a pool with the run's mode, workers and timing.
+
+    Returns quickly: the workers import TensorFlow while the script does.
+    """
+    return EmbeddedPool(config)

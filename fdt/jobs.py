@@ -1,0 +1,525 @@
+"""The life of jobs and workers: events in, instructions out. No I/O, no clock; every race is a list of events.
+
+A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
+(imports its runtime), warm, serving one job, and leaving. Jobs start in the order in which they came.
+"""
+
+import dataclasses
+import enum
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from fdt.config import Timing
+
+# Workers of a mode that may end in a row without having been ready, before jobs are told that it will not work.
+MAX_FAILED_STARTS = 3
+# Jobs that may wait at once.
+MAX_QUEUED = 64
+# Jobs that have ended and are still listed.
+MAX_REMEMBERED = 100
+
+
+class JobState(enum.StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
+
+
+class WorkerState(enum.Enum):
+    """Where a worker process is in its life."""
+
+    STARTING = enum.auto()
+    WARM = enum.auto()
+    SERVING = enum.auto()
+    LEAVING = enum.auto()
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened, and when (seconds since the epoch)."""
+
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Submitted(Event):
+    job: str
+    mode: str
+    num_workers: int
+    num_processes: int
+    script: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerReady(Event):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerJoined(Event):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerFailed(Event):
+    """A worker says that it failed. `time_s` is the worker's own, of the failure."""
+
+    worker: str
+    error: str
+    message: str
+    noticed_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerExited(Event):
+    """A process has ended. `status` is negative for a signal; `detail` may hold the last line of its log."""
+
+    worker: str
+    status: int
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSilent(Event):
+    worker: str
+    silent_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerClosed(Event):
+    """A worker has handed in its last account of the job."""
+
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRefused(Event):
+    """The pool itself ends the job: its program is refused, a message makes no sense, its ports cannot be opened."""
+
+    job: str
+    error: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientGone(Event):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled(Event):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tick(Event):
+    """Time has passed."""
+
+
+# ---- instructions ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """Something to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StartWorker(Instruction):
+    worker: str
+    mode: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EndWorker(Instruction):
+    """Let the process end by itself, and see that it does."""
+
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class KillWorker(Instruction):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Assign(Instruction):
+    """Gives a job its workers; the place in `workers` is the rank."""
+
+    job: str
+    workers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TellQueued(Instruction):
+    job: str
+    position: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TellStarted(Instruction):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TellFailed(Instruction):
+    job: str
+    error: str
+    message: str
+    rank: int
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class EndJob(Instruction):
+    """The job is over: end its stream, free what it held."""
+
+    job: str
+
+
+# ---- state ----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Worker:
+    """A worker process, as the pool knows it."""
+
+    name: str
+    mode: str
+    since_s: float
+    state: WorkerState = WorkerState.STARTING
+    job: str | None = None
+    rank: int = -1
+
+
+@dataclasses.dataclass
+class Job:
+    """A job, as the pool knows it."""
+
+    name: str
+    mode: str
+    num_workers: int
+    num_processes: int
+    script: str
+    submitted_s: float
+    state: JobState = JobState.QUEUED
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    reason: str = ""
+    workers: tuple[str, ...] = ()
+    joined: set[str] = dataclasses.field(default_factory=set)
+    closed: set[str] = dataclasses.field(default_factory=set)
+    # What workers said of their failure. The first to speak need not be the first to have failed.
+    failures: dict[str, WorkerFailed] = dataclasses.field(default_factory=dict)
+    told: tuple[int, str] = (0, "")
+
+
+class PoolState:
+    """All jobs and workers of a pool."""
+
+    def __init__(self, num_workers: int, processes: Mapping[str, int], timing: Timing) -> None:
+        """Begins with no process at all; the first `Tick` starts them.
+
+        Args:
+            num_workers: Workers that may serve jobs at once.
+            processes: How many processes to keep for each mode.
+            timing: `warm_s`, `join_s` and `settle_s` are looked at.
+        """
+        self.num_workers = num_workers
+        self.jobs: dict[str, Job] = {}
+        self.workers: dict[str, Worker] = {}
+        self._processes = dict(processes)
+        self._timing = timing
+        self._failed_starts = dict.fromkeys(processes, 0)
+        self._num_started = 0
+        self._out: list[Instruction] = []
+        self._handlers: dict[type[Event], Callable[..., None]] = {
+            Submitted: self._submitted,
+            WorkerReady: self._worker_ready,
+            WorkerJoined: self._worker_joined,
+            WorkerFailed: self._worker_failed,
+            WorkerExited: self._worker_exited,
+            WorkerSilent: self._worker_silent,
+            WorkerClosed: self._worker_closed,
+            JobRefused: lambda event: self._fail(event.job, event.error, event.message, -1, event.time_s),
+            ClientGone: lambda event: self._cancel(event, "the client went away"),
+            Cancelled: lambda event: self._cancel(event, "cancelled"),
+            Tick: self._tick,
+        }
+
+    @property
+    def num_busy(self) -> int:
+        """Workers that serve jobs now."""
+        return sum(job.num_workers for job in self.jobs.values() if job.workers and not job.state.ended)
+
+    @property
+    def num_warm(self) -> int:
+        """Processes that wait for a job."""
+        return sum(worker.state is WorkerState.WARM for worker in self.workers.values())
+
+    def handle(self, event: Event) -> Sequence[Instruction]:
+        """Takes note of an event and returns what to do now, in order."""
+        self._out = []
+        self._handlers[type(event)](event)
+        self._start_workers(event.time_s)
+        self._start_jobs(event.time_s)
+        self._tell_positions()
+        self._forget()
+        return self._out
+
+    def next_deadline_s(self) -> float | None:
+        """Returns when a `Tick` is due, in seconds since the epoch; None if nothing is waited for."""
+        return min((when for when, _ in self._deadlines()), default=None)
+
+    # ---- jobs -------------------------------------------------------------------------------------------------------
+
+    def _submitted(self, event: Submitted) -> None:
+        job = Job(event.job, event.mode, event.num_workers, event.num_processes, event.script, event.time_s)
+        self.jobs[job.name] = job
+        # Whoever asks again may have mended it.
+        if event.mode in self._failed_starts and self._failed_starts[event.mode] >= MAX_FAILED_STARTS:
+            self._failed_starts[event.mode] = 0
+        refusal = self._refusal(job)
+        if refusal:
+            self._fail(job.name, *refusal, -1, event.time_s)
+
+    def _refusal(self, job: Job) -> tuple[str, str] | None:
+        if job.mode not in self._processes:
+            modes = ", ".join(sorted(self._processes))
+            return "UsageError", f"The pool does not serve this mode; it serves {modes}. Received: mode={job.mode}"
+        if job.num_workers < 1:
+            return "UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}"
+        if job.num_workers > self.num_workers or job.num_processes > self._processes[job.mode]:
+            return "CapacityError", (
+                f"The pool has {self.num_workers} worker(s). Ask for at most that many with --workers, or start a "
+                f"larger pool. Received: workers={job.num_workers}"
+            )
+        if len(self._queue()) > MAX_QUEUED:
+            return "CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later."
+        return None
+
+    def _queue(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state is JobState.QUEUED]
+
+    def _start_jobs(self, time_s: float) -> None:
+        for job in self._queue():
+            warm = [name for name, worker in self.workers.items() if self._is_warm(worker, job.mode)]
+            if job.num_workers > self.num_workers - self.num_busy or job.num_processes > len(warm):
+                # No overtaking: a job for many workers would never start.
+                return
+            job.state, job.started_s, job.workers = JobState.STARTING, time_s, tuple(warm[: job.num_processes])
+            for rank, name in enumerate(job.workers):
+                worker = self.workers[name]
+                worker.state, worker.job, worker.rank = WorkerState.SERVING, job.name, rank
+            self._out.append(Assign(job.name, job.workers))
+
+    @staticmethod
+    def _is_warm(worker: Worker, mode: str) -> bool:
+        return worker.state is WorkerState.WARM and worker.mode == mode
+
+    def _tell_positions(self) -> None:
+        for index, job in enumerate(self._queue()):
+            told = (index + 1, self._waiting_for(job, index))
+            if told != job.told:
+                job.told = told
+                self._out.append(TellQueued(job.name, *told))
+
+    def _waiting_for(self, job: Job, ahead: int) -> str:
+        if ahead:
+            return f"{ahead} job(s) ahead"
+        if job.num_workers > self.num_workers - self.num_busy:
+            return f"{self.num_busy} of {self.num_workers} worker(s) are busy"
+        return "workers are starting"
+
+    def _fail(self, name: str, error: str, message: str, rank: int, time_s: float) -> None:
+        job = self.jobs.get(name)
+        if job is None or job.state.ended:
+            return
+        self._out.append(TellFailed(name, error, message, rank, time_s))
+        self._end(job, JobState.FAILED, message, time_s)
+
+    def _cancel(self, event: ClientGone | Cancelled, reason: str) -> None:
+        job = self.jobs.get(event.job)
+        if job is None or job.state.ended:
+            return
+        if isinstance(event, Cancelled):
+            message = f"Job {job.name} was cancelled."
+            self._out.append(TellFailed(job.name, "JobCancelledError", message, -1, event.time_s))
+        self._end(job, JobState.CANCELLED, reason, event.time_s)
+
+    def _end(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
+        job.state, job.reason, job.ended_s = state, reason, time_s
+        for name in job.workers:
+            worker = self.workers.get(name)
+            if worker is not None and worker.state is not WorkerState.LEAVING:
+                worker.state, worker.since_s = WorkerState.LEAVING, time_s
+                self._out.append(EndWorker(name) if state is JobState.FINISHED else KillWorker(name))
+        self._out.append(EndJob(job.name))
+
+    def _forget(self) -> None:
+        ended = [name for name, job in self.jobs.items() if job.state.ended]
+        for name in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
+            del self.jobs[name]
+
+    # ---- workers ----------------------------------------------------------------------------------------------------
+
+    def _start_workers(self, time_s: float) -> None:
+        for mode, wanted in self._processes.items():
+            here = sum(w.mode == mode and w.state is not WorkerState.LEAVING for w in self.workers.values())
+            if self._failed_starts[mode] >= MAX_FAILED_STARTS:
+                continue
+            for _ in range(wanted - here):
+                self._num_started += 1
+                name = f"{mode}-{self._num_started}"
+                self.workers[name] = Worker(name, mode, time_s)
+                self._out.append(StartWorker(name, mode))
+
+    def _serving(self, name: str) -> tuple[Worker, Job] | None:
+        worker = self.workers.get(name)
+        if worker is None or worker.state is not WorkerState.SERVING or worker.job is None:
+            return None
+        return worker, self.jobs[worker.job]
+
+    def _worker_ready(self, event: WorkerReady) -> None:
+        worker = self.workers.get(event.worker)
+        if worker is not None and worker.state is WorkerState.STARTING:
+            worker.state, worker.since_s = WorkerState.WARM, event.time_s
+            self._failed_starts[worker.mode] = 0
+
+    def _worker_joined(self, event: WorkerJoined) -> None:
+        found = self._serving(event.worker)
+        if found is None:
+            return
+        _, job = found
+        job.joined.add(event.worker)
+        if job.state is JobState.STARTING and len(job.joined) == len(job.workers):
+            job.state = JobState.RUNNING
+            self._out.append(TellStarted(job.name))
+
+    def _worker_closed(self, event: WorkerClosed) -> None:
+        found = self._serving(event.worker)
+        if found is None:
+            return
+        _, job = found
+        job.closed.add(event.worker)
+        if len(job.closed) == len(job.workers):
+            self._end(job, JobState.FINISHED, "", event.time_s)
+
+    def _worker_failed(self, event: WorkerFailed) -> None:
+        found = self._serving(event.worker)
+        if found is None:
+            return
+        _, job = found
+        job.failures.setdefault(event.worker, event)
+        if len(job.failures) == len(job.workers):
+            self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        cause = min(job.failures.values(), key=lambda failure: failure.time_s)
+        self._fail(job.name, cause.error, cause.message, self.workers[cause.worker].rank, cause.time_s)
+
+    def _worker_exited(self, event: WorkerExited) -> None:
+        found = self._serving(event.worker)
+        if found is not None:
+            self._exited_serving(*found, event)
+        worker = self.workers.pop(event.worker, None)
+        if worker is not None and worker.state is WorkerState.STARTING:
+            self._failed_start(worker, f"it ended with {describe_status(event.status)}", event)
+
+    def _exited_serving(self, worker: Worker, job: Job, event: WorkerExited) -> None:
+        if worker.name in job.failures:
+            # It had said why; the others may still say that they were first.
+            if not any(name in self.workers and name not in job.failures for name in job.workers):
+                self._settle(job)
+            return
+        if worker.name in job.closed:
+            return
+        # A death is the cause: what the others say now, they say because of it.
+        message = f"Rank {worker.rank} of job {job.name} ended with {describe_status(event.status)}."
+        if event.detail:
+            message += f" The last line of its log: {event.detail}"
+        self._fail(job.name, "WorkerError", message, worker.rank, event.time_s)
+
+    def _failed_start(self, worker: Worker, what: str, event: Event) -> None:
+        detail = getattr(event, "detail", "")
+        self._failed_starts[worker.mode] += 1
+        if self._failed_starts[worker.mode] < MAX_FAILED_STARTS:
+            return
+        message = (
+            f"The pool cannot start workers of mode {worker.mode}: {MAX_FAILED_STARTS} in a row did not get ready; of "
+            f"the last, {what}." + (f" The last line of its log: {detail}" if detail else "")
+        )
+        for job in self._queue():
+            if job.mode == worker.mode:
+                self._fail(job.name, "WorkerError", message, -1, event.time_s)
+
+    def _worker_silent(self, event: WorkerSilent) -> None:
+        worker = self.workers.get(event.worker)
+        if worker is None or worker.state is WorkerState.LEAVING:
+            return
+        found = self._serving(event.worker)
+        if found is not None:
+            message = (
+                f"Rank {worker.rank} of job {found[1].name} has stopped answering: nothing was heard from it for "
+                f"{event.silent_s:.0f} s."
+            )
+            self._fail(found[1].name, "WorkerError", message, worker.rank, event.time_s)
+        else:
+            self._kill(worker, event.time_s)
+
+    def _kill(self, worker: Worker, time_s: float) -> None:
+        worker.state, worker.since_s = WorkerState.LEAVING, time_s
+        self._out.append(KillWorker(worker.name))
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    def _deadlines(self) -> list[tuple[float, Callable[[float], None]]]:
+        deadlines: list[tuple[float, Callable[[float], None]]] = []
+        for worker in self.workers.values():
+            if worker.state is WorkerState.STARTING:
+                deadlines.append((worker.since_s + self._timing.warm_s, lambda now, w=worker: self._too_slow(w, now)))
+        for job in self.jobs.values():
+            if job.state is JobState.STARTING:
+                deadlines.append((job.started_s + self._timing.join_s, lambda now, j=job: self._not_joined(j, now)))
+            if job.failures and not job.state.ended:
+                noticed_s = min(failure.noticed_s for failure in job.failures.values())
+                deadlines.append((noticed_s + self._timing.settle_s, lambda now, j=job: self._settle(j)))
+        return deadlines
+
+    def _tick(self, event: Tick) -> None:
+        for when_s, act in self._deadlines():
+            if when_s <= event.time_s:
+                act(event.time_s)
+
+    def _too_slow(self, worker: Worker, time_s: float) -> None:
+        self._kill(worker, time_s)
+        self._failed_start(worker, f"it was not ready after {self._timing.warm_s:.0f} s", Tick(time_s))
+
+    def _not_joined(self, job: Job, time_s: float) -> None:
+        missing = [self.workers[name].rank for name in job.workers if name not in job.joined and name in self.workers]
+        message = f"Rank(s) {missing} of job {job.name} did not join the others within {self._timing.join_s:.0f} s."
+        self._fail(job.name, "WorkerError", message, missing[0] if missing else -1, time_s)
+
+
+def describe_status(status: int) -> str:
+    """Returns what an exit status of `subprocess` means, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"signal {-status}"

@@ -1,0 +1,304 @@
+"""A worker process: imports a runtime's engine, waits for a job, serves it, exits.
+
+The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
+"""
+
+import ctypes
+import dataclasses
+import importlib
+import json
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fdt import rpc
+from fdt.blobs import BlobStore
+from fdt.config import Credentials, Timing
+from fdt.errors import FdtError, ProtocolError
+from fdt.runtime import Assignment, Engine
+from protos import job_pb2, program_pb2, worker_pb2
+
+# A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
+CHUNK_S = 0.1
+MAX_CHUNK = 256
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """What the pool tells a worker process, through its environment."""
+
+    socket: str
+    secret: str
+    name: str
+    engine: str
+    store: str
+    parent: int
+    timing: Timing
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variable that `from_environment` reads."""
+        return {"FDT_WORKER": json.dumps(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
+        """Reads what `environment` wrote."""
+        fields = json.loads(environment["FDT_WORKER"])
+        return cls(**{**fields, "timing": Timing(**fields["timing"])})
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when the pool ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Link:
+    """The stream to the pool: events out from any thread, instructions in through a queue."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        """Attaches."""
+        self._config = config
+        self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._channel = rpc.open_channel(config.socket, Credentials(token=config.secret), config.timing)
+        attach = self._channel.stream_stream(
+            "/fdt.v1.Workers/Attach",
+            request_serializer=worker_pb2.WorkerEvent.SerializeToString,
+            response_deserializer=worker_pb2.WorkerInstruction.FromString,
+        )
+        # The only call without a deadline besides a job's own: the heartbeats take its place.
+        self._call: Any = attach(self._events())
+        self._threads = [
+            threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
+            threading.Thread(target=self._beat, name="fdt-heartbeat", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Starts to receive and to beat."""
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, event: worker_pb2.WorkerEvent) -> None:
+        """Queues an event."""
+        self._outgoing.put(event)
+
+    def receive(self, block: bool = True) -> worker_pb2.WorkerInstruction | None:
+        """Returns the next instruction, or None at the end of the stream.
+
+        Raises:
+            queue.Empty: Nothing is there, and `block` is false.
+        """
+        return self._incoming.get(block)
+
+    def close(self) -> None:
+        """Ends the stream and the threads."""
+        self._stop.set()
+        self._outgoing.put(None)
+        self._call.cancel()
+        for thread in self._threads:
+            thread.join(self._config.timing.stop_s)
+        self._channel.close()
+
+    def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
+        while (event := self._outgoing.get()) is not None:
+            yield event
+
+    def _receive(self) -> None:
+        try:
+            for instruction in self._call:
+                self._incoming.put(instruction)
+        except grpc.RpcError as error:
+            if not self._stop.is_set():
+                print(f"fdt worker {self._config.name}: the pool is gone: {rpc.from_rpc_error(error)}", file=sys.stderr)
+        self._incoming.put(None)
+        # The main thread may be inside a step that never ends.
+        if not self._stop.wait(self._config.timing.stop_s):
+            os._exit(1)
+
+    def _beat(self) -> None:
+        beat = worker_pb2.WorkerEvent(heartbeat=worker_pb2.Heartbeat())
+        while not self._stop.wait(self._config.timing.heartbeat_s):
+            self.send(beat)
+
+
+class Worker:
+    """Drives an engine through one job."""
+
+    def __init__(self, engine: Engine, link: Link, store: BlobStore) -> None:
+        self._engine = engine
+        self._link = link
+        self._store = store
+        self._rank = 0
+        self._steps = 0
+        self._wait_s = 0.0
+        self._rate = 0.0
+        # Taken from the queue while looking for more steps, and not yet done.
+        self._next: list[worker_pb2.WorkerInstruction | None] = []
+        self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
+            "load": self._load,
+            "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays),
+            "assign": lambda i: self._engine.assign(i.assign.program, i.assign.state),
+            "run": self._run,
+            "drain": self._drain,
+            "close": self._close,
+        }
+
+    def serve(self) -> None:
+        """Waits for an assignment, then does what comes until the stream ends; tells the pool of a failure."""
+        first = self._link.receive()
+        if first is None:
+            return
+        try:
+            self._join(first.assignment)
+            self._work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must hear of it
+            traceback.print_exc()
+            self._fail(error)
+            while self._link.receive() is not None:
+                pass
+
+    def _join(self, message: worker_pb2.Assignment) -> None:
+        self._rank = message.rank
+        assignment = Assignment(
+            job=message.job,
+            rank=message.rank,
+            num_workers=message.num_workers,
+            num_threads=message.num_threads,
+            environment=dict(message.environment),
+            options=dict(message.options),
+        )
+        print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
+        self._engine.join(assignment, self._store)
+        self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
+
+    def _work(self) -> None:
+        ran = False
+        while True:
+            began_s = time.perf_counter()
+            message = self._next.pop() if self._next else self._link.receive()
+            if message is None:
+                return
+            kind = message.instruction.WhichOneof("kind")
+            if ran and kind == "run":
+                self._wait_s += time.perf_counter() - began_s
+            ran = kind == "run"
+            if kind not in self._handlers:
+                raise ProtocolError(f"An instruction that a worker does not know. Received: kind={kind}")
+            self._handlers[kind](message.instruction)
+
+    def _load(self, instruction: job_pb2.Instruction) -> None:
+        load = instruction.load
+        content = self._store.open(load.blob)
+        self._engine.load(load.program, rpc.decode(program_pb2.StepProgram, content.tobytes()))
+        self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
+
+    def _run(self, instruction: job_pb2.Instruction) -> None:
+        run = instruction.run
+        waiting = [batch.indices for batch in run.batches]
+        while True:
+            self._take_more(run, waiting)
+            if not waiting:
+                return
+            size = self._chunk()
+            self._run_chunk(run, waiting[:size])
+            del waiting[:size]
+
+    def _take_more(self, run: job_pb2.RunSteps, waiting: list[bytes]) -> None:
+        """Adds the steps of instructions that are here already and of the same kind."""
+        while len(waiting) < self._chunk() and not self._next:
+            try:
+                message = self._link.receive(block=False)
+            except queue.Empty:
+                return
+            more = message.instruction.run if message is not None and message.instruction.HasField("run") else None
+            if more is None or (more.program, more.data) != (run.program, run.data):
+                self._next.append(message)
+                return
+            waiting.extend(batch.indices for batch in more.batches)
+
+    def _chunk(self) -> int:
+        return max(1, min(MAX_CHUNK, int(self._rate * CHUNK_S)))
+
+    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[bytes]) -> None:
+        began_s = time.perf_counter()
+        self._engine.run(run.program, run.data, batches)
+        rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
+        # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
+        self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
+        self._steps += len(batches)
+        if self._rank == 0:
+            self._send(job_pb2.Event(progress=job_pb2.Progress(steps=self._steps)))
+
+    def _drain(self, instruction: job_pb2.Instruction) -> None:
+        drain = instruction.drain
+        drained = self._engine.drain(drain.program, drain.what)
+        if self._rank:
+            # The pool passes on rank 0's state only.
+            drained = job_pb2.Drained()
+        drained.serial, drained.steps = drain.serial, self._steps
+        if drain.what == job_pb2.Drain.WHAT_ALL:
+            del drained.workers[:]
+            drained.workers.append(self._usage())
+        self._send(job_pb2.Event(drained=drained))
+
+    def _close(self, _: job_pb2.Instruction) -> None:
+        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=[self._usage()])))
+
+    def _usage(self) -> job_pb2.WorkerUsage:
+        usage = self._engine.usage()
+        usage.rank, usage.wait_s = self._rank, self._wait_s
+        usage.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return usage
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, FdtError):
+            name, message = type(error).__name__, str(error)
+        else:
+            frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
+            place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
+            name, message = "WorkerError", f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}"
+        failed = job_pb2.Failed(error=name, message=message, rank=self._rank, time_s=time.time())
+        self._send(job_pb2.Event(failed=failed))
+
+    def _send(self, event: job_pb2.Event) -> None:
+        self._link.send(worker_pb2.WorkerEvent(event=event))
+
+
+def _tensorflow_version() -> str:
+    module = sys.modules.get("tensorflow")
+    return getattr(module, "__version__", "")
+
+
+def main() -> None:
+    """Runs the process."""
+    config = WorkerConfig.from_environment(os.environ)
+    # What the engine starts must not inherit the secret.
+    del os.environ["FDT_WORKER"]
+    die_with(config.parent)
+    module, _, name = config.engine.partition(":")
+    engine = getattr(importlib.import_module(module), name)()
+    link = Link(config)
+    ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
+    link.send(worker_pb2.WorkerEvent(ready=ready))
+    link.start()
+    Worker(engine, link, BlobStore(Path(config.store))).serve()
+    link.close()
+
+
+if __name__ == "__main__":
+    main()
