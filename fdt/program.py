@@ -276,8 +276,9 @@ def _import_step(source: program_pb2.StepProgram, meta_graph: Any, variables: Se
             producer_op_list=meta_graph.meta_info_def.stripped_op_list,
         )
         outputs, operations = elements[: len(source.step.outputs)], elements[len(source.step.outputs) :]
-        with tf.control_dependencies(operations):
-            return [tf.identity(output) for output in outputs] + [tf.constant(0)]
+        # Whoever inlines the step waits for these and no others: without them its updates would be pruned.
+        graph.control_outputs.extend(operations)
+        return outputs
 
     specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec(shape_of(t), t.dtype) for t in source.batch]
     return tf.compat.v1.wrap_function(step, specs)

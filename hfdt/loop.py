@@ -53,7 +53,7 @@ class StepLoop:
             with tf.device("/cpu:0"):
                 batch = [tf.gather(array, rows[i]) for array in arrays]
             outputs = self._step(share, *batch)
-            return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=False)]
+            return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
 
         empty = [tf.zeros(shape_of(s), s.dtype) for s in self._outputs]
         _, outputs = tf.while_loop(lambda i, _: i < num_steps, body, (tf.constant(0), empty), parallel_iterations=1)
