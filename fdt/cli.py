@@ -113,15 +113,15 @@ def _split(run: _Parser, argv: Sequence[str]) -> tuple[list[str], str | None, li
     Returns:
         What argparse is to read, the script if there is one, and its arguments.
     """
-    if not argv or argv[0] != "run":
-        return list(argv), None, []
+    argv = list(argv)
+    if argv[:1] != ["run"]:
+        return argv, None, []
     valued = {text for action in run._actions if action.nargs != 0 for text in action.option_strings}
     index = 1
     while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--"):
         index += 2 if argv[index] in valued else 1
-    ours = list(argv[:index])
-    rest = list(argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:])
-    return ours, rest[0] if rest else None, rest[1:]
+    rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
+    return argv[:index], rest[0] if rest else None, rest[1:]
 
 
 def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[str, _Parser]]:

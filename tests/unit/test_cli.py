@@ -1,0 +1,356 @@
+"""The command line: what it accepts, what it refuses, and that it does not change by accident."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from fdt import cli, script
+from fdt.config import RunConfig
+from fdt.errors import FdtError, PoolUnreachableError, UsageError
+from protos import pool_pb2
+
+_LIMIT_S = 60
+_BOTH = ("sync", "async")
+
+# Public, and therefore frozen: changing it is a decision, to be told in the CHANGELOG.
+_POOL_OPTIONS = ["--server", "--tls-ca", "--token-file"]
+_OPTIONS = {
+    "run": sorted([*_POOL_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
+    "serve": ["--listen", "--mode", "--tls-cert", "--tls-key", "--token-file", "--workers"],
+    "jobs": _POOL_OPTIONS,
+    "logs": _POOL_OPTIONS,
+    "cancel": _POOL_OPTIONS,
+    "doctor": _POOL_OPTIONS,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FDT_SERVER", "FDT_TOKEN_FILE", "FDT_TLS_CA"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text("")
+    return str(path)
+
+
+def _parse(*argv: str, modes: tuple[str, ...] = _BOTH) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**vars(cli.parse("fdt", modes, argv)))
+
+
+def test_options_are_frozen() -> None:
+    _, commands = cli.build_parser("fdt", _BOTH)
+    found = {
+        name: sorted(
+            text for action in parser._actions for text in action.option_strings if text not in ("-h", "--help")
+        )
+        for name, parser in commands.items()
+    }
+    assert found == _OPTIONS
+
+
+def test_run_by_default() -> None:
+    options = _parse("run", "train.py")
+    chosen = {k: v for k, v in vars(options).items() if k != "command"}
+    assert chosen == {
+        "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
+        "report": None, "server": None, "token_file": None, "tls_ca": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "arguments"),
+    [
+        (["train.py", "--workers", "9", "--mode=async", "-h"], "train.py", ("--workers", "9", "--mode=async", "-h")),
+        (["--workers", "4", "train.py", "--", "-x"], "train.py", ("--", "-x")),
+        (["--workers=4", "train.py", "run", "train.py"], "train.py", ("run", "train.py")),
+        (["--workers", "4", "--", "-train.py", "--", ""], "-train.py", ("--", "")),
+        (["--workers", "4", "-", "a"], "-", ("a",)),
+        (["--workers", "4", "a b/train.py", "@file", "--version"], "a b/train.py", ("@file", "--version")),
+    ],
+)
+def test_everything_after_the_script_is_its_own(argv: list[str], name: str, arguments: tuple[str, ...]) -> None:
+    options = _parse("run", *argv)
+    assert (options.script, options.arguments) == (name, arguments)
+    assert options.workers == (4 if any("--workers" in text for text in argv[:1]) else 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "--workers", "0", "t.py"], "1 or more. Received: 0"),
+        (["run", "--workers", "-1", "t.py"], "--workers"),
+        (["run", "--workers", "two", "t.py"], "Received: two"),
+        (["run", "--workers"], "--workers"),
+        (["run"], "expected a SCRIPT"),
+        (["run", "--workers", "2"], "expected a SCRIPT"),
+        (["run", "--scale-lr", "linear", "t.py"], "--batch per-worker"),
+        (["run", "--mode", "fast", "t.py"], "fast"),
+        (["run", "--work", "2", "t.py"], "--work"),
+        (["run", "--unknown", "t.py"], "--unknown"),
+        (["run", "--server", "host", "t.py"], "HOST:PORT"),
+        (["run", "--server", "host:0", "t.py"], "HOST:PORT"),
+        (["run", "--server", "host:99999", "t.py"], "HOST:PORT"),
+        (["serve", "--tls-cert", "c.pem"], "belong together"),
+        (["logs"], "JOB"),
+        ([], "COMMAND"),
+        (["walk"], "walk"),
+    ],
+)
+def test_wrong_command_lines(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(argv)
+    error = capsys.readouterr().err
+    assert leaving.value.code == 2
+    assert message in error
+    assert error.splitlines()[-1].startswith("fdt: ")
+
+
+def test_flag_before_environment_before_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _parse("jobs").server == "127.0.0.1:7077"
+    monkeypatch.setenv("FDT_SERVER", "pool:1")
+    monkeypatch.setenv("FDT_TOKEN_FILE", "t")
+    monkeypatch.setenv("FDT_TLS_CA", "c")
+    options = _parse("run", "--token-file", "mine", "train.py")
+    assert (options.server, options.token_file, options.tls_ca) == ("pool:1", Path("mine"), Path("c"))
+    assert _parse("jobs", "--server", "other:2").server == "other:2"
+    monkeypatch.setenv("FDT_SERVER", "")
+    assert _parse("run", "train.py").server is None
+
+
+def test_hfdt_and_nfdt_have_one_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    for main, other in ((cli.main_hfdt, "async"), (cli.main_nfdt, "sync")):
+        with pytest.raises(SystemExit) as leaving:
+            main(["run", "--mode", other, "t.py"])
+        assert leaving.value.code == 2
+        assert "--mode" in capsys.readouterr().err
+    assert _parse("run", "t.py", modes=("async",)).mode == "async"
+    assert _parse("serve", modes=("sync",)).mode == "sync"
+
+
+def test_a_mode_without_a_runtime_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], train: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    for command in (["run", "--mode", "async", train], ["serve", "--mode", "async"]):
+        assert cli.main(command) == 2
+        assert capsys.readouterr().err == "fdt: asynchronous mode is not in this version (--mode async)\n"
+    assert cli.main_nfdt(["run", train]) == 2
+
+
+def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "token"
+    assert cli._token(None) is None
+    file.write_text("secret\n")
+    file.chmod(0o600)
+    assert (cli._token(file), capsys.readouterr().err) == ("secret", "")
+    file.chmod(0o644)
+    assert cli._token(file) == "secret"
+    warning = capsys.readouterr().err
+    assert "warning" in warning and "chmod 600" in warning and "secret" not in warning
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n", b"a\nb\n", b"\xff\xfe", "schlüssel".encode(), None])
+def test_token_file_that_holds_no_token(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match="token file"):
+        cli._token(file)
+
+
+# ---- run, with a session that is none -------------------------------------------------------------------------------
+
+
+class _Session:
+    """Notes what is done with it."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.distributed = config, False
+        self.calls: list[str] = []
+        _Session.last = self
+
+    last: "_Session"
+    failure: FdtError | None = None
+
+    def __enter__(self) -> Self:
+        if _Session.failure is not None:
+            raise _Session.failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.calls.append("exit")
+
+    def close(self, status: int) -> None:
+        self.calls.append(f"close {status}")
+
+    def write_report(self, status: int) -> None:
+        self.calls.append(f"report {status}")
+
+
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A session and hooks that do nothing; nothing the run changes in this process is left."""
+    import fdt
+
+    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext())
+    monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
+    monkeypatch.setitem(sys.modules, "fdt.capture", capture)
+    monkeypatch.setattr(fdt, "capture", capture, raising=False)
+    monkeypatch.setattr(cli, "_require_launchers", lambda _: None)
+    monkeypatch.setattr(_Session, "failure", None)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    yield
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_run_ends_the_session_then_reports(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(train).write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
+    assert cli.main(["run", "--workers", "3", train, "--epochs", "2"]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == "['--epochs', '2']\n"
+    assert printed.err == f"fdt: no training step was found in {train}; nothing was distributed\n"
+    assert _Session.last.calls == ["close 3", "report 3", "exit"]
+    assert _Session.last.config.num_workers == 3
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_error_of_ours_in_the_script(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(train).write_text(
+        "from fdt.errors import WorkerError\ndef fit():\n    raise WorkerError('rank 1 died')\nfit()\n"
+    )
+    assert cli.main(["run", train]) == 125
+    error = capsys.readouterr().err
+    assert error.endswith("fdt.errors.WorkerError: rank 1 died\nfdt: rank 1 died\n")
+    assert error.count("File ") == 2 and "nothing was distributed" not in error
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_error_of_ours_that_the_script_handles(train: str) -> None:
+    Path(train).write_text("from fdt.errors import WorkerError\ntry: raise WorkerError('x')\nexcept Exception: pass\n")
+    assert cli.main(["run", train]) == 0
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_error_before_the_script(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(train).write_text("print('ran')")
+    monkeypatch.setattr(_Session, "failure", PoolUnreachableError("No pool answers at there:1."))
+    assert cli.main(["run", "--server", "there:1", train]) == 125
+    assert capsys.readouterr() == ("", "fdt: No pool answers at there:1.\n")
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_interrupt_closes_the_session(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(train).write_text("raise KeyboardInterrupt")
+    hook = sys.excepthook
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cli.main(["run", train])
+    finally:
+        sys.excepthook = hook
+    assert _Session.last.calls == ["close 130", "report 130", "exit"]
+    assert capsys.readouterr().err.endswith("KeyboardInterrupt\n")
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_report_is_checked_before_the_script_runs(
+    train: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", "--report", str(tmp_path / "no" / "r.json"), train]) == 2
+    assert "cannot write a report" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_report_that_fails_is_told(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_Session, "write_report", fail)
+    assert cli.main(["run", train]) == 125
+    assert "No space left" in capsys.readouterr().err
+    Path(train).write_text("raise SystemExit(4)")
+    assert cli.main(["run", train]) == 4
+
+
+def test_missing_script_needs_no_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "missing.py")
+    assert cli.main(["run", "--server", "nowhere:1", missing]) == 2
+    assert capsys.readouterr().err == f"{script.unreadable(missing)}\n"
+
+
+# ---- the other commands ---------------------------------------------------------------------------------------------
+
+
+def test_table_of_jobs() -> None:
+    jobs = [
+        pool_pb2.JobSummary(job="a1", state="running", script="train.py", mode="sync", num_workers=4, steps=12345,
+                            submitted_s=1000.0),
+        pool_pb2.JobSummary(job="b22", state="failed", script="x\n.py", mode="sync", num_workers=1, submitted_s=1000.0,
+                            ended_s=8265.0, reason="rank 0 died:\n  killed"),
+    ]  # fmt: skip
+    assert cli.format_jobs(jobs, now_s=1061.5) == [
+        "JOB  STATE    MODE  WORKERS   STEPS    TIME  SCRIPT    REASON",
+        "a1   running  sync        4  12,345  1m 01s  train.py",
+        "b22  failed   sync        1       0  2h 01m  x .py     rank 0 died: killed",
+    ]
+
+
+def test_no_pool_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    # A port that was free a moment ago, on loopback.
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    assert cli.main(["jobs", "--server", address]) == 125
+    error = capsys.readouterr().err
+    assert error.startswith("fdt: ") and address in error and error.count("\n") == 1
+
+
+def test_doctor_names_what_is_broken_and_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    working, broken = ("print('1.2')", "none"), ("raise ImportError('no such file')", "build it")
+    monkeypatch.setattr(cli, "_PROBES", {"grpc": working, "horovod": broken})
+    assert cli.main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "ok     grpc        1.2\n" in printed
+    assert "BROKEN horovod     ImportError: no such file\n" in printed and "remedy: build it\n" in printed
+    monkeypatch.setattr(cli, "_PROBES", {"grpc": working})
+    assert cli.main(["doctor"]) == 0
+
+
+_HEAVY = ("tensorflow", "keras", "numpy", "grpc", "google", "protos")
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["--version"], ["run", "--workers", "0", "x"]])
+def test_starts_without_heavy_imports(argv: list[str]) -> None:
+    code = (
+        "import json, sys\nfrom fdt import cli\ntry: cli.main(sys.argv[1:])\n"
+        "except SystemExit: print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=_LIMIT_S, env=dict(os.environ),
+        check=True,
+    )  # fmt: skip
+    imported = json.loads(done.stderr.splitlines()[-1])
+    assert [
+        name for name in imported if name.partition(".")[0] in _HEAVY and name not in sys.builtin_module_names
+    ] == []
