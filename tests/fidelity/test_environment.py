@@ -274,3 +274,11 @@ def test_console_script_and_module_look_the_same(tmp_path: Path) -> None:
 def test_fdt_run_ends_the_same(ending: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_ENDINGS[ending])
     _same(["-m", "fdt", "run", "--workers", "1"], "train.py", cwd=tmp_path)
+
+
+@_REAL
+def test_no_library_that_reads_settings_is_imported_before_the_script(tmp_path: Path) -> None:
+    """A script sets OMP_NUM_THREADS or TF_CPP_MIN_LOG_LEVEL and then imports: that must still come in time."""
+    (tmp_path / "train.py").write_text("import sys; print(sorted({'numpy', 'tensorflow', 'keras'} & set(sys.modules)))")
+    status, stdout, _ = _run(["-m", "fdt", "run", "--workers", "1"], "train.py", cwd=tmp_path)
+    assert (status, stdout) == (0, "[]\n")
