@@ -282,3 +282,29 @@ def test_no_library_that_reads_settings_is_imported_before_the_script(tmp_path: 
     (tmp_path / "train.py").write_text("import sys; print(sorted({'numpy', 'tensorflow', 'keras'} & set(sys.modules)))")
     status, stdout, _ = _run(["-m", "fdt", "run", "--workers", "1"], "train.py", cwd=tmp_path)
     assert (status, stdout) == (0, "[]\n")
+
+
+_INTERRUPTED = "import atexit\natexit.register(print, 'end')\nprint('up', flush=True)\nwhile True: pass\n"
+
+
+def _interrupt(way: Sequence[str], directory: Path) -> tuple[int, str, str]:
+    """Runs a script that never ends, and sends SIGINT to it alone once it is up."""
+    command = [*_PYTHON, *way, "train.py"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=directory, env=_environment(), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            up = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=_LIMIT_S)
+        finally:
+            process.kill()
+    return process.returncode, up + stdout, _ours(stderr)
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_interrupted_from_outside(way: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_INTERRUPTED)
+    expected = _interrupt([], tmp_path)
+    assert expected[0] == -signal.SIGINT
+    assert _interrupt(way, tmp_path) == expected
