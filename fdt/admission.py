@@ -7,7 +7,7 @@ further graphs that nobody has looked at.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from fdt import rpc
+from fdt import wire
 from fdt.errors import ProgramRefusedError
 from protos import graph_pb2, program_pb2
 
@@ -60,7 +60,7 @@ def admit(program: program_pb2.StepProgram) -> None:
         ProgramRefusedError: An operation, named, is not admitted.
         ProtocolError: The graph cannot be read.
     """
-    admit_graph(rpc.decode(graph_pb2.MetaGraphDef, program.step.meta_graph).graph_def)
+    admit_graph(wire.decode(graph_pb2.MetaGraphDef, program.step.meta_graph).graph_def)
 
 
 def admit_graph(graph: graph_pb2.GraphDef) -> None:

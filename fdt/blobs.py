@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from fdt import rpc
+from fdt import rpc, wire
 from fdt.config import Timing
 from fdt.errors import CapacityError, ProtocolError
 from protos import blobs_pb2
@@ -56,15 +57,17 @@ class BlobStore:
     The directory is the only state: what one process has written, the others have.
     """
 
-    def __init__(self, directory: Path, limit_bytes: int | None = None) -> None:
+    def __init__(self, directory: Path, limit_bytes: int | None = None, grace_s: float = 0.0) -> None:
         """Opens the store.
 
         Args:
             directory: Where the files are; made if missing.
             limit_bytes: The most that blobs may take; None for what the disk gives.
+            grace_s: How long a blob that was just asked for or sent is kept, until its job says that it uses it.
         """
         self.directory = directory
         self._limit_bytes = limit_bytes
+        self._grace_s = grace_s
         self._lock = threading.Lock()
         self._reserved: dict[str, int] = {}
         self._users: dict[str, set[str]] = {}
@@ -81,11 +84,15 @@ class BlobStore:
         return self.directory / ref.digest.hex()
 
     def has(self, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether the blob is here."""
+        """Returns whether the blob is here; if it is, whoever asks is taken to want it."""
+        path = self.path(ref)
         try:
-            return self.path(ref).stat().st_size == ref.size_bytes
+            found = path.stat().st_size == ref.size_bytes
+            if found:
+                os.utime(path)
         except FileNotFoundError:
             return False
+        return found
 
     def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer]) -> None:
         """Writes a blob; it appears whole or not at all.
@@ -99,9 +106,7 @@ class BlobStore:
     def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
         """Writes a blob and returns its name."""
         ref = reference(buffer)
-        if self.has(ref):
-            self._touch(ref)
-        else:
+        if not self.has(ref):
             self._write(ref, chunked(flat(buffer)), None)
         return ref
 
@@ -118,7 +123,6 @@ class BlobStore:
             raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
         if not ref.size_bytes:
             return np.empty(0, np.uint8)
-        self._touch(ref)
         return np.memmap(self.path(ref), np.uint8, "c")
 
     def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef]) -> None:
@@ -136,10 +140,6 @@ class BlobStore:
         with self._lock:
             if self.path(ref).name not in self._used():
                 self.path(ref).unlink(missing_ok=True)
-
-    def _touch(self, ref: blobs_pb2.BlobRef) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(self.path(ref))
 
     def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any) -> None:
         target = self.path(ref)
@@ -164,10 +164,12 @@ class BlobStore:
         with self._lock:
             files = self._files()
             excess = self._excess_bytes(files, size_bytes)
-            for path, size, _ in sorted(files, key=lambda file: file[2]):
+            kept = self._used()
+            newest_s = time.time() - self._grace_s
+            for path, size, used_s in sorted(files, key=lambda file: file[2]):
                 if excess <= 0:
                     break
-                if path.name not in self._used():
+                if path.name not in kept and used_s <= newest_s:
                     path.unlink(missing_ok=True)
                     excess -= size
             if excess > 0:
@@ -308,12 +310,12 @@ def _put_chunks(ref: blobs_pb2.BlobRef, view: memoryview) -> Iterator[bytes]:
 
 def encode_data(data: memoryview, field: int) -> bytes:
     """Returns a message whose only field is `data`, as protobuf would, with a single copy."""
-    return b"".join((bytes((field << 3 | 2,)), rpc.varint(len(data)), data))
+    return b"".join((bytes((field << 3 | 2,)), wire.varint(len(data)), data))
 
 
 def decode_data(raw: bytes, message: Any, field: int) -> memoryview:
     """Returns the field `data` of a chunk, without a copy where it is the only field."""
-    data = rpc.only_field(raw, field)
+    data = wire.only_field(raw, field)
     if data is not None:
         return data
-    return memoryview(rpc.decode(message, raw).data)
+    return memoryview(wire.decode(message, raw).data)

@@ -9,6 +9,7 @@ import enum
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
+from fdt import lifecycle
 from fdt.config import Timing
 
 # Workers of a mode that may end in a row without having been ready, before jobs are told that it will not work.
@@ -44,153 +45,6 @@ class WorkerState(enum.Enum):
     LEAVING = enum.auto()
 
 
-# ---- events ---------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Event:
-    """Something that happened, and when (seconds since the epoch)."""
-
-    time_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Submitted(Event):
-    job: str
-    mode: str
-    num_workers: int
-    num_processes: int
-    script: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerReady(Event):
-    worker: str
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerJoined(Event):
-    worker: str
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerFailed(Event):
-    """A worker says that it failed. `time_s` is the worker's own, of the failure."""
-
-    worker: str
-    error: str
-    message: str
-    noticed_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerExited(Event):
-    """A process has ended. `status` is negative for a signal; `detail` may hold the last line of its log."""
-
-    worker: str
-    status: int
-    detail: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerSilent(Event):
-    worker: str
-    silent_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerClosed(Event):
-    """A worker has handed in its last account of the job."""
-
-    worker: str
-
-
-@dataclasses.dataclass(frozen=True)
-class JobRefused(Event):
-    """The pool itself ends the job: its program is refused, a message makes no sense, its ports cannot be opened."""
-
-    job: str
-    error: str
-    message: str
-
-
-@dataclasses.dataclass(frozen=True)
-class ClientGone(Event):
-    job: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Cancelled(Event):
-    job: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Tick(Event):
-    """Time has passed."""
-
-
-# ---- instructions ---------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Instruction:
-    """Something to do."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StartWorker(Instruction):
-    worker: str
-    mode: str
-
-
-@dataclasses.dataclass(frozen=True)
-class EndWorker(Instruction):
-    """Let the process end by itself, and see that it does."""
-
-    worker: str
-
-
-@dataclasses.dataclass(frozen=True)
-class KillWorker(Instruction):
-    worker: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Assign(Instruction):
-    """Gives a job its workers; the place in `workers` is the rank."""
-
-    job: str
-    workers: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class TellQueued(Instruction):
-    job: str
-    position: int
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class TellStarted(Instruction):
-    job: str
-
-
-@dataclasses.dataclass(frozen=True)
-class TellFailed(Instruction):
-    job: str
-    error: str
-    message: str
-    rank: int
-    time_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class EndJob(Instruction):
-    """The job is over: end its stream, free what it held."""
-
-    job: str
-
-
 # ---- state ----------------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +78,7 @@ class Job:
     joined: set[str] = dataclasses.field(default_factory=set)
     closed: set[str] = dataclasses.field(default_factory=set)
     # What workers said of their failure. The first to speak need not be the first to have failed.
-    failures: dict[str, WorkerFailed] = dataclasses.field(default_factory=dict)
+    failures: dict[str, lifecycle.WorkerFailed] = dataclasses.field(default_factory=dict)
     told: tuple[int, str] = (0, "")
 
 
@@ -232,7 +86,7 @@ class PoolState:
     """All jobs and workers of a pool."""
 
     def __init__(self, num_workers: int, processes: Mapping[str, int], timing: Timing) -> None:
-        """Begins with no process at all; the first `Tick` starts them.
+        """Begins with no process at all; the first `lifecycle.Tick` starts them.
 
         Args:
             num_workers: Workers that may serve jobs at once.
@@ -246,19 +100,19 @@ class PoolState:
         self._timing = timing
         self._failed_starts = dict.fromkeys(processes, 0)
         self._num_started = 0
-        self._out: list[Instruction] = []
-        self._handlers: dict[type[Event], Callable[..., None]] = {
-            Submitted: self._submitted,
-            WorkerReady: self._worker_ready,
-            WorkerJoined: self._worker_joined,
-            WorkerFailed: self._worker_failed,
-            WorkerExited: self._worker_exited,
-            WorkerSilent: self._worker_silent,
-            WorkerClosed: self._worker_closed,
-            JobRefused: lambda event: self._fail(event.job, event.error, event.message, -1, event.time_s),
-            ClientGone: lambda event: self._cancel(event, "the client went away"),
-            Cancelled: lambda event: self._cancel(event, "cancelled"),
-            Tick: self._tick,
+        self._out: list[lifecycle.Instruction] = []
+        self._handlers: dict[type[lifecycle.Event], Callable[..., None]] = {
+            lifecycle.Submitted: self._submitted,
+            lifecycle.WorkerReady: self._worker_ready,
+            lifecycle.WorkerJoined: self._worker_joined,
+            lifecycle.WorkerFailed: self._worker_failed,
+            lifecycle.WorkerExited: self._worker_exited,
+            lifecycle.WorkerSilent: self._worker_silent,
+            lifecycle.WorkerClosed: self._worker_closed,
+            lifecycle.JobRefused: lambda event: self._fail(event.job, event.error, event.message, -1, event.time_s),
+            lifecycle.ClientGone: lambda event: self._cancel(event, "the client went away"),
+            lifecycle.Cancelled: lambda event: self._cancel(event, "cancelled"),
+            lifecycle.Tick: self._tick,
         }
 
     @property
@@ -271,7 +125,7 @@ class PoolState:
         """Processes that wait for a job."""
         return sum(worker.state is WorkerState.WARM for worker in self.workers.values())
 
-    def handle(self, event: Event) -> Sequence[Instruction]:
+    def handle(self, event: lifecycle.Event) -> Sequence[lifecycle.Instruction]:
         """Takes note of an event and returns what to do now, in order."""
         self._out = []
         self._handlers[type(event)](event)
@@ -282,12 +136,12 @@ class PoolState:
         return self._out
 
     def next_deadline_s(self) -> float | None:
-        """Returns when a `Tick` is due, in seconds since the epoch; None if nothing is waited for."""
+        """Returns when a `lifecycle.Tick` is due, in seconds since the epoch; None if nothing is waited for."""
         return min((when for when, _ in self._deadlines()), default=None)
 
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
-    def _submitted(self, event: Submitted) -> None:
+    def _submitted(self, event: lifecycle.Submitted) -> None:
         job = Job(event.job, event.mode, event.num_workers, event.num_processes, event.script, event.time_s)
         self.jobs[job.name] = job
         # Whoever asks again may have mended it.
@@ -300,16 +154,16 @@ class PoolState:
     def _refusal(self, job: Job) -> tuple[str, str] | None:
         if job.mode not in self._processes:
             modes = ", ".join(sorted(self._processes))
-            return "UsageError", f"The pool does not serve this mode; it serves {modes}. Received: mode={job.mode}"
+            return ("UsageError", f"The pool does not serve this mode; it serves {modes}. Received: mode={job.mode}")
         if job.num_workers < 1:
-            return "UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}"
+            return ("UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}")
         if job.num_workers > self.num_workers or job.num_processes > self._processes[job.mode]:
             return "CapacityError", (
                 f"The pool has {self.num_workers} worker(s). Ask for at most that many with --workers, or start a "
                 f"larger pool. Received: workers={job.num_workers}"
             )
         if len(self._queue()) > MAX_QUEUED:
-            return "CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later."
+            return ("CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later.")
         return None
 
     def _queue(self) -> list[Job]:
@@ -321,11 +175,11 @@ class PoolState:
             if job.num_workers > self.num_workers - self.num_busy or job.num_processes > len(warm):
                 # No overtaking: a job for many workers would never start.
                 return
-            job.state, job.started_s, job.workers = JobState.STARTING, time_s, tuple(warm[: job.num_processes])
+            job.state, job.started_s, job.workers = (JobState.STARTING, time_s, tuple(warm[: job.num_processes]))
             for rank, name in enumerate(job.workers):
                 worker = self.workers[name]
-                worker.state, worker.job, worker.rank = WorkerState.SERVING, job.name, rank
-            self._out.append(Assign(job.name, job.workers))
+                worker.state, worker.job, worker.rank = (WorkerState.SERVING, job.name, rank)
+            self._out.append(lifecycle.Assign(job.name, job.workers))
 
     @staticmethod
     def _is_warm(worker: Worker, mode: str) -> bool:
@@ -336,7 +190,7 @@ class PoolState:
             told = (index + 1, self._waiting_for(job, index))
             if told != job.told:
                 job.told = told
-                self._out.append(TellQueued(job.name, *told))
+                self._out.append(lifecycle.TellQueued(job.name, *told))
 
     def _waiting_for(self, job: Job, ahead: int) -> str:
         if ahead:
@@ -349,16 +203,16 @@ class PoolState:
         job = self.jobs.get(name)
         if job is None or job.state.ended:
             return
-        self._out.append(TellFailed(name, error, message, rank, time_s))
+        self._out.append(lifecycle.TellFailed(name, error, message, rank, time_s))
         self._end(job, JobState.FAILED, message, time_s)
 
-    def _cancel(self, event: ClientGone | Cancelled, reason: str) -> None:
+    def _cancel(self, event: lifecycle.ClientGone | lifecycle.Cancelled, reason: str) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.state.ended:
             return
-        if isinstance(event, Cancelled):
+        if isinstance(event, lifecycle.Cancelled):
             message = f"Job {job.name} was cancelled."
-            self._out.append(TellFailed(job.name, "JobCancelledError", message, -1, event.time_s))
+            self._out.append(lifecycle.TellFailed(job.name, "JobCancelledError", message, -1, event.time_s))
         self._end(job, JobState.CANCELLED, reason, event.time_s)
 
     def _end(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
@@ -367,8 +221,10 @@ class PoolState:
             worker = self.workers.get(name)
             if worker is not None and worker.state is not WorkerState.LEAVING:
                 worker.state, worker.since_s = WorkerState.LEAVING, time_s
-                self._out.append(EndWorker(name) if state is JobState.FINISHED else KillWorker(name))
-        self._out.append(EndJob(job.name))
+                self._out.append(
+                    lifecycle.EndWorker(name) if state is JobState.FINISHED else lifecycle.KillWorker(name)
+                )
+        self._out.append(lifecycle.EndJob(job.name))
 
     def _forget(self) -> None:
         ended = [name for name, job in self.jobs.items() if job.state.ended]
@@ -386,7 +242,7 @@ class PoolState:
                 self._num_started += 1
                 name = f"{mode}-{self._num_started}"
                 self.workers[name] = Worker(name, mode, time_s)
-                self._out.append(StartWorker(name, mode))
+                self._out.append(lifecycle.StartWorker(name, mode))
 
     def _serving(self, name: str) -> tuple[Worker, Job] | None:
         worker = self.workers.get(name)
@@ -394,13 +250,13 @@ class PoolState:
             return None
         return worker, self.jobs[worker.job]
 
-    def _worker_ready(self, event: WorkerReady) -> None:
+    def _worker_ready(self, event: lifecycle.WorkerReady) -> None:
         worker = self.workers.get(event.worker)
         if worker is not None and worker.state is WorkerState.STARTING:
             worker.state, worker.since_s = WorkerState.WARM, event.time_s
             self._failed_starts[worker.mode] = 0
 
-    def _worker_joined(self, event: WorkerJoined) -> None:
+    def _worker_joined(self, event: lifecycle.WorkerJoined) -> None:
         found = self._serving(event.worker)
         if found is None:
             return
@@ -408,9 +264,9 @@ class PoolState:
         job.joined.add(event.worker)
         if job.state is JobState.STARTING and len(job.joined) == len(job.workers):
             job.state = JobState.RUNNING
-            self._out.append(TellStarted(job.name))
+            self._out.append(lifecycle.TellStarted(job.name))
 
-    def _worker_closed(self, event: WorkerClosed) -> None:
+    def _worker_closed(self, event: lifecycle.WorkerClosed) -> None:
         found = self._serving(event.worker)
         if found is None:
             return
@@ -419,7 +275,7 @@ class PoolState:
         if len(job.closed) == len(job.workers):
             self._end(job, JobState.FINISHED, "", event.time_s)
 
-    def _worker_failed(self, event: WorkerFailed) -> None:
+    def _worker_failed(self, event: lifecycle.WorkerFailed) -> None:
         found = self._serving(event.worker)
         if found is None:
             return
@@ -432,7 +288,7 @@ class PoolState:
         cause = min(job.failures.values(), key=lambda failure: failure.time_s)
         self._fail(job.name, cause.error, cause.message, self.workers[cause.worker].rank, cause.time_s)
 
-    def _worker_exited(self, event: WorkerExited) -> None:
+    def _worker_exited(self, event: lifecycle.WorkerExited) -> None:
         found = self._serving(event.worker)
         if found is not None:
             self._exited_serving(*found, event)
@@ -440,7 +296,7 @@ class PoolState:
         if worker is not None and worker.state is WorkerState.STARTING:
             self._failed_start(worker, f"it ended with {describe_status(event.status)}", event)
 
-    def _exited_serving(self, worker: Worker, job: Job, event: WorkerExited) -> None:
+    def _exited_serving(self, worker: Worker, job: Job, event: lifecycle.WorkerExited) -> None:
         if worker.name in job.failures:
             # It had said why; the others may still say that they were first.
             if not any(name in self.workers and name not in job.failures for name in job.workers):
@@ -454,7 +310,7 @@ class PoolState:
             message += f" The last line of its log: {event.detail}"
         self._fail(job.name, "WorkerError", message, worker.rank, event.time_s)
 
-    def _failed_start(self, worker: Worker, what: str, event: Event) -> None:
+    def _failed_start(self, worker: Worker, what: str, event: lifecycle.Event) -> None:
         detail = getattr(event, "detail", "")
         self._failed_starts[worker.mode] += 1
         if self._failed_starts[worker.mode] < MAX_FAILED_STARTS:
@@ -467,7 +323,7 @@ class PoolState:
             if job.mode == worker.mode:
                 self._fail(job.name, "WorkerError", message, -1, event.time_s)
 
-    def _worker_silent(self, event: WorkerSilent) -> None:
+    def _worker_silent(self, event: lifecycle.WorkerSilent) -> None:
         worker = self.workers.get(event.worker)
         if worker is None or worker.state is WorkerState.LEAVING:
             return
@@ -483,7 +339,7 @@ class PoolState:
 
     def _kill(self, worker: Worker, time_s: float) -> None:
         worker.state, worker.since_s = WorkerState.LEAVING, time_s
-        self._out.append(KillWorker(worker.name))
+        self._out.append(lifecycle.KillWorker(worker.name))
 
     # ---- time -------------------------------------------------------------------------------------------------------
 
@@ -500,14 +356,14 @@ class PoolState:
                 deadlines.append((noticed_s + self._timing.settle_s, lambda now, j=job: self._settle(j)))
         return deadlines
 
-    def _tick(self, event: Tick) -> None:
+    def _tick(self, event: lifecycle.Tick) -> None:
         for when_s, act in self._deadlines():
             if when_s <= event.time_s:
                 act(event.time_s)
 
     def _too_slow(self, worker: Worker, time_s: float) -> None:
         self._kill(worker, time_s)
-        self._failed_start(worker, f"it was not ready after {self._timing.warm_s:.0f} s", Tick(time_s))
+        self._failed_start(worker, f"it was not ready after {self._timing.warm_s:.0f} s", lifecycle.Tick(time_s))
 
     def _not_joined(self, job: Job, time_s: float) -> None:
         missing = [self.workers[name].rank for name in job.workers if name not in job.joined and name in self.workers]

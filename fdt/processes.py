@@ -77,7 +77,8 @@ class Processes:
 
     def _watch(self, name: str, process: subprocess.Popen[bytes]) -> None:
         # Without reaping, so that the number cannot pass to a stranger before `_signal` knows.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             # What the process itself has started must not stay behind.
             with contextlib.suppress(ProcessLookupError, PermissionError):

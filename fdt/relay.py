@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Iterator, Sequence
 
-from fdt import rpc
+from fdt import wire
 from fdt.errors import ProtocolError
 from protos import blobs_pb2, job_pb2, worker_pb2
 
@@ -38,12 +38,12 @@ class Outbox:
 
 def wrapped(raw: bytes) -> bytes:
     """Returns a serialised WorkerInstruction around a serialised Instruction."""
-    return b"".join((_INSTRUCTION_TAG, rpc.varint(len(raw)), raw))
+    return b"".join((_INSTRUCTION_TAG, wire.varint(len(raw)), raw))
 
 
 def unwrapped(raw: bytes, event: job_pb2.Event) -> bytes:
     """Returns the serialised Event inside a serialised WorkerEvent."""
-    inner = rpc.only_field(raw, _EVENT_FIELD)
+    inner = wire.only_field(raw, _EVENT_FIELD)
     return bytes(inner) if inner is not None else event.SerializeToString()
 
 
@@ -59,6 +59,7 @@ class JobRelay:
         self.steps = 0
         self._lock = threading.Lock()
         self._workers: tuple[Outbox, ...] = ()
+        self._early: list[bytes] = []
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
         self._usage: list[job_pb2.WorkerUsage] = []
@@ -69,8 +70,12 @@ class JobRelay:
         self._outbound: list[blobs_pb2.BlobRef] = []
 
     def assign(self, workers: Sequence[Outbox]) -> None:
-        """From now on instructions go to these."""
-        self._workers = tuple(workers)
+        """Passes on what has come so far, and from now on all instructions as they come."""
+        with self._lock:
+            self._workers = tuple(workers)
+            for message in self._early:
+                self._send(message)
+            self._early.clear()
         self.assigned.set()
 
     def end(self) -> None:
@@ -83,8 +88,15 @@ class JobRelay:
         self.client.put(event.SerializeToString())
 
     def instruct(self, raw: bytes) -> None:
-        """Passes a serialised Instruction to all workers."""
+        """Passes a serialised Instruction to all workers; keeps it while there are none."""
         message = wrapped(raw)
+        with self._lock:
+            if self._workers:
+                self._send(message)
+            else:
+                self._early.append(message)
+
+    def _send(self, message: bytes) -> None:
         for outbox in self._workers:
             outbox.put(message)
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import grpc
-from google.protobuf import message as protobuf
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from fdt import errors
+from fdt import errors, wire
 from fdt.config import Credentials, Timing
 from fdt.errors import AccessError, FdtError, PoolError, PoolUnreachableError, ProtocolError, UsageError
 
@@ -53,7 +52,7 @@ FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
 def to_status(error: FdtError) -> tuple[grpc.StatusCode, str, Metadata]:
     """Returns the status code, text and trailing metadata under which an error travels."""
     code = next((errors.STATUS[base] for base in type(error).__mro__ if base in errors.STATUS), None)
-    return code or grpc.StatusCode.UNKNOWN, str(error), ((_ERROR_KEY, type(error).__name__),)
+    return (code or grpc.StatusCode.UNKNOWN, str(error), ((_ERROR_KEY, type(error).__name__),))
 
 
 def from_rpc_error(error: grpc.RpcError, address: str = "") -> FdtError:
@@ -79,45 +78,6 @@ def translated(address: str = "") -> Iterator[None]:
         raise PoolUnreachableError("The pool stopped taking or giving data; the transfer was given up.") from error
     except grpc.FutureTimeoutError as error:
         raise PoolUnreachableError("The pool did not answer in time.") from error
-
-
-# ---- wire -----------------------------------------------------------------------------------------------------------
-
-
-def decode(message: type[T], raw: bytes) -> T:
-    """Parses a message.
-
-    Raises:
-        ProtocolError: The bytes are no such message.
-    """
-    try:
-        return message.FromString(raw)  # type: ignore[attr-defined, no-any-return]
-    except protobuf.DecodeError as error:
-        raise ProtocolError(f"Malformed message: expected {message.__name__}, {len(raw)} bytes.") from error
-
-
-def varint(value: int) -> bytes:
-    """Returns protobuf's variable-length form of a non-negative integer."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def only_field(raw: bytes, field: int) -> memoryview | None:
-    """Returns the bytes of a message's length-delimited field if it is the only one, else None. Copies nothing."""
-    if not raw or raw[0] != field << 3 | 2:
-        return None
-    length = shift = 0
-    for position in range(1, min(len(raw), 11)):
-        length |= (raw[position] & 0x7F) << shift
-        shift += 7
-        if not raw[position] & 0x80:
-            start = position + 1
-            return memoryview(raw)[start:] if start + length == len(raw) else None
-    return None
 
 
 class Watch:
@@ -322,7 +282,11 @@ def _bind(method: MethodDescriptor, behaviour: Callable[..., Any], raw: bool) ->
     def read(request: Any) -> Any:
         if raw:
             return request
-        return (decode(message, item) for item in request) if method.client_streaming else decode(message, request)
+        return (
+            (wire.decode(message, item) for item in request)
+            if method.client_streaming
+            else wire.decode(message, request)
+        )
 
     def write(reply: Any) -> bytes:
         return reply if raw else reply.SerializeToString()

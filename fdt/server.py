@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2
 
-from fdt import admission, jobs, rpc
+from fdt import admission, jobs, lifecycle, rpc, wire
 from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data
 from fdt.config import ServeConfig, Timing
 from fdt.errors import FdtError, ProtocolError, UsageError, VersionError
@@ -43,13 +43,13 @@ class _Blobs:
     def Put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with rpc.Watch(context.cancel, self._timing.chunk_s) as watch:
             chunks = watch.each(requests)
-            first = rpc.decode(blobs_pb2.PutChunk, next(chunks, b""))
+            first = wire.decode(blobs_pb2.PutChunk, next(chunks, b""))
             data = (decode_data(raw, blobs_pb2.PutChunk, 2) for raw in chunks)
             self._store.put(first.blob, _prefixed(first.data, data))
         return blobs_pb2.PutReply(received_bytes=first.blob.size_bytes).SerializeToString()
 
     def Get(self, raw: bytes, _: grpc.ServicerContext) -> Iterator[bytes]:
-        content = memoryview(self._store.open(rpc.decode(blobs_pb2.BlobRef, raw)))
+        content = memoryview(self._store.open(wire.decode(blobs_pb2.BlobRef, raw)))
         for start in range(0, len(content), CHUNK_BYTES):
             yield encode_data(content[start : start + CHUNK_BYTES], 1)
 
@@ -67,7 +67,7 @@ class _Jobs:
         self._supervisor = supervisor
 
     def Train(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        first = rpc.decode(job_pb2.Instruction, next(requests, b""))
+        first = wire.decode(job_pb2.Instruction, next(requests, b""))
         if not first.HasField("open"):
             raise ProtocolError("The first instruction of a job must be `open`.")
         check_version(first.open.versions)
@@ -82,36 +82,37 @@ class _Jobs:
             raise relay.malformed
 
     def _gone(self, relay: JobRelay) -> None:
-        self._supervisor.post(jobs.ClientGone(time.time(), relay.job))
+        self._supervisor.post(lifecycle.ClientGone(time.time(), relay.job))
         relay.end()
 
     def _take(self, relay: JobRelay, requests: Iterator[bytes]) -> None:
         """Passes instructions on until the client ends or breaks the stream."""
-        complete = False
+        kind = None
         try:
             for raw in requests:
-                # Until then the client's instructions wait in the stream, which holds it back.
-                relay.assigned.wait()
-                complete |= self._instruct(relay, raw)
+                kind = self._look_at(relay, raw)
+                if kind == "run":
+                    # What prepares the job is looked at and kept while it queues; its steps wait in the stream.
+                    relay.assigned.wait()
+                relay.instruct(raw)
         except FdtError as error:
             if isinstance(error, ProtocolError):
                 relay.malformed = error
-            self._supervisor.post(jobs.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
+            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
         except Exception:  # noqa: BLE001 - gRPC raises a bare Exception when the stream has broken
             return
-        if not complete:
-            self._supervisor.post(jobs.Cancelled(time.time(), relay.job))
+        if kind != "close":
+            self._supervisor.post(lifecycle.Cancelled(time.time(), relay.job))
 
-    def _instruct(self, relay: JobRelay, raw: bytes) -> bool:
-        """Looks at an instruction and passes it on; returns whether it is the last."""
-        instruction = rpc.decode(job_pb2.Instruction, raw)
+    def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
+        """Admits an instruction, and sees to it that the blobs it names stay; returns its kind."""
+        instruction = wire.decode(job_pb2.Instruction, raw)
         kind = instruction.WhichOneof("kind")
-        store = self._supervisor.store
         if kind == "load":
             self._need(relay, [instruction.load.blob])
-            content = store.open(instruction.load.blob)
-            admission.admit(rpc.decode(program_pb2.StepProgram, content.tobytes()))
+            content = self._supervisor.store.open(instruction.load.blob)
+            admission.admit(wire.decode(program_pb2.StepProgram, content.tobytes()))
         elif kind == "bind":
             self._need(relay, [array.blob for array in instruction.bind.arrays])
         elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
@@ -120,8 +121,7 @@ class _Jobs:
             relay.drain_asked(instruction.drain.serial)
         elif kind in (None, "open"):
             raise ProtocolError(f"An instruction that makes no sense here. Received: kind={kind}")
-        relay.instruct(raw)
-        return kind == "close"
+        return kind
 
     def _need(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:
         store = self._supervisor.store
@@ -138,12 +138,12 @@ class _Workers:
         self._supervisor = supervisor
 
     def Attach(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
-        first = rpc.decode(worker_pb2.WorkerEvent, next(requests, b""))
+        first = wire.decode(worker_pb2.WorkerEvent, next(requests, b""))
         if not first.HasField("ready"):
             raise ProtocolError("A worker's first event must be `ready`.")
         name = first.ready.worker
         outbox = self._supervisor.attach(name)
-        self._supervisor.post(jobs.WorkerReady(time.time(), name))
+        self._supervisor.post(lifecycle.WorkerReady(time.time(), name))
         threading.Thread(target=self._take, args=(name, requests), name=f"fdt-{name}-events", daemon=True).start()
         yield from outbox
 
@@ -154,7 +154,7 @@ class _Workers:
                 self._supervisor.heard(name)
                 event = worker_pb2.WorkerEvent.FromString(raw)
                 if event.HasField("joined"):
-                    self._supervisor.post(jobs.WorkerJoined(time.time(), name))
+                    self._supervisor.post(lifecycle.WorkerJoined(time.time(), name))
                 elif event.HasField("event"):
                     self._pass_on(name, raw, event.event)
 
@@ -174,10 +174,12 @@ class _Workers:
                 self._supervisor.store.drop(ref)
         elif kind == "closed":
             relay.closed(event)
-            self._supervisor.post(jobs.WorkerClosed(time.time(), name))
+            self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))
         elif kind == "failed":
             failed = event.failed
-            self._supervisor.post(jobs.WorkerFailed(failed.time_s, name, failed.error, failed.message, time.time()))
+            self._supervisor.post(
+                lifecycle.WorkerFailed(failed.time_s, name, failed.error, failed.message, time.time())
+            )
 
 
 class _Pool:
@@ -211,7 +213,7 @@ class _Pool:
         found = [job for job, _ in self._supervisor.list_jobs() if job.name == request.job]
         if not found:
             raise ProtocolError(f"The pool knows no such job; `fdt jobs` lists them. Received: job={request.job}")
-        self._supervisor.post(jobs.Cancelled(time.time(), request.job))
+        self._supervisor.post(lifecycle.Cancelled(time.time(), request.job))
         state = found[0].state if found[0].state.ended else jobs.JobState.CANCELLED
         return pool_pb2.CancelJobReply(state=state.value)
 

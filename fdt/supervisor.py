@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fdt import jobs
+from fdt import jobs, lifecycle
 from fdt.blobs import BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
@@ -40,14 +40,14 @@ class Supervisor:
         """
         self._config, self._launchers, self._directory = config, launchers, directory
         self._socket, self._secret = socket, secret
-        self.store = BlobStore(directory / "blobs", config.store_limit_bytes)
+        self.store = BlobStore(directory / "blobs", config.store_limit_bytes, config.timing.chunk_s)
         (directory / "logs").mkdir(mode=0o700, exist_ok=True)
         processes = {mode: launcher.num_processes(config.num_workers) for mode, launcher in launchers.items()}
         self._state = jobs.PoolState(config.num_workers, processes, config.timing)
         self._processes = Processes(self._exited, config.timing)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
-        self._events: queue.SimpleQueue[jobs.Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
         self._num_jobs = 0
         self._opened: dict[str, job_pb2.OpenJob] = {}
@@ -58,15 +58,15 @@ class Supervisor:
         self._checked_s = time.monotonic()
         # When a process that was asked to end is terminated, and later killed.
         self._patience: dict[str, tuple[float, bool]] = {}
-        self._do: dict[type[jobs.Instruction], Callable[..., None]] = {
-            jobs.StartWorker: self._start_worker,
-            jobs.EndWorker: self._end_worker,
-            jobs.KillWorker: lambda do: self._processes.kill(do.worker),
-            jobs.Assign: self._assign,
-            jobs.TellQueued: self._tell_queued,
-            jobs.TellStarted: self._tell_started,
-            jobs.TellFailed: self._tell_failed,
-            jobs.EndJob: self._end_job,
+        self._do: dict[type[lifecycle.Instruction], Callable[..., None]] = {
+            lifecycle.StartWorker: self._start_worker,
+            lifecycle.EndWorker: self._end_worker,
+            lifecycle.KillWorker: lambda do: self._processes.kill(do.worker),
+            lifecycle.Assign: self._assign,
+            lifecycle.TellQueued: self._tell_queued,
+            lifecycle.TellStarted: self._tell_started,
+            lifecycle.TellFailed: self._tell_failed,
+            lifecycle.EndJob: self._end_job,
         }
 
     def start(self) -> None:
@@ -76,11 +76,13 @@ class Supervisor:
     def stop(self) -> None:
         """Ends all jobs and processes."""
         self._events.put(None)
+        if self._thread.ident is None:
+            return
         self._thread.join(3 * self._config.timing.stop_s)
 
     # ---- for the servicers ------------------------------------------------------------------------------------------
 
-    def post(self, event: jobs.Event) -> None:
+    def post(self, event: lifecycle.Event) -> None:
         """Takes an event, from any thread."""
         self._events.put(event)
 
@@ -99,7 +101,7 @@ class Supervisor:
             self._opened[name] = opening
         launcher = self._launchers.get(opening.mode)
         processes = launcher.num_processes(opening.num_workers) if launcher and opening.num_workers else 0
-        self.post(jobs.Submitted(time.time(), name, opening.mode, opening.num_workers, processes, opening.script))
+        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, processes, opening.script))
         return relay
 
     def attach(self, worker: str) -> Outbox:
@@ -153,12 +155,12 @@ class Supervisor:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._apply(jobs.Tick(time.time()))
+        self._apply(lifecycle.Tick(time.time()))
         while True:
             try:
                 event = self._events.get(timeout=self._pause_s())
             except queue.Empty:
-                event = jobs.Tick(time.time())
+                event = lifecycle.Tick(time.time())
             if event is None:
                 break
             self._apply(event)
@@ -171,11 +173,11 @@ class Supervisor:
         pause_s = self._config.timing.heartbeat_s
         return pause_s if deadline_s is None else max(0.001, min(pause_s, deadline_s - time.time()))
 
-    def _apply(self, event: jobs.Event) -> None:
+    def _apply(self, event: lifecycle.Event) -> None:
         with self._lock:
             for instruction in self._state.handle(event):
                 self._do[type(instruction)](instruction)
-            if isinstance(event, jobs.WorkerExited):
+            if isinstance(event, lifecycle.WorkerExited):
                 self._forget_worker(event.worker)
 
     def _check_processes(self) -> None:
@@ -189,7 +191,7 @@ class Supervisor:
             if asleep:
                 self._heard_s[worker] = now_s
             elif now_s - heard_s > self._config.timing.heartbeat_limit_s:
-                self.post(jobs.WorkerSilent(time.time(), worker, now_s - heard_s))
+                self.post(lifecycle.WorkerSilent(time.time(), worker, now_s - heard_s))
         for worker, (when_s, terminated) in list(self._patience.items()):
             if now_s >= when_s:
                 (self._processes.kill if terminated else self._processes.terminate)(worker)
@@ -201,13 +203,13 @@ class Supervisor:
                 if job in self._opened:
                     failed = job_pb2.Failed(error="JobCancelledError", message="The pool was stopped.", rank=-1)
                     relay.tell(job_pb2.Event(failed=failed))
-                    self._end_job(jobs.EndJob(job))
+                    self._end_job(lifecycle.EndJob(job))
             for outbox in self._outboxes.values():
                 outbox.close()
         self._processes.close()
 
     def _exited(self, worker: str, status: int) -> None:
-        self.post(jobs.WorkerExited(time.time(), worker, status, last_line(self._log(worker))))
+        self.post(lifecycle.WorkerExited(time.time(), worker, status, last_line(self._log(worker))))
 
     def _forget_worker(self, worker: str) -> None:
         self._heard_s.pop(worker, None)
@@ -218,7 +220,7 @@ class Supervisor:
 
     # ---- instructions -----------------------------------------------------------------------------------------------
 
-    def _start_worker(self, do: jobs.StartWorker) -> None:
+    def _start_worker(self, do: lifecycle.StartWorker) -> None:
         self._outboxes[do.worker] = Outbox()
         self._prune_logs()
         config = WorkerConfig(
@@ -234,13 +236,13 @@ class Supervisor:
         try:
             self._processes.start(do.worker, "fdt.worker", environment, self._directory, self._log(do.worker))
         except OSError as error:
-            self.post(jobs.WorkerExited(time.time(), do.worker, 127, str(error)))
+            self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
 
-    def _end_worker(self, do: jobs.EndWorker) -> None:
+    def _end_worker(self, do: lifecycle.EndWorker) -> None:
         self._outboxes[do.worker].close()
         self._patience[do.worker] = time.monotonic() + self._config.timing.stop_s, False
 
-    def _assign(self, do: jobs.Assign) -> None:
+    def _assign(self, do: lifecycle.Assign) -> None:
         opening, relay = self._opened[do.job], self._relays[do.job]
         try:
             self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(opening.num_workers)
@@ -248,7 +250,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
-            self.post(jobs.JobRefused(time.time(), do.job, name, message))
+            self.post(lifecycle.JobRefused(time.time(), do.job, name, message))
             return
         outboxes = [self._outboxes[worker] for worker in do.workers]
         for outbox, message in zip(outboxes, messages, strict=True):
@@ -267,28 +269,28 @@ class Supervisor:
         )
         return worker_pb2.WorkerInstruction(assignment=assignment).SerializeToString()
 
-    def _tell_queued(self, do: jobs.TellQueued) -> None:
+    def _tell_queued(self, do: lifecycle.TellQueued) -> None:
         queued = job_pb2.Queued(position=do.position, reason=do.reason)
         self._relays[do.job].tell(job_pb2.Event(queued=queued))
 
-    def _tell_started(self, do: jobs.TellStarted) -> None:
+    def _tell_started(self, do: lifecycle.TellStarted) -> None:
         started = job_pb2.Started(job=do.job, num_workers=self._opened[do.job].num_workers, versions=versions())
         self._relays[do.job].tell(job_pb2.Event(started=started))
 
-    def _tell_failed(self, do: jobs.TellFailed) -> None:
+    def _tell_failed(self, do: lifecycle.TellFailed) -> None:
         failed = job_pb2.Failed(error=do.error, message=do.message, rank=do.rank, time_s=do.time_s)
         self._relays[do.job].tell(job_pb2.Event(failed=failed))
 
-    def _end_job(self, do: jobs.EndJob) -> None:
+    def _end_job(self, do: lifecycle.EndJob) -> None:
         relay = self._relays[do.job]
+        self.store.release(do.job)
+        for ref in relay.passing_blobs():
+            self.store.drop(ref)
         relay.end()
         rendezvous = self._rendezvous.pop(do.job, None)
         if rendezvous is not None:
             with contextlib.suppress(OSError):
                 rendezvous.close()
-        self.store.release(do.job)
-        for ref in relay.passing_blobs():
-            self.store.drop(ref)
         self._opened.pop(do.job, None)
         for job in [job for job in self._relays if job not in self._state.jobs and job not in self._opened]:
             del self._relays[job]

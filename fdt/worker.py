@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc
 
-from fdt import rpc
+from fdt import rpc, wire
 from fdt.blobs import BlobStore
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError
@@ -204,7 +204,7 @@ class Worker:
     def _load(self, instruction: job_pb2.Instruction) -> None:
         load = instruction.load
         content = self._store.open(load.blob)
-        self._engine.load(load.program, rpc.decode(program_pb2.StepProgram, content.tobytes()))
+        self._engine.load(load.program, wire.decode(program_pb2.StepProgram, content.tobytes()))
         self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
 
     def _run(self, instruction: job_pb2.Instruction) -> None:
@@ -271,7 +271,7 @@ class Worker:
         else:
             frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
             place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
-            name, message = "WorkerError", f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}"
+            name, message = ("WorkerError", f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}")
         failed = job_pb2.Failed(error=name, message=message, rank=self._rank, time_s=time.time())
         self._send(job_pb2.Event(failed=failed))
 

@@ -1,0 +1,149 @@
+"""What happens to jobs and workers, and what is to be done about it: the words in which `fdt.jobs` is spoken to."""
+
+import dataclasses
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened, and when (seconds since the epoch)."""
+
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Submitted(Event):
+    job: str
+    mode: str
+    num_workers: int
+    num_processes: int
+    script: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerReady(Event):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerJoined(Event):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerFailed(Event):
+    """A worker says that it failed. `time_s` is the worker's own, of the failure."""
+
+    worker: str
+    error: str
+    message: str
+    noticed_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerExited(Event):
+    """A process has ended. `status` is negative for a signal; `detail` may hold the last line of its log."""
+
+    worker: str
+    status: int
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSilent(Event):
+    worker: str
+    silent_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerClosed(Event):
+    """A worker has handed in its last account of the job."""
+
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRefused(Event):
+    """The pool itself ends the job: its program is refused, a message makes no sense, its ports cannot be opened."""
+
+    job: str
+    error: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientGone(Event):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled(Event):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tick(Event):
+    """Time has passed."""
+
+
+# ---- instructions ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """Something to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StartWorker(Instruction):
+    worker: str
+    mode: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EndWorker(Instruction):
+    """Let the process end by itself, and see that it does."""
+
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class KillWorker(Instruction):
+    worker: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Assign(Instruction):
+    """Gives a job its workers; the place in `workers` is the rank."""
+
+    job: str
+    workers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TellQueued(Instruction):
+    job: str
+    position: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TellStarted(Instruction):
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TellFailed(Instruction):
+    job: str
+    error: str
+    message: str
+    rank: int
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class EndJob(Instruction):
+    """The job is over: end its stream, free what it held."""
+
+    job: str

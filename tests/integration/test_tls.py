@@ -1,0 +1,84 @@
+"""A pool with a certificate: who gets in, and what the others are told."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fdt import rpc
+from fdt.config import Credentials, ServeConfig, Timing
+from fdt.errors import AccessError, UsageError
+from fdt.server import Server
+from tests.helpers.toy_engine import ToyLauncher
+
+TIMING = Timing(connect_s=5.0)
+TOKEN = "a token"
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    directory.mkdir()
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", str(cert), "-keyout", str(key)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return cert, key
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return certificate(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def address(pair: tuple[Path, Path]) -> Iterator[str]:
+    config = ServeConfig(
+        listen="127.0.0.1:0", num_workers=1, token=TOKEN, tls_cert=pair[0], tls_key=pair[1], timing=TIMING
+    )
+    server = Server(config, {"sync": ToyLauncher()})
+    yield server.start()
+    server.stop()
+
+
+def test_right_credentials(address: str, pair: tuple[Path, Path]) -> None:
+    rpc.connect(address, Credentials(TOKEN, pair[0]), TIMING).close()
+
+
+def test_wrong_token(address: str, pair: tuple[Path, Path]) -> None:
+    with pytest.raises(AccessError, match="--token-file"):
+        rpc.connect(address, Credentials("another", pair[0]), TIMING)
+
+
+def test_no_tls(address: str) -> None:
+    with pytest.raises(AccessError, match="--tls-ca"):
+        rpc.connect(address, Credentials(TOKEN), TIMING)
+
+
+def test_another_authority(address: str, tmp_path: Path) -> None:
+    other, _ = certificate(tmp_path / "other")
+    with pytest.raises(AccessError, match="authority"):
+        rpc.connect(address, Credentials(TOKEN, other), TIMING)
+
+
+def test_tls_to_a_pool_without(pair: tuple[Path, Path]) -> None:
+    server = Server(ServeConfig(listen="127.0.0.1:0", num_workers=1, timing=TIMING), {"sync": ToyLauncher()})
+    try:
+        with pytest.raises(AccessError, match="--tls-cert"):
+            rpc.connect(server.start(), Credentials(TOKEN, pair[0]), TIMING)
+    finally:
+        server.stop()
+
+
+def test_no_such_authority_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="authority"):
+        rpc.connect("127.0.0.1:1", Credentials(TOKEN, tmp_path / "none.pem"), TIMING)
+
+
+def test_certificate_that_cannot_be_read(tmp_path: Path) -> None:
+    config = ServeConfig(listen="127.0.0.1:0", token=TOKEN, tls_cert=tmp_path / "c", tls_key=tmp_path / "k")
+    server = Server(config, {"sync": ToyLauncher()})
+    with pytest.raises(UsageError, match="Cannot listen"):
+        server.start()
+    server.stop()

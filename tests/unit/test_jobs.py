@@ -1,0 +1,324 @@
+"""The life of jobs and workers: every race is a list of events."""
+
+import pytest
+
+from fdt import jobs
+from fdt.config import Timing
+from fdt.jobs import JobState, PoolState, WorkerState
+from fdt.lifecycle import (
+    Assign,
+    Cancelled,
+    ClientGone,
+    EndJob,
+    EndWorker,
+    Event,
+    Instruction,
+    JobRefused,
+    KillWorker,
+    StartWorker,
+    Submitted,
+    TellFailed,
+    TellQueued,
+    TellStarted,
+    Tick,
+    WorkerClosed,
+    WorkerExited,
+    WorkerFailed,
+    WorkerJoined,
+    WorkerReady,
+    WorkerSilent,
+)
+
+TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
+
+
+class Pool:
+    """A state whose instructions pile up."""
+
+    def __init__(self, num_workers: int = 2, **processes: int) -> None:
+        self.state = PoolState(num_workers, processes or {"sync": num_workers}, TIMING)
+        self.out: list[Instruction] = []
+        self(Tick(0.0))
+
+    def __call__(self, *events: Event) -> list[Instruction]:
+        new = [instruction for event in events for instruction in self.state.handle(event)]
+        self.out += new
+        return new
+
+    def warm(self, time_s: float = 1.0) -> None:
+        """Gets all starting workers ready."""
+        for name, worker in list(self.state.workers.items()):
+            if worker.state is WorkerState.STARTING:
+                self(WorkerReady(time_s, name))
+
+    def submit(
+        self, job: str = "a", num_workers: int = 2, time_s: float = 2.0, mode: str = "sync"
+    ) -> list[Instruction]:
+        return self(Submitted(time_s, job, mode, num_workers, num_workers))
+
+    def running(self, job: str = "a") -> tuple[str, ...]:
+        """Brings a new job to run on all workers; returns their names by rank."""
+        self.warm()
+        self.submit(job, self.state.num_workers)
+        workers = self.state.jobs[job].workers
+        self(*(WorkerJoined(3.0, name) for name in workers))
+        return workers
+
+    def state_of(self, job: str = "a") -> JobState:
+        return self.state.jobs[job].state
+
+    def failure(self, job: str = "a") -> TellFailed:
+        found = [i for i in self.out if isinstance(i, TellFailed) and i.job == job]
+        assert len(found) == 1, "a job fails once"
+        return found[0]
+
+
+def only(kind: type[Instruction], out: list[Instruction]) -> list[Instruction]:
+    return [instruction for instruction in out if isinstance(instruction, kind)]
+
+
+def failed(worker: str, time_s: float, noticed_s: float = 5.0, error: str = "WorkerError") -> WorkerFailed:
+    return WorkerFailed(time_s, worker, error, f"from {worker}", noticed_s)
+
+
+def test_first_tick_starts_the_workers() -> None:
+    pool = Pool(2, sync=2)
+    assert pool.out == [StartWorker("sync-1", "sync"), StartWorker("sync-2", "sync")]
+
+
+def test_whole_life() -> None:
+    pool = Pool()
+    pool.warm()
+    assert pool.submit() == [Assign("a", ("sync-1", "sync-2"))]
+    assert pool.state_of() is JobState.STARTING
+    assert pool(WorkerJoined(3.0, "sync-2")) == []
+    assert pool(WorkerJoined(3.0, "sync-1")) == [TellStarted("a")]
+    assert pool.state_of() is JobState.RUNNING
+    assert pool(WorkerClosed(4.0, "sync-1")) == []
+    out = pool(WorkerClosed(4.0, "sync-2"))
+    assert out[:3] == [EndWorker("sync-1"), EndWorker("sync-2"), EndJob("a")]
+    assert out[3:] == [StartWorker("sync-3", "sync"), StartWorker("sync-4", "sync")], "at once, not when they are gone"
+    assert pool.state_of() is JobState.FINISHED
+    assert pool(WorkerExited(5.0, "sync-1", 0), WorkerExited(5.0, "sync-2", 0)) == []
+
+
+def test_waits_for_workers_to_get_ready() -> None:
+    pool = Pool()
+    assert pool.submit() == [TellQueued("a", 1, "workers are starting")]
+    assert pool(WorkerReady(3.0, "sync-1")) == []
+    assert pool(WorkerReady(3.0, "sync-2")) == [Assign("a", ("sync-1", "sync-2"))]
+
+
+def test_queue_moves_up_and_nobody_overtakes() -> None:
+    pool = Pool()
+    pool.running("a")
+    assert pool.submit("b", 2) == [TellQueued("b", 1, "2 of 2 worker(s) are busy")]
+    assert pool.submit("c", 1) == [TellQueued("c", 2, "1 job(s) ahead")]
+    assert pool.submit("d", 1) == [TellQueued("d", 3, "2 job(s) ahead")]
+    out = pool(ClientGone(5.0, "c"))
+    assert TellQueued("d", 2, "1 job(s) ahead") in out and EndJob("c") in out
+    pool(ClientGone(6.0, "a"))
+    assert pool(WorkerReady(7.0, "sync-3")) == [], "one is enough for d, but b is first"
+    assert pool(WorkerReady(7.0, "sync-4"))[0] == Assign("b", ("sync-3", "sync-4"))
+
+
+def test_two_small_jobs_at_once() -> None:
+    pool = Pool()
+    pool.warm()
+    assert pool.submit("a", 1) == [Assign("a", ("sync-1",))]
+    assert pool.submit("b", 1) == [Assign("b", ("sync-2",))]
+    assert pool.state.num_busy == 2
+
+
+def test_modes_share_the_workers() -> None:
+    pool = Pool(2, sync=2, **{"async": 1})
+    pool.warm()
+    pool(Submitted(2.0, "a", "async", 2, 1))
+    assert pool.state_of() is JobState.STARTING
+    assert pool.submit("b", 1) == [TellQueued("b", 1, "2 of 2 worker(s) are busy")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_workers", "error"),
+    [("sync", 3, "CapacityError"), ("sync", 0, "UsageError"), ("fast", 1, "UsageError")],
+)
+def test_impossible_jobs_are_refused(mode: str, num_workers: int, error: str) -> None:
+    pool = Pool()
+    pool.warm()
+    out = pool.submit("a", num_workers, mode=mode)
+    assert only(TellFailed, out)[0].error == error and out[-1] == EndJob("a")
+    assert pool.state.num_busy == 0
+
+
+def test_too_many_waiting() -> None:
+    pool = Pool()
+    for number in range(jobs.MAX_QUEUED):
+        pool.submit(f"job-{number}")
+    assert only(TellFailed, pool.submit("one more"))
+
+
+def test_death_is_the_cause_before_and_after_the_others_errors() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(failed(second, time_s=5.0))
+    assert pool.state_of() is JobState.RUNNING, "the error waits a moment for a better explanation"
+    out = pool(WorkerExited(5.1, first, -9, "last words"))
+    cause = pool.failure()
+    assert (cause.rank, cause.error) == (0, "WorkerError")
+    assert "SIGKILL" in cause.message and "last words" in cause.message and "Rank 0" in cause.message
+    assert KillWorker(second) in out and KillWorker(first) in out
+    assert pool(failed(second, 5.2), WorkerExited(5.3, second, -9)) == []
+    assert pool.failure() == cause
+
+
+def test_earliest_error_wins_whoever_is_heard_first() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(failed(first, time_s=5.2), failed(second, time_s=5.1))
+    assert pool.failure().message == f"from {second}" and pool.failure().rank == 1
+
+
+def test_lone_error_settles_by_time() -> None:
+    pool = Pool()
+    first, _ = pool.running()
+    pool(failed(first, time_s=5.0, noticed_s=5.0))
+    assert pool.state.next_deadline_s() == 5.5
+    assert pool(Tick(5.4)) == []
+    pool(Tick(5.5))
+    assert pool.failure().rank == 0 and pool.state_of() is JobState.FAILED
+
+
+def test_exit_after_its_own_error_is_not_the_cause() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(failed(second, time_s=5.2), failed(first, time_s=5.1))
+    assert pool.failure().message == f"from {first}"
+    pool = Pool(1)
+    (only_one,) = pool.running()
+    pool(failed(only_one, time_s=5.0), WorkerExited(5.1, only_one, 1))
+    assert pool.failure().message == f"from {only_one}"
+
+
+def test_exit_after_closed_is_no_failure() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(WorkerClosed(5.0, first), WorkerExited(5.1, first, 0), WorkerClosed(5.2, second))
+    assert pool.state_of() is JobState.FINISHED
+
+
+def test_silent_worker_is_named_and_killed() -> None:
+    pool = Pool()
+    _, second = pool.running()
+    out = pool(WorkerSilent(20.0, second, 11.0))
+    assert "Rank 1" in pool.failure().message and "11 s" in pool.failure().message
+    assert KillWorker(second) in out
+    assert pool(WorkerSilent(21.0, second, 12.0)) == []
+
+
+def test_silent_warm_worker_is_replaced() -> None:
+    pool = Pool()
+    pool.warm()
+    assert pool(WorkerSilent(20.0, "sync-1", 11.0)) == [KillWorker("sync-1"), StartWorker("sync-3", "sync")]
+
+
+def test_dead_warm_worker_is_replaced() -> None:
+    pool = Pool()
+    pool.warm()
+    assert pool(WorkerExited(2.0, "sync-2", -9)) == [StartWorker("sync-3", "sync")]
+
+
+def test_death_of_a_starting_job() -> None:
+    pool = Pool()
+    pool.warm()
+    pool.submit()
+    pool(WorkerJoined(3.0, "sync-1"), WorkerExited(3.1, "sync-2", -11))
+    assert "SIGSEGV" in pool.failure().message
+    assert only(TellStarted, pool.out) == []
+
+
+def test_never_joined() -> None:
+    pool = Pool()
+    pool.warm()
+    pool.submit(time_s=2.0)
+    pool(WorkerJoined(3.0, "sync-1"))
+    assert pool.state.next_deadline_s() == 52.0
+    pool(Tick(52.0))
+    assert "[1]" in pool.failure().message and pool.failure().rank == 1
+
+
+def test_three_failed_starts_fail_the_queue_and_a_new_job_tries_again() -> None:
+    pool = Pool(1)
+    pool.submit("a", 1)
+    for number in (1, 2):
+        assert pool(WorkerExited(3.0, f"sync-{number}", 1)) == [StartWorker(f"sync-{number + 1}", "sync")]
+    out = pool(WorkerExited(3.0, "sync-3", 1, "ImportError: no runtime"))
+    assert "exit status 1" in pool.failure().message and "ImportError: no runtime" in pool.failure().message
+    assert only(StartWorker, out) == []
+    assert only(StartWorker, pool.submit("b", 1)) == [StartWorker("sync-4", "sync")]
+
+
+def test_slow_start_counts_as_failed() -> None:
+    pool = Pool(1)
+    pool.submit("a", 1)
+    for number in (1, 2, 3):
+        pool(Tick(100.0 * number))
+    assert "not ready after 100 s" in pool.failure().message
+
+
+def test_ready_resets_the_count() -> None:
+    pool = Pool(1)
+    pool(WorkerExited(1.0, "sync-1", 1), WorkerExited(1.0, "sync-2", 1), WorkerReady(2.0, "sync-3"))
+    assert pool(WorkerExited(3.0, "sync-3", 1)) == [StartWorker("sync-4", "sync")]
+    assert pool(WorkerExited(3.0, "sync-4", 1)) == [StartWorker("sync-5", "sync")]
+
+
+def test_cancel_is_told_and_client_gone_is_not() -> None:
+    pool = Pool()
+    pool.running("a")
+    pool(Cancelled(5.0, "a"))
+    assert pool.failure("a").error == "JobCancelledError" and pool.state_of("a") is JobState.CANCELLED
+    pool.warm()
+    pool.running("b")
+    out = pool(ClientGone(6.0, "b"))
+    assert only(TellFailed, out) == [] and len(only(KillWorker, out)) == 2
+    assert pool.state_of("b") is JobState.CANCELLED
+
+
+def test_refused_program() -> None:
+    pool = Pool()
+    pool.running()
+    pool(JobRefused(5.0, "a", "ProgramRefusedError", "no"))
+    assert pool.failure() == TellFailed("a", "ProgramRefusedError", "no", -1, 5.0)
+
+
+def test_what_comes_after_the_end_is_ignored() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(Cancelled(5.0, "a"))
+    late = [
+        ClientGone(6.0, "a"),
+        Cancelled(6.0, "a"),
+        JobRefused(6.0, "a", "WorkerError", "late"),
+        WorkerJoined(6.0, first),
+        WorkerClosed(6.0, second),
+        failed(first, 4.0),
+        WorkerReady(6.0, first),
+        WorkerSilent(6.0, first, 9.0),
+        WorkerExited(6.0, first, -9),
+        WorkerExited(6.0, first, -9),
+        WorkerReady(6.0, "nobody"),
+        ClientGone(6.0, "nothing"),
+    ]
+    assert pool(*late) == []
+
+
+def test_old_jobs_are_forgotten() -> None:
+    pool = Pool()
+    for number in range(jobs.MAX_REMEMBERED + 10):
+        pool.submit(f"job-{number}", 3)
+    assert len(pool.state.jobs) == jobs.MAX_REMEMBERED and "job-0" not in pool.state.jobs
+
+
+@pytest.mark.parametrize(("status", "words"), [(0, "exit status 0"), (-9, "SIGKILL"), (-64, "signal 64")])
+def test_status_in_words(status: int, words: str) -> None:
+    assert words in jobs.describe_status(status)

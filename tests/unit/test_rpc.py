@@ -1,0 +1,87 @@
+"""Errors to gRPC statuses and back; who may listen where."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from fdt import errors, rpc
+from fdt.config import Timing
+from fdt.errors import FdtError, PoolError, UsageError
+
+
+def tree(base: type[FdtError] = FdtError) -> list[type[FdtError]]:
+    return [base, *(found for child in base.__subclasses__() for found in tree(child))]
+
+
+class Failure(grpc.RpcError):
+    """A call that failed, as gRPC presents it."""
+
+    def __init__(self, code: grpc.StatusCode, text: str, trailing: Any = ()) -> None:
+        self.code, self.details, self.trailing_metadata = lambda: code, lambda: text, lambda: trailing
+
+
+@pytest.mark.parametrize("kind", tree())
+def test_every_error_comes_back_as_itself(kind: type[FdtError]) -> None:
+    code, text, trailing = rpc.to_status(kind("what happened"))
+    back = rpc.from_rpc_error(Failure(code, text, trailing))
+    assert type(back) is kind and str(back) == "what happened"
+    assert code is not grpc.StatusCode.OK
+
+
+def test_table_holds_what_is_raised() -> None:
+    leaves = {kind for kind in tree() if not kind.__subclasses__()}
+    assert leaves == set(errors.STATUS)
+
+
+@pytest.mark.parametrize("code", list(grpc.StatusCode))
+def test_every_status_from_elsewhere_means_something(code: grpc.StatusCode) -> None:
+    assert len(grpc.StatusCode) == 17
+    error = rpc.from_rpc_error(Failure(code, "from a proxy"), "host:1")
+    assert isinstance(error, FdtError) and type(error) is not FdtError
+    assert "from a proxy" in str(error) and code.name in str(error) and "host:1" in str(error)
+    assert (code in rpc.FOREIGN_STATUS) == (code is not grpc.StatusCode.OK)
+
+
+def test_unknown_class_from_a_newer_pool() -> None:
+    error = rpc.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "new", (("fdt-error", "BrandNewError"),)))
+    assert isinstance(error, FdtError) and str(error) == "new"
+
+
+def test_translated() -> None:
+    with pytest.raises(PoolError, match="text"), rpc.translated():
+        raise Failure(grpc.StatusCode.INTERNAL, "text")
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.8.8:80", "localhost:1", "[::1]:0", "unix:/tmp/x"])
+def test_loopback_needs_nothing(listen: str) -> None:
+    rpc.check_listen(listen, None, tls=False)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", ":1"])
+def test_others_need_token_and_tls(listen: str) -> None:
+    for token, tls in ((None, False), ("token", False), (None, True), ("", True)):
+        with pytest.raises(UsageError, match="--token-file"):
+            rpc.check_listen(listen, token, tls)
+    rpc.check_listen(listen, "token", tls=True)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", ""])
+def test_no_address(listen: str) -> None:
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        rpc.check_listen(listen, None, tls=False)
+
+
+def test_watch_cancels_what_stands_still() -> None:
+    cancelled = []
+    watch = rpc.Watch(lambda: cancelled.append(1), Timing(chunk_s=0.01).chunk_s)
+    with watch:
+        watch._thread.join(5.0)
+    assert cancelled == [1]
+
+
+def test_watch_lets_go() -> None:
+    cancelled = []
+    with rpc.Watch(lambda: cancelled.append(1), 1000.0) as watch:
+        assert list(watch.each([1, 2])) == [1, 2]
+    assert not cancelled and not watch._thread.is_alive()
