@@ -9,7 +9,7 @@ from typing import Self
 
 import processes
 
-START_LIMIT_S = 120.0
+START_LIMIT_S = 240.0
 IDLE_S = 3.0
 # A pool that uses less of one core than this is not warming anything any more.
 IDLE_CORES = 0.1

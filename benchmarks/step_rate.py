@@ -1,6 +1,6 @@
 """How fast is a step? Plain Keras, FDT on one worker and on two, and Horovod by hand, alternated.
 
-    python benchmarks/step_rate.py            # about half an hour; writes benchmarks/results/step_rate.{json,md}
+    python benchmarks/step_rate.py            # about 40 minutes; writes benchmarks/results/step_rate.{json,md}
     python benchmarks/step_rate.py --quick    # one round, tiny sizes, prints only: does everything run?
 
 Each round runs every row on every model once, in turn, every second round backwards, so that what else the machine does
@@ -120,7 +120,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4, help="of a run; the first is warm-up")
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's own")
     parser.add_argument("--megabytes", type=int, default=200, help="size of the large array")
-    parser.add_argument("--rows", nargs="+", choices=tuple(rows.ROWS), default=list(rows.ROWS))
+    parser.add_argument("--rows", nargs="*", choices=tuple(rows.ROWS), default=list(rows.ROWS))
     parser.add_argument("--no-pool", action="store_true", help="leave out first step, upload and memory")
     parser.add_argument("--quick", action="store_true", help="one round, tiny sizes, nothing written")
     options = parser.parse_args()
