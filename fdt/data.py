@@ -53,9 +53,7 @@ def array_batches(adapter: Any, batch_factor: int = 1) -> ArrayBatches:
     structure = keras.tree.lists_to_tuples(sliceable) if hasattr(keras.tree, "lists_to_tuples") else sliceable
     arrays = [_as_array(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
     batch_size = adapter.batch_size * batch_factor
-    rows = ArrayDataAdapter(
-        np.arange(len(arrays[0]), dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle
-    )
+    rows = ArrayDataAdapter(np.arange(len(arrays[0]), dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
     return ArrayBatches(rows, arrays, structure, batch_size)
 
 

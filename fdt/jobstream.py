@@ -61,7 +61,7 @@ class JobStream:
         if self.steps_done < steps:
             self._wait(lambda: self.steps_done >= steps, f"step {steps}")
 
-    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> int:
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> int:
         """Asks for state; returns a serial number for `wait_drained`."""
         self._serial += 1
         drain = job_pb2.Drain(program=program, what=what, serial=self._serial)
@@ -100,7 +100,9 @@ class JobStream:
                 # Waking now and then lets Ctrl-C through.
                 self._changed.wait(1.0)
                 if deadline is not None and time.monotonic() > deadline:
-                    raise WorkerError(f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`.")
+                    raise WorkerError(
+                        f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`."
+                    )
 
     def _instructions(self) -> Iterator[job_pb2.Instruction]:
         while (instruction := self._outgoing.get()) is not None:

@@ -25,7 +25,7 @@ _ALIGNMENT_BYTES = 64
 class OpenHole:
     """A hole as the tracer leaves it: whose gradients, and the marked function's name."""
 
-    kind: "program_pb2.Hole.Kind.ValueType"
+    kind: "program_pb2.Hole.Kind"
     function: str
     variables: tuple[tf.Variable, ...]
     sparse: tuple[bool, ...]
@@ -71,7 +71,7 @@ class Holes:
 
     def _open(
         self,
-        kind: "program_pb2.Hole.Kind.ValueType",
+        kind: "program_pb2.Hole.Kind",
         flat: Sequence[tf.Tensor],
         variables: tuple[tf.Variable, ...],
         sparse: tuple[bool, ...],
@@ -113,7 +113,7 @@ def open_holes(share: tf.Tensor) -> Iterator[Holes]:
 def export(
     concrete: Any,
     holes: Sequence[OpenHole],
-    role: Callable[[tf.Variable], "program_pb2.Role.ValueType"],
+    role: Callable[[tf.Variable], "program_pb2.Role"],
 ) -> tuple[program_pb2.StepProgram, list[tf.Variable]]:
     """Turns a traced step into a program.
 
@@ -210,7 +210,7 @@ class LoadedProgram:
     step: Any
     variables: list[tf.Variable]
 
-    def with_role(self, *roles: "program_pb2.Role.ValueType") -> list[int]:
+    def with_role(self, *roles: "program_pb2.Role") -> list[int]:
         """Returns the indices of the variables that have one of these roles."""
         return [i for i, v in enumerate(self.source.variables) if v.role in roles]
 
@@ -230,7 +230,9 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
     extra: list[Any] = []
     for position, hole in enumerate(source.holes):
         if hole.function not in library:
-            raise ProtocolError(f"Hole {position} names the function {hole.function!r}, which the program does not hold.")
+            raise ProtocolError(
+                f"Hole {position} names the function {hole.function!r}, which the program does not hold."
+            )
         body = fill(position, hole)
         if body is not None:
             extra += _replace_body(library[hole.function], body)

@@ -82,7 +82,7 @@ class Engine(Protocol):
     def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
         """Runs one step for each batch (int64 row indices of the script's whole batch)."""
 
-    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
         """Returns state; `serial` and `steps` are filled in by the caller."""
 
     def usage(self) -> job_pb2.WorkerUsage:

@@ -1,6 +1,7 @@
 """The client's end: a session is one run of a script, a job is its workers."""
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ import grpc
 from fdt import embedded, rpc
 from fdt.blobs import BlobClient, reference
 from fdt.config import RunConfig, Timing
-from fdt.errors import CapacityError, FdtError, UsageError
+from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.jobstream import JobStream
 from fdt.report import FitRecord, Report, say
 from fdt.versions import versions
@@ -37,6 +38,8 @@ class Session:
         self._channel: grpc.Channel | None = None
         self._job: Job | None = None
         self._said: set[str] = set()
+        self._pid = os.getpid()
+        self._closed = False
 
     def __enter__(self) -> "Session":
         """Connects to the pool, or starts one for the length of the run.
@@ -78,9 +81,22 @@ class Session:
         self.close()
 
     def job(self) -> "Job":
-        """Returns the run's job; the first call asks the pool for workers and does not wait for them."""
+        """Returns the run's job; the first call asks the pool for workers and does not wait for them.
+
+        Raises:
+            UnsupportedError: The run is over, or this is a forked child of the process that runs the script.
+        """
+        if os.getpid() != self._pid:
+            raise UnsupportedError(
+                "model.fit was called in a forked child process of the script. The job belongs to the process that runs "
+                "the script: call model.fit there."
+            )
+        if self._closed or self._channel is None:
+            raise UnsupportedError(
+                "model.fit was called after the script had ended (in a thread or at exit). Wait for the thread before "
+                "the script's last line."
+            )
         if self._job is None:
-            assert self._channel is not None
             self._job = Job(self._channel, self._address, self.config)
         return self._job
 
@@ -98,6 +114,7 @@ class Session:
 
     def close(self, exit_status: int = 0) -> None:
         """Ends the job and, if the pool was started for this run, the pool."""
+        self._closed = True
         if self._job is not None:
             job, self._job = self._job, None
             job.close()
@@ -201,21 +218,19 @@ class Job:
             self._stream.send(job_pb2.Instruction(run=run))
         self._pace.observe(self._stream.steps_done)
 
-    def request(self, program: int, what: "job_pb2.Drain.What.ValueType") -> "Drain":
+    def request(self, program: int, what: "job_pb2.Drain.What") -> "Drain":
         """Asks for state as it is once the steps so far have run."""
         self._flush()
         return Drain(self, self._stream.drain(program, what))
 
-    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> tuple[job_pb2.Drained, Any]:
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> tuple[job_pb2.Drained, Any]:
         """Waits for state; returns the reply and the packed values."""
         return self.request(program, what).result()
 
     def content(self, payload: blobs_pb2.Payload) -> Any:
         """Returns the bytes of a payload."""
-        if payload.WhichOneof("content") == "blob":
-            content = self._blobs.download(payload.blob)
-        else:
-            content = payload.inline
+        is_blob = payload.WhichOneof("content") == "blob"
+        content: Any = self._blobs.download(payload.blob) if is_blob else payload.inline
         self.bytes_from_pool += len(content)
         return content
 

@@ -11,7 +11,10 @@ from protos import program_pb2
 def versions() -> program_pb2.Versions:
     """Returns the versions of this side; a package that is not installed is left empty."""
     return program_pb2.Versions(
-        fdt=_version("fdt"), tensorflow=_version("tensorflow"), keras=_version("keras"), python=platform.python_version()
+        fdt=_version("fdt"),
+        tensorflow=_version("tensorflow"),
+        keras=_version("keras"),
+        python=platform.python_version(),
     )
 
 

@@ -127,7 +127,7 @@ class HorovodEngine:
                     variable.assign(value)
         return outputs
 
-    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]
         values: dict[int, np.ndarray] = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
@@ -189,7 +189,7 @@ class HorovodEngine:
             return
         digest = hashlib.sha256()
         for value in values:
-            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         digests = exchange.gather_digests(digest.digest())
         different = [rank for rank, other in enumerate(digests) if other != digests[0]]
         if different:

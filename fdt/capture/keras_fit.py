@@ -148,7 +148,9 @@ class FitRun:
         # Who could look at the weights at the end of an epoch?
         validates = arguments["validation_data"] is not None or bool(arguments["validation_split"])
         self._state_each_epoch = bool(callbacks) or validates or getattr(model.optimizer, "use_ema", False)
-        self._shows_progress = arguments["verbose"] not in (0, 2) or any(isinstance(c, _SHOWS_PROGRESS) for c in callbacks)
+        self._shows_progress = arguments["verbose"] not in (0, 2) or any(
+            isinstance(c, _SHOWS_PROGRESS) for c in callbacks
+        )
         self._step: RemoteStep | None = None
         self._data = -1
         self._steps = 0
@@ -261,7 +263,7 @@ class FitRun:
             self._refresh.result()
             self._refresh = None
 
-    def _pull(self, what: "job_pb2.Drain.What.ValueType") -> None:
+    def _pull(self, what: "job_pb2.Drain.What") -> None:
         assert self._step is not None
         self._accept(self._job.request(self._step.program, what))
         if what == _ALL:

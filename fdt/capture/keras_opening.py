@@ -35,7 +35,9 @@ def opening_lines(model: Any, config: RunConfig, batch_size: int, program: progr
     if num_workers > 1:
         lines += _partial_views(model)
         if any(v.role == program_pb2.ROLE_SEED for v in program.variables):
-            lines.append("random layers (Dropout and the like): every worker draws its own numbers, rank 0 the script's")
+            lines.append(
+                "random layers (Dropout and the like): every worker draws its own numbers, rank 0 the script's"
+            )
     return lines
 
 

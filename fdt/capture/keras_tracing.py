@@ -103,15 +103,16 @@ class StepTrace:
     def _describe(self, logs: Any) -> Any:
         """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
         return keras.tree.map_structure(
-            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else _as_tensor(leaf), logs
+            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else _as_tensor(leaf),
+            logs,
         )
 
-    def _role(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], "program_pb2.Role.ValueType"]:
+    def _role(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], "program_pb2.Role"]:
         trained = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer._trainable_variables)}
         of_optimizer = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer.variables)}
         seeds = {id(v) for v in self._seeds}
 
-        def role(variable: tf.Variable) -> "program_pb2.Role.ValueType":
+        def role(variable: tf.Variable) -> "program_pb2.Role":
             if id(variable) in trained:
                 return program_pb2.ROLE_TRAINABLE
             if id(variable) in of_optimizer:
@@ -161,9 +162,7 @@ class StepTrace:
             return rate
         return tf.convert_to_tensor(rate) * self._scale_learning_rate(optimizer.iterations.value)
 
-    def _update_mean(
-        self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None
-    ) -> Any:
+    def _update_mean(self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
         holes = current_holes()
         if holes is not None:
             self._metrics[id(metric)] = metric
@@ -297,7 +296,7 @@ def _tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
 
 def _metric_classes(base: type) -> list[type]:
     """All subclasses that exist, the script's own included."""
-    found = []
+    found: list[type] = []
     for subclass in base.__subclasses__():
         found += [subclass, *_metric_classes(subclass)]
     return list(dict.fromkeys(found))

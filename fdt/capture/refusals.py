@@ -30,7 +30,9 @@ def guard_v1_optimizers(patches: Patches) -> None:
     from tensorflow.python.training.optimizer import Optimizer
 
     def compute_gradients(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        raise _refusal(f"tf.compat.v1.train.{type(optimizer).__name__} was asked for gradients (TensorFlow 1 graph training)")
+        raise _refusal(
+            f"tf.compat.v1.train.{type(optimizer).__name__} was asked for gradients (TensorFlow 1 graph training)"
+        )
 
     patches.wrap(Optimizer, "compute_gradients", compute_gradients)
     patches.wrap(Optimizer, "apply_gradients", compute_gradients)

@@ -1,0 +1,50 @@
+# Two commands on a machine with Python >= 3.11, g++, make and git: `make demo` and `make test`.
+PYTHON ?= python3
+# uv lives in a virtual environment of its own; it installs exactly what uv.lock says, and builds Horovod.
+UV := .uv/bin/uv
+RUN := .venv/bin
+export UV_PYTHON_DOWNLOADS := never
+# TensorFlow's start-up chatter hides what a test prints.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: demo test test-fast check install install-nccl protos format clean
+
+demo: install
+	$(RUN)/python benchmarks/demo.py
+
+test: install
+	$(RUN)/python -m pytest
+
+test-fast: install
+	$(RUN)/python -m pytest tests/unit -q
+
+check: install
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+format: install
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+install: .venv/installed
+
+$(UV):
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check "uv>=0.9"
+
+.venv/installed: pyproject.toml uv.lock | $(UV)
+	$(UV) sync --locked --extra pool --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@touch $@
+
+# On machines with GPUs: the same, with Horovod's operations on the GPU through NCCL (needs CUDA and NCCL installed).
+install-nccl: | $(UV)
+	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --reinstall-package horovod --no-cache
+	@touch .venv/installed
+
+protos: install
+	$(RUN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
+
+clean:
+	rm -rf .venv .uv
