@@ -1,6 +1,8 @@
 """A pool for the length of one run: the same server in a child process, behind a unix socket in a private directory."""
 
 import contextlib
+import dataclasses
+import json
 import os
 import secrets
 import shutil
@@ -10,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 from fdt.config import Credentials, RunConfig, ServeConfig
-from fdt.server import embedded_input
 
 
 class EmbeddedPool:
@@ -48,7 +49,7 @@ class EmbeddedPool:
             )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
-        self._pipe.write(embedded_input(serve, self._directory))
+        self._pipe.write(_input(serve, self._directory))
         self._pipe.flush()
         # The pool lives until the last copy of this pipe is closed: a forked child of the script must not hold one.
         os.register_at_fork(after_in_child=self._abandon)
@@ -75,3 +76,8 @@ def start(config: RunConfig) -> EmbeddedPool:
     Returns quickly: the workers import TensorFlow while the script does.
     """
     return EmbeddedPool(config)
+
+
+def _input(config: ServeConfig, directory: Path) -> bytes:
+    # What `fdt.server.main` reads. It holds the token, which has no place in arguments or environment.
+    return json.dumps({**dataclasses.asdict(config), "directory": str(directory)}).encode() + b"\n"

@@ -1,7 +1,6 @@
 """The pool's end of the wire: thin servicers around the supervisor."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import secrets
@@ -18,7 +17,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from fdt import admission, jobs, lifecycle, rpc, wire
-from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data
+from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data, flat
 from fdt.config import ServeConfig, Timing
 from fdt.errors import FdtError, ProtocolError, UsageError, VersionError
 from fdt.relay import JobRelay
@@ -49,7 +48,7 @@ class _Blobs:
         return blobs_pb2.PutReply(received_bytes=first.blob.size_bytes).SerializeToString()
 
     def Get(self, raw: bytes, _: grpc.ServicerContext) -> Iterator[bytes]:
-        content = memoryview(self._store.open(wire.decode(blobs_pb2.BlobRef, raw)))
+        content = flat(self._store.open(wire.decode(blobs_pb2.BlobRef, raw)))
         for start in range(0, len(content), CHUNK_BYTES):
             yield encode_data(content[start : start + CHUNK_BYTES], 1)
 
@@ -356,11 +355,6 @@ def main() -> None:
     server.start()
     sys.stdin.buffer.read()
     server.stop()
-
-
-def embedded_input(config: ServeConfig, directory: Path) -> bytes:
-    """Returns the line that `main` reads. It holds the token, which has no place in arguments or environment."""
-    return json.dumps({**dataclasses.asdict(config), "directory": str(directory)}).encode() + b"\n"
 
 
 if __name__ == "__main__":
