@@ -76,14 +76,15 @@ class Holes:
         variables: tuple[tf.Variable, ...],
         sparse: tuple[bool, ...],
     ) -> list[tf.Tensor]:
-        @tf.function(autograph=False, experimental_implements=HOLE)
         def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             return [tf.identity(tensor) for tensor in tensors]
+
+        marked = tf.function(fdt_hole, autograph=False, experimental_implements=HOLE)
 
         # A dense gradient has its variable's shape; of a sparse one only the width is known beforehand.
         with tf.init_scope():
             specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
-            concrete = fdt_hole.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
+            concrete = marked.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
         self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse))
         filled = concrete(self.share, *flat)
         for tensor, like in zip(filled, flat, strict=True):
@@ -247,7 +248,7 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
 
 def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> list[Any]:
     """Puts a traced `body` in the place of a library function; returns the functions that the body calls."""
-    attributes = list(function.arg_attr[i] for i in range(len(function.signature.input_arg)) if i in function.arg_attr)
+    attributes = [function.arg_attr[i] for i in range(len(function.signature.input_arg)) if i in function.arg_attr]
     shapes = [a.attr["_output_shapes"].list.shape[0] if "_output_shapes" in a.attr else None for a in attributes]
     if len(shapes) != len(function.signature.input_arg):
         shapes = [None] * len(function.signature.input_arg)

@@ -28,11 +28,11 @@ class SharedState:
         """
         indices, values = [], []
         for i, variable in enumerate(self._variables):
-            value = variable.numpy()
-            if not _same_bytes(value, self._held[i]):
-                self._held[i] = np.array(value)
+            if not _same_bytes(variable.numpy(), self._held[i]):
+                value = np.array(variable.numpy())
+                self._held[i] = value
                 indices.append(i)
-                values.append(self._held[i])
+                values.append(value)
         return indices, pack(values)
 
     def accept(self, indices: Sequence[int], packed: bytes | bytearray | memoryview) -> None:

@@ -388,17 +388,13 @@ def _has_batch_hooks(callback: Any) -> bool:
     for idle_class, attribute in _IDLE_UNLESS.items():
         if type(callback) is idle_class and getattr(callback, attribute, None) == "epoch":
             return False
-    hooks = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-    for hook in (getattr(callback, name, None) for name in hooks):
-        # Keras's on_train_batch_* call on_batch_*, so only an own implementation counts.
-        if hook is not None and not is_default(hook):
-            return True
-    return False
+    names = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+    hooks = [getattr(callback, name, None) for name in names]
+    return any(hook is not None and not is_default(hook) for hook in hooks)
 
 
 def _full_spec(array: np.ndarray) -> Any:
-    spec = tensor_spec(tf.TensorSpec(array.shape, tf.dtypes.as_dtype(array.dtype), name="array"))
-    return spec
+    return tensor_spec(tf.TensorSpec(array.shape, tf.dtypes.as_dtype(array.dtype), name="array"))
 
 
 def _numbers(logs: Any) -> dict[str, float]:

@@ -297,6 +297,7 @@ def _tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
 def _metric_classes(base: type) -> list[type]:
     """All subclasses that exist, the script's own included."""
     found: list[type] = []
-    for subclass in base.__subclasses__():
+    subclasses: list[type] = base.__subclasses__()
+    for subclass in subclasses:
         found += [subclass, *_metric_classes(subclass)]
     return list(dict.fromkeys(found))
