@@ -82,8 +82,8 @@ def big_array_plain(megabytes: int) -> dict[str, Any]:
 def big_array_fdt(pool: ServedPool, megabytes: int) -> dict[str, Any]:
     """Runs the same script on the pool and measures upload and the pool's memory.
 
-    The upload is timed twice: `whole`, all of the time to the first step of the fit that uploads (hashing, binding and a
-    step included), and `difference`, less the time to the first step of the second fit, which needs no upload.
+    The upload is timed twice: `whole`, all of the time to the first step of the fit that uploads (hashing, binding and
+    a step included), and `difference`, less the time to the first step of the second fit, which needs no upload.
     """
     pool.wait_warm()
     peak, peak_with_client = Peak(), Peak()

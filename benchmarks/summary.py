@@ -28,8 +28,8 @@ def markdown(content: Content) -> str:
         f"{machine['memory_gb']} GB. {versions}."
     )
     what = (
-        f"Medians of {settings['rounds']} alternated rounds (least–most). Batch 64 over all workers; the first epoch is "
-        "warm-up. Plain Keras has all cores, as it does by default; a Horovod rank by hand has one "
+        f"Medians of {settings['rounds']} alternated rounds (least–most). Batch 64 over all workers; the first epoch "
+        "is warm-up. Plain Keras has all cores, as it does by default; a Horovod rank by hand has one "
         "intra-operation thread. The raw figures, with the machine's load at each, are in the JSON."
     )
     parts = ["# Step rate", how, what, "## Steps per second", _rates(content)]

@@ -53,12 +53,12 @@ class GAN(keras.Model):
             on_drawn = self.discriminator(self.draw(num_images), training=True)
             d_loss = 0.5 * (self.loss_function(ones, on_real) + self.loss_function(zeros, on_drawn))
         variables = self.discriminator.trainable_variables
-        self.d_optimizer.apply_gradients(zip(tape.gradient(d_loss, variables), variables))
+        self.d_optimizer.apply(tape.gradient(d_loss, variables), variables)
 
         with tf.GradientTape() as tape:
             g_loss = self.loss_function(ones, self.discriminator(self.draw(num_images), training=True))
         variables = self.generator.trainable_variables
-        self.g_optimizer.apply_gradients(zip(tape.gradient(g_loss, variables), variables))
+        self.g_optimizer.apply(tape.gradient(g_loss, variables), variables)
 
         self.discriminator_loss.update_state(d_loss)
         self.generator_loss.update_state(g_loss)
