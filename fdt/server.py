@@ -99,7 +99,7 @@ class _Jobs:
                 relay.malformed = error
             self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
-        except Exception:  # noqa: BLE001 - gRPC raises a bare Exception when the stream has broken
+        except Exception:  # gRPC raises a bare Exception when the stream has broken
             return
         if kind != "close":
             self._supervisor.post(lifecycle.Cancelled(time.time(), relay.job))

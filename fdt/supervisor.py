@@ -247,7 +247,7 @@ class Supervisor:
         try:
             self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(opening.num_workers)
             messages = [self._assignment(do.job, rank) for rank in range(len(do.workers))]
-        except Exception as error:  # noqa: BLE001 - whatever a launcher meets, it ends the job and not the pool
+        except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
             self.post(lifecycle.JobRefused(time.time(), do.job, name, message))

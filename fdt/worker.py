@@ -166,7 +166,7 @@ class Worker:
         try:
             self._join(first.assignment)
             self._work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client must hear of it
+        except Exception as error:  # whatever it is, the client must hear of it
             traceback.print_exc()
             self._fail(error)
             while self._link.receive() is not None:
