@@ -177,7 +177,8 @@ class Job:
             specs: Their descriptions, full shapes included.
         """
         refs = [reference(array) for array in arrays]
-        key = tuple(ref.digest for ref in refs)
+        # The same bytes may come in another shape.
+        key = tuple(s.SerializeToString() + r.digest for s, r in zip(specs, refs, strict=True))
         if key not in self._data:
             self._upload(list(zip(refs, arrays, strict=True)))
             self._data[key] = number = len(self._data)

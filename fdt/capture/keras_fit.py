@@ -398,6 +398,11 @@ def _full_spec(array: np.ndarray) -> Any:
 
 
 def _numbers(logs: Any) -> dict[str, float]:
-    if not isinstance(logs, dict):
-        return {}
-    return {str(k): float(v) for k, v in logs.items() if np.ndim(v) == 0}
+    """Returns the scalars of the logs; a custom train_step may nest dicts."""
+    numbers: dict[str, float] = {}
+    for name, value in logs.items() if isinstance(logs, dict) else ():
+        if isinstance(value, dict):
+            numbers |= _numbers(value)
+        elif np.ndim(value) == 0:
+            numbers[str(name)] = float(value)
+    return numbers
