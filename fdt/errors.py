@@ -24,6 +24,8 @@ class FdtError(Exception):
     """Base of all errors of this project."""
 
     exit_status = 125
+    # Asks TensorFlow's autograph to let the error pass as it is, instead of folding a traceback into its message.
+    ag_pass_through = True
 
 
 class UsageError(FdtError):
