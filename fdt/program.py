@@ -29,6 +29,7 @@ class OpenHole:
     function: str
     variables: tuple[tf.Variable, ...]
     sparse: tuple[bool, ...]
+    weighted: bool = False
 
 
 class Holes:
@@ -36,10 +37,12 @@ class Holes:
 
     Attributes:
         share: float32 scalar, this worker's part of the global batch.
+        weighted: Whether the step weighs its loss by the share, so that its gradients come weighted to a hole.
     """
 
     def __init__(self, share: tf.Tensor):
         self.share = share
+        self.weighted = False
         self.opened: list[OpenHole] = []
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
@@ -85,7 +88,7 @@ class Holes:
         with tf.init_scope():
             specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
             concrete = marked.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
-        self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse))
+        self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse, self.weighted))
         filled = concrete(self.share, *flat)
         for tensor, like in zip(filled, flat, strict=True):
             tensor.set_shape(like.shape)
@@ -154,7 +157,7 @@ def export(
             program_pb2.Gradient(variable=positions[id(v)], sparse=sparse)
             for v, sparse in zip(hole.variables, hole.sparse, strict=True)
         ]
-        program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients)
+        program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients, weighted=hole.weighted)
     return program, variables
 
 
@@ -220,8 +223,13 @@ class LoadedProgram:
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
-def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
+def load(source: program_pb2.StepProgram, fill: Filler, variables: list[tf.Variable] | None = None) -> LoadedProgram:
     """Makes a program runnable, its holes filled.
+
+    Args:
+        source: The program.
+        fill: What fills each hole.
+        variables: Those of the same program loaded before, to share; None makes new ones.
 
     Raises:
         ProtocolError: The program contradicts itself.
@@ -239,10 +247,11 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
             extra += _replace_body(library[hole.function], body)
     known = set(library)
     meta_graph.graph_def.library.function.extend(f for f in extra if f.signature.name not in known)
-    variables = [
-        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
-        for i, v in enumerate(source.variables)
-    ]
+    if variables is None:
+        variables = [
+            tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
+            for i, v in enumerate(source.variables)
+        ]
     return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
 
 

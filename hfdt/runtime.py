@@ -32,6 +32,8 @@ class HorovodEngine:
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
         self._loops: dict[int, StepLoop] = {}
+        # The same steps for when this rank has no samples; made when that first happens.
+        self._idle_loops: dict[int, StepLoop] = {}
         self._data: dict[int, list[tf.Tensor]] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
@@ -110,10 +112,11 @@ class HorovodEngine:
         count as zeros, and its optimizer makes the same update as everybody's. What its step did to metrics is undone,
         and what it did to other variables is replaced by rank 0's (docs/decisions/0002).
         """
-        loaded, loop = self._programs[program], self._loops[program]
+        loaded = self._programs[program]
         metrics = [loaded.variables[i] for i in loaded.with_role(_METRIC)]
         others = [loaded.variables[i] for i in loaded.with_role(_OTHER)]
         idle = low == high
+        loop = self._idle_loop(program) if idle else self._loops[program]
         outputs: list[np.ndarray] = []
         for batch in rows:
             before = [v.numpy().copy() for v in metrics] if idle else []
@@ -126,6 +129,12 @@ class HorovodEngine:
                 for variable, value in zip(others, first, strict=True):
                     variable.assign(value)
         return outputs
+
+    def _idle_loop(self, program: int) -> StepLoop:
+        if program not in self._idle_loops:
+            loaded = self._programs[program]
+            self._idle_loops[program] = StepLoop(load(loaded.source, exchange.fill_idle, loaded.variables))
+        return self._idle_loops[program]
 
     def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
         """Returns the state of all ranks put together."""

@@ -78,7 +78,7 @@ class Output(_message.Message):
     def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Hole(_message.Message):
-    __slots__ = ("kind", "function", "gradients")
+    __slots__ = ("kind", "function", "gradients", "weighted")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Hole.Kind]
@@ -90,10 +90,12 @@ class Hole(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTED_FIELD_NUMBER: _ClassVar[int]
     kind: Hole.Kind
     function: str
     gradients: _containers.RepeatedCompositeFieldContainer[Gradient]
-    def __init__(self, kind: _Optional[_Union[Hole.Kind, str]] = ..., function: _Optional[str] = ..., gradients: _Optional[_Iterable[_Union[Gradient, _Mapping]]] = ...) -> None: ...
+    weighted: bool
+    def __init__(self, kind: _Optional[_Union[Hole.Kind, str]] = ..., function: _Optional[str] = ..., gradients: _Optional[_Iterable[_Union[Gradient, _Mapping]]] = ..., weighted: bool = ...) -> None: ...
 
 class Gradient(_message.Message):
     __slots__ = ("variable", "sparse")

@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.losses import loss as keras_loss
 from keras.src.metrics import reduction_metrics
 from keras.src.metrics.metric import Metric
@@ -51,6 +52,7 @@ class StepTrace:
         # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
         self._results: dict[int, tuple[Any, Metric]] = {}
         self._depth = 0
+        self._keras_step = False
 
     def trace(self, train_step: Callable[[Any], Any], structure: Any, specs: Sequence[tf.TensorSpec]) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -73,6 +75,7 @@ class StepTrace:
             opened.extend(holes.opened)
             return [leaf for leaf in keras.tree.flatten(logs[-1]) if tf.is_tensor(leaf)]
 
+        self._keras_step = getattr(train_step, "__func__", None) is TensorFlowTrainer.train_step
         patches = self._patches()
         try:
             function = tf.function(step, autograph=False)
@@ -129,6 +132,8 @@ class StepTrace:
         patches = Patches()
         patches.wrap(BaseOptimizer, "apply", self._apply)
         patches.wrap(LossScaleOptimizer, "apply", self._apply)
+        patches.wrap(BaseOptimizer, "scale_loss", self._scale_loss)
+        patches.wrap(LossScaleOptimizer, "scale_loss", self._scale_loss)
         patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
         patches.wrap(keras_loss, "reduce_values", _reduce_values)
         patches.wrap(keras_loss, "apply_mask", _apply_mask)
@@ -155,6 +160,21 @@ class StepTrace:
             self._optimizers.append(optimizer)
             if isinstance(optimizer, LossScaleOptimizer):
                 self._optimizers.append(optimizer.inner_optimizer)
+
+    def _scale_loss(self, original: Callable[..., Any], optimizer: Any, loss: Any) -> Any:
+        """Weighs the loss of Keras's own step by the share: that weighs all gradients, and costs one multiplication.
+
+        A train_step of the script's own may look at its gradients; there they are weighed in the hole.
+        """
+        holes = current_holes()
+        if holes is None or not self._keras_step or self._depth:
+            return original(optimizer, loss)
+        holes.weighted = True
+        self._depth += 1
+        try:
+            return original(optimizer, loss * tf.cast(holes.share, loss.dtype))
+        finally:
+            self._depth -= 1
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
         rate = original(optimizer)
