@@ -15,19 +15,24 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
-import numpy as np
 
 from fdt import rpc, wire
 from fdt.config import Timing
 from fdt.errors import CapacityError, ProtocolError
 from protos import blobs_pb2
 
+if TYPE_CHECKING:
+    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    import numpy as np
+
 # Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
 Buffer = Any
 
+# Where the store is in a pool's directory.
+STORE = "blobs"
 CHUNK_BYTES = 1 << 20
 # Streams at once when several blobs are sent.
 _NUM_STREAMS = 2
@@ -107,10 +112,14 @@ class BlobStore:
         """Writes a blob and returns its name."""
         ref = reference(buffer)
         if not self.has(ref):
-            self._write(ref, chunked(flat(buffer)), None)
+            self.add(ref, buffer)
         return ref
 
-    def open(self, ref: blobs_pb2.BlobRef) -> np.ndarray:
+    def add(self, ref: blobs_pb2.BlobRef, buffer: Buffer) -> None:
+        """Writes a blob that `reference` has named."""
+        self._write(ref, chunked(flat(buffer)), None)
+
+    def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
         """Maps a blob into memory.
 
         Returns:
@@ -119,6 +128,8 @@ class BlobStore:
         Raises:
             ProtocolError: The blob is not here.
         """
+        import numpy as np
+
         if not self.has(ref):
             raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
         if not ref.size_bytes:
@@ -239,6 +250,24 @@ def _write_all(descriptor: int, chunk: Buffer) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+class SharedStore:
+    """A client's transfers when the pool is its own child: it writes and maps the files of the store itself."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = BlobStore(directory)
+
+    def upload(self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]]) -> int:
+        """Like `BlobClient.upload`."""
+        missing = [(ref, buffer) for ref, buffer in blobs if not self._store.has(ref)]
+        for ref, buffer in missing:
+            self._store.add(ref, buffer)
+        return sum(ref.size_bytes for ref, _ in missing)
+
+    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
+        """Like `BlobClient.download`; what it returns is mapped, not copied."""
+        return self._store.open(ref)
+
+
 class BlobClient:
     """A client's transfers to and from the store of a pool."""
 
@@ -280,7 +309,7 @@ class BlobClient:
         with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
             return sum(threads.map(lambda blob: self._upload_one(*blob), todo.values()))
 
-    def download(self, ref: blobs_pb2.BlobRef) -> bytearray:
+    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
         """Fetches a blob and checks that it is what its name says."""
         content = bytearray(ref.size_bytes)
         position = 0

@@ -60,7 +60,7 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
     except FdtError as error:
         _say(str(error))
         status = error.exit_status
-    except Exception:  # noqa: BLE001 a fault of ours; a script's exceptions do not come this far
+    except Exception:
         sys.excepthook(*sys.exc_info())
         status = _FAILED
     return script.finish(status)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fdt.blobs import STORE
 from fdt.config import Credentials, RunConfig, ServeConfig
 
 
@@ -21,6 +22,7 @@ class EmbeddedPool:
         address: "unix:...".
         token: What its socket asks for.
         credentials: The same, for `fdt.rpc.connect`.
+        store: Directory of its blobs.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -28,6 +30,7 @@ class EmbeddedPool:
         self._stop_s = config.timing.stop_s
         self._directory = Path(tempfile.mkdtemp(prefix="fdt-run-"))
         self.address = f"unix:{self._directory}/pool.sock"
+        self.store = self._directory / STORE
         self.token = secrets.token_hex(32)
         self.credentials = Credentials(token=self.token)
         serve = ServeConfig(

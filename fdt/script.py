@@ -215,7 +215,7 @@ def _attempt(function: Callable[..., object], *arguments: object) -> BaseExcepti
     trace = sys.gettrace()
     try:
         function(*arguments)
-    except BaseException as error:  # noqa: BLE001 whatever it is, it is the script's end
+    except BaseException as error:
         return error
     finally:
         sys.settrace(trace)

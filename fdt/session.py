@@ -5,13 +5,14 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from fdt import embedded, rpc
-from fdt.blobs import BlobClient, reference
-from fdt.config import RunConfig, Timing
+from fdt.blobs import BlobClient, SharedStore, reference
+from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.jobstream import JobStream
 from fdt.report import FitRecord, Report, say
@@ -37,6 +38,8 @@ class Session:
         self._resources = contextlib.ExitStack()
         self._channel: grpc.Channel | None = None
         self._job: Job | None = None
+        # The pool's own store, where this process may use its files.
+        self._store: Path | None = None
         self._said: set[str] = set()
         self._pid = os.getpid()
         self._closed = False
@@ -53,6 +56,7 @@ class Session:
             pool = embedded.start(config)
             self._resources.callback(pool.close)
             address, credentials = pool.address, pool.credentials
+            self._store = pool.store
         self._channel = rpc.connect(address, credentials, config.timing)
         self._resources.callback(self._channel.close)
         with rpc.translated(address):
@@ -97,7 +101,8 @@ class Session:
                 "the script's last line."
             )
         if self._job is None:
-            self._job = Job(self._channel, self._address, self.config)
+            blobs = BlobClient(self._channel, self.config.timing) if self._store is None else SharedStore(self._store)
+            self._job = Job(self._channel, self._address, self.config, blobs)
         return self._job
 
     def opening(self, lines: Sequence[str]) -> None:
@@ -128,9 +133,8 @@ class Session:
 class Job:
     """The run's workers, as the script's step sees them."""
 
-    def __init__(self, channel: grpc.Channel, address: str, config: RunConfig):
-        self._timing: Timing = config.timing
-        self._blobs = BlobClient(channel, config.timing)
+    def __init__(self, channel: grpc.Channel, address: str, config: RunConfig, blobs: BlobClient | SharedStore):
+        self._blobs = blobs
         self._programs: dict[bytes, int] = {}
         self._data: dict[tuple[bytes, ...], int] = {}
         self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-upload")
@@ -173,7 +177,7 @@ class Job:
         """Sends what the pool does not have of the arrays; returns the number of the data set.
 
         Args:
-            arrays: C-contiguous NumPy arrays [num_samples, ...].
+            arrays: The bytes of C-contiguous arrays [num_samples, ...].
             specs: Their descriptions, full shapes included.
         """
         refs = [reference(array) for array in arrays]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fdt import jobs, lifecycle
-from fdt.blobs import BlobStore
+from fdt.blobs import STORE, BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.processes import Processes, last_line
@@ -40,7 +40,7 @@ class Supervisor:
         """
         self._config, self._launchers, self._directory = config, launchers, directory
         self._socket, self._secret = socket, secret
-        self.store = BlobStore(directory / "blobs", config.store_limit_bytes, config.timing.chunk_s)
+        self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
         (directory / "logs").mkdir(mode=0o700, exist_ok=True)
         processes = {mode: launcher.num_processes(config.num_workers) for mode, launcher in launchers.items()}
         self._state = jobs.PoolState(config.num_workers, processes, config.timing)

@@ -1,6 +1,5 @@
 """The synchronous runtime: N ranks, each with its share of every batch, gradients added up in each step."""
 
-import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -144,7 +143,7 @@ class HorovodEngine:
             values |= self._averaged(loaded)
             equal = loaded.with_role(_TRAINABLE, _OPTIMIZER)
             values |= {i: loaded.variables[i].numpy() for i in [*equal, *loaded.with_role(_SEED)]}
-            self._check_equal(loaded, [values[i] for i in equal])
+            self._check_equal(loaded, equal, [values[i] for i in equal])
         indices = sorted(values)
         drained = job_pb2.Drained(outputs=bytes(pack(self._outputs())))
         if self._rank == 0:
@@ -193,19 +192,18 @@ class HorovodEngine:
             combined[i] = total
         return combined
 
-    def _check_equal(self, loaded: LoadedProgram, values: Sequence[np.ndarray]) -> None:
-        if self._size == 1:
+    def _check_equal(self, loaded: LoadedProgram, indices: Sequence[int], values: Sequence[np.ndarray]) -> None:
+        if self._size == 1 or not indices:
             return
-        digest = hashlib.sha256()
-        for value in values:
-            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-        digests = exchange.gather_digests(digest.digest())
-        different = [rank for rank, other in enumerate(digests) if other != digests[0]]
-        if different:
-            raise WorkerError(
-                f"The weights of ranks {different} differ from rank 0's, bit for bit; synchronous training keeps them equal. "
-                "This is a fault of the pool, not of the script: please report it with the script."
-            )
+        prints = exchange.gather("fdt_fingerprints", np.concatenate([fingerprint(value) for value in values])[None, :])
+        for rank, row in enumerate(prints):
+            different = np.flatnonzero(row != prints[0])
+            if different.size:
+                name = loaded.source.variables[indices[different[0] // 2]].tensor.name
+                raise WorkerError(
+                    f"The variable {name!r} of rank {rank} differs from rank 0's; synchronous training keeps them equal bit "
+                    "for bit. This is a fault of the pool, not of the script: please report it with the script."
+                )
 
     def _content(self, payload: blobs_pb2.Payload) -> Any:
         if payload.WhichOneof("content") == "blob":
@@ -226,6 +224,17 @@ def _tensor(content: np.ndarray, spec: program_pb2.Tensor) -> tf.Tensor:
     if array.dtype == np.bool_ or array.size == 0:
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def fingerprint(value: np.ndarray) -> np.ndarray:
+    """Returns uint64 [2], the sum and the exclusive or of a value's bytes taken eight at a time.
+
+    It tells two values apart at the speed of memory; it is no protection against somebody who wants them to look alike.
+    """
+    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    words, rest = raw[: raw.size // 8 * 8].view(np.uint64), raw[raw.size // 8 * 8 :]
+    tail = np.uint64(int.from_bytes(rest.tobytes(), "little"))
+    return np.array([np.add.reduce(words) + tail, np.bitwise_xor.reduce(words) ^ tail], np.uint64)
 
 
 def _offset_seed(state: np.ndarray, rank: int) -> np.ndarray:

@@ -172,7 +172,7 @@ class FitRun:
         assert self.batches is not None
         # The arrays go up while the step is being traced.
         specs = [_full_spec(array) for array in self.batches.arrays]
-        binding = self._job.bind_later(self.batches.arrays, specs)
+        binding = self._job.bind_later([a.reshape(-1).view(np.uint8) for a in self.batches.arrays], specs)
         steps = self.model.train_function
         if force or not isinstance(steps, RemoteTrainFunction):
             steps = RemoteTrainFunction()

@@ -20,7 +20,8 @@ def guard_keras_optimizers(patches: Patches) -> None:
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if current_holes() is None:
             raise _refusal(
-                f"optimizer.apply of {type(optimizer).__name__} was called in a training loop of the script's own (tf.GradientTape)"
+                f"optimizer.apply of {type(optimizer).__name__} was called in a training loop of the script's own "
+                "(tf.GradientTape)"
             )
         return original(optimizer, *args, **kwargs)
 
