@@ -6,6 +6,7 @@ A job is queued, starting (its workers meet), running, and then finished, failed
 
 import dataclasses
 import enum
+import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
@@ -347,19 +348,22 @@ class PoolState:
         deadlines: list[tuple[float, Callable[[float], None]]] = []
         for worker in self.workers.values():
             if worker.state is WorkerState.STARTING:
-                deadlines.append((worker.since_s + self._timing.warm_s, lambda now, w=worker: self._too_slow(w, now)))
+                deadlines.append((worker.since_s + self._timing.warm_s, functools.partial(self._too_slow, worker)))
         for job in self.jobs.values():
             if job.state is JobState.STARTING:
-                deadlines.append((job.started_s + self._timing.join_s, lambda now, j=job: self._not_joined(j, now)))
+                deadlines.append((job.started_s + self._timing.join_s, functools.partial(self._not_joined, job)))
             if job.failures and not job.state.ended:
                 noticed_s = min(failure.noticed_s for failure in job.failures.values())
-                deadlines.append((noticed_s + self._timing.settle_s, lambda now, j=job: self._settle(j)))
+                deadlines.append((noticed_s + self._timing.settle_s, functools.partial(self._settled, job)))
         return deadlines
 
     def _tick(self, event: lifecycle.Tick) -> None:
         for when_s, act in self._deadlines():
             if when_s <= event.time_s:
                 act(event.time_s)
+
+    def _settled(self, job: Job, _: float) -> None:
+        self._settle(job)
 
     def _too_slow(self, worker: Worker, time_s: float) -> None:
         self._kill(worker, time_s)

@@ -246,15 +246,15 @@ class Supervisor:
         opening, relay = self._opened[do.job], self._relays[do.job]
         try:
             self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(opening.num_workers)
-            messages = [self._assignment(do.job, rank) for rank in range(len(do.workers))]
+            assignments = [self._assignment(do.job, rank) for rank in range(len(do.workers))]
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
             self.post(lifecycle.JobRefused(time.time(), do.job, name, message))
             return
         outboxes = [self._outboxes[worker] for worker in do.workers]
-        for outbox, message in zip(outboxes, messages, strict=True):
-            outbox.put(message)
+        for outbox, assignment in zip(outboxes, assignments, strict=True):
+            outbox.put(assignment)
         relay.assign(outboxes)
 
     def _assignment(self, job: str, rank: int) -> bytes:

@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from fdt import cli, script
+from fdt import cli, doctor, options, pool_commands, script
 from fdt.config import RunConfig
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
 from protos import pool_pb2
@@ -36,6 +36,8 @@ _OPTIONS = {
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FDT_SERVER", "FDT_TOKEN_FILE", "FDT_TLS_CA"):
         monkeypatch.delenv(name, raising=False)
+    # `serve` sets it for its own process, which here is that of the tests.
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
 
 
 @pytest.fixture
@@ -46,11 +48,11 @@ def train(tmp_path: Path) -> str:
 
 
 def _parse(*argv: str, modes: tuple[str, ...] = _BOTH) -> types.SimpleNamespace:
-    return types.SimpleNamespace(**vars(cli.parse("fdt", modes, argv)))
+    return types.SimpleNamespace(**vars(options.parse("fdt", modes, argv)))
 
 
 def test_options_are_frozen() -> None:
-    _, commands = cli.build_parser("fdt", _BOTH)
+    _, commands = options.build_parser("fdt", _BOTH)
     found = {
         name: sorted(
             text for action in parser._actions for text in action.option_strings if text not in ("-h", "--help")
@@ -151,12 +153,12 @@ def test_a_mode_without_a_runtime_is_refused(
 
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "token"
-    assert cli._token(None) is None
+    assert options._token(None) is None
     file.write_text("secret\n")
     file.chmod(0o600)
-    assert (cli._token(file), capsys.readouterr().err) == ("secret", "")
+    assert (options._token(file), capsys.readouterr().err) == ("secret", "")
     file.chmod(0o644)
-    assert cli._token(file) == "secret"
+    assert options._token(file) == "secret"
     warning = capsys.readouterr().err
     assert "warning" in warning and "chmod 600" in warning and "secret" not in warning
 
@@ -167,7 +169,7 @@ def test_token_file_that_holds_no_token(content: bytes | None, tmp_path: Path) -
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match="token file"):
-        cli._token(file)
+        options._token(file)
 
 
 # ---- run, with a session that is none -------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ def test_table_of_jobs() -> None:
         pool_pb2.JobSummary(job="b22", state="failed", script="x\n.py", mode="sync", num_workers=1, submitted_s=1000.0,
                             ended_s=8265.0, reason="rank 0 died:\n  killed"),
     ]  # fmt: skip
-    assert cli.format_jobs(jobs, now_s=1061.5) == [
+    assert pool_commands.format_jobs(jobs, now_s=1061.5) == [
         "JOB  STATE    MODE  WORKERS   STEPS    TIME  SCRIPT    REASON",
         "a1   running  sync        4  12,345  1m 01s  train.py",
         "b22  failed   sync        1       0  2h 01m  x .py     rank 0 died: killed",
@@ -324,16 +326,45 @@ def test_no_pool_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert error.startswith("fdt: ") and address in error and error.count("\n") == 1
 
 
+def test_a_reader_may_leave() -> None:
+    # As `fdt logs JOB | head` does, for a log that is longer than a pipe.
+    code = (
+        "import sys\nfrom fdt import pool_commands\n"
+        "with pool_commands._reader_may_leave():\n  while True: sys.stdout.buffer.write(b'line\\n' * 10_000)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        assert writer.stdout is not None and writer.stderr is not None
+        assert writer.stdout.readline() == b"line\n"
+        writer.stdout.close()
+        assert (writer.stderr.read(), writer.wait(_LIMIT_S)) == (b"", 0)
+
+
+def test_serve_tells_of_a_port_in_use_in_one_line() -> None:
+    import socket
+
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-m", "fdt", "serve", "--workers", "1", "--listen", address],
+            capture_output=True, text=True, timeout=_LIMIT_S, env=environment, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fdt: Cannot listen there") and done.stderr.count("\n") == 1
+
+
 def test_doctor_names_what_is_broken_and_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     working, broken = ("print('1.2')", "none"), ("raise ImportError('no such file')", "build it")
-    monkeypatch.setattr(cli, "_PROBES", {"grpc": working, "horovod": broken})
+    monkeypatch.setattr(doctor, "_PROBES", {"grpc": working, "horovod": broken})
     assert cli.main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "ok     grpc        1.2\n" in printed
     assert "BROKEN horovod     ImportError: no such file\n" in printed and "remedy: build it\n" in printed
-    monkeypatch.setattr(cli, "_PROBES", {"grpc": working})
+    monkeypatch.setattr(doctor, "_PROBES", {"grpc": working})
     assert cli.main(["doctor"]) == 0
 
 

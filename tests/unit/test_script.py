@@ -76,7 +76,7 @@ def test_an_error_of_ours_is_said_after_the_traceback(tmp_path: Path, capsys: py
 
 def _compiled(source: str, filename: str) -> dict[str, object]:
     namespace: dict[str, object] = {}
-    exec(compile(source, filename, "exec"), namespace)  # noqa: S102 to have frames of any file
+    exec(compile(source, filename, "exec"), namespace)  # to have frames of any file
     return namespace
 
 

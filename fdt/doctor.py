@@ -1,0 +1,109 @@
+"""`fdt doctor`: what works on this machine, and how to mend what does not."""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+from fdt import __version__
+from fdt.options import MODES
+
+# Each is run by a python of its own: a broken library may end the process, and a working one is slow to import.
+_PROBES: dict[str, tuple[str, str]] = {
+    "tensorflow": ("import tensorflow as m; print(m.__version__)", "pip install 'tensorflow>=2.16'"),
+    "keras": (
+        "import keras as m; assert m.__version__ >= '3', m.__version__ + ' is too old'; print(m.__version__)",
+        "pip install 'keras>=3'; and unset TF_USE_LEGACY_KERAS",
+    ),
+    "grpc": ("import grpc as m; print(m.__version__)", "pip install 'grpcio>=1.71'"),
+    "protobuf": ("import google.protobuf as m, protos.job_pb2; print(m.__version__)", "pip install 'protobuf>=5.29'"),
+    "horovod": (
+        "import horovod, horovod.tensorflow as m; assert m.gloo_built(), 'built without gloo';"
+        + "print(horovod.__version__, 'with tensorflow, gloo' + (', nccl' if m.nccl_built() else ', without nccl'))",
+        "make install (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
+    ),
+}
+_PROBE_LIMIT_S = 120.0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """`fdt doctor`."""
+    print(f"{'':7}fdt         {__version__}")
+    print(f"{'':7}python      {platform.python_version()}  {sys.executable}")
+    print(f"{'':7}machine     {_machine()}")
+    print(f"{'':7}gpu         {_gpus()}")
+    broken = 0
+    for name in _PROBES:
+        needed = name != "horovod" or options.server is None
+        found, remedy = _probe(name)
+        broken += _tell(name, found, remedy, needed)
+    for mode, word in MODES.items():
+        _tell(word, *_probe_mode(mode), needed=False)
+    if options.server is not None:
+        broken += _tell("pool", *_probe_pool(options), needed=True)
+    return 1 if broken else 0
+
+
+def _tell(name: str, found: str, remedy: str | None, needed: bool) -> bool:
+    """Prints one line, and the remedy if there is one; returns whether something needed is broken."""
+    sign = "ok" if remedy is None else "BROKEN" if needed else "-"
+    print(f"{sign:7}{name:11} {found}", flush=True)
+    if remedy:
+        print(f"{'':19}remedy: {remedy}", flush=True)
+    return remedy is not None and needed
+
+
+def _probe(name: str) -> tuple[str, str | None]:
+    code, remedy = _PROBES[name]
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_LIMIT_S, env=quiet, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not import within {_PROBE_LIMIT_S:.0f} s", remedy
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    last = lines[-1] if lines else f"exit status {done.returncode}"
+    return last, None if done.returncode == 0 else remedy
+
+
+def _probe_mode(mode: str) -> tuple[str, str | None]:
+    found = list(entry_points(group="fdt.launchers", name=mode))
+    return (found[0].value, None) if found else ("not in this version", "")
+
+
+def _probe_pool(options: argparse.Namespace) -> tuple[str, str | None]:
+    # Only now: the probes above are what tells that one of these does not work.
+    from fdt import pool_commands, rpc
+    from fdt.config import Timing
+    from fdt.errors import FdtError
+    from fdt.versions import versions
+    from protos import pool_pb2, pool_pb2_grpc
+
+    try:
+        with pool_commands.connect(options) as channel, rpc.translated():
+            request = pool_pb2.DescribeRequest(versions=versions())
+            pool = pool_pb2_grpc.PoolStub(channel).Describe(request, timeout=Timing().call_s)
+    except FdtError as error:
+        return f"{options.server}: {type(error).__name__}", str(error)
+    return (f"{options.server}: {pool.num_free} of {pool.num_workers} workers free, {', '.join(pool.modes)}", None)
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0))
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{cores} cores, {memory_bytes / 2**30:.1f} GiB memory"
+
+
+def _gpus() -> str:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return "none (no nvidia-smi)"
+    try:
+        done = subprocess.run([command, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown: {error}"
+    return "; ".join(done.stdout.strip().splitlines()) or "none"

@@ -1,0 +1,257 @@
+"""The options of the commands: read from the command line, and turned into configuration.
+
+Only the standard library is imported at the top, so that `--help` is quick.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fdt import __version__
+
+if TYPE_CHECKING:
+    from fdt.config import Credentials, RunConfig, ServeConfig
+
+# What a person calls the modes.
+MODES = {"sync": "synchronous", "async": "asynchronous"}
+
+_DEFAULT_LISTEN = "127.0.0.1:7077"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors read like all others of ours."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.format_usage()}fdt: {message}\n")
+
+
+def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse.Namespace:
+    """Reads a command line; leaves as argparse does (SystemExit) when it is wrong or asks for help.
+
+    Returns:
+        The options; `command` is the command's name.
+    """
+    parser, commands = build_parser(program, modes)
+    ours, script, arguments = _split(commands["run"], argv)
+    options = parser.parse_args(ours)
+    if options.command == "run":
+        _check_run(commands["run"], options, script)
+        options.script, options.arguments = script, tuple(arguments)
+    if options.command == "serve" and (options.tls_cert is None) != (options.tls_key is None):
+        commands["serve"].error("--tls-cert and --tls-key belong together: expected both or none")
+    return options
+
+
+def _check_run(parser: _Parser, options: argparse.Namespace, script: str | None) -> None:
+    if script is None:
+        parser.error("expected a SCRIPT to run")
+    if options.scale_lr != "none" and options.batch != "per-worker":
+        parser.error(
+            "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "
+            f"as it is. Received: --scale-lr {options.scale_lr} --batch {options.batch}"
+        )
+
+
+def _split(run: _Parser, argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
+    """Parts a command line at SCRIPT, so that nothing after it is ever read as ours.
+
+    Returns:
+        What argparse is to read, the script if there is one, and its arguments.
+    """
+    argv = list(argv)
+    if argv[:1] != ["run"]:
+        return argv, None, []
+    valued = {text for action in run._actions if action.nargs != 0 for text in action.option_strings}
+    index = 1
+    while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--"):
+        index += 2 if argv[index] in valued else 1
+    rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
+    return argv[:index], rest[0] if rest else None, rest[1:]
+
+
+def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[str, _Parser]]:
+    """Makes the parser and, by name, those of its commands."""
+    parser = _Parser(
+        prog=program, description="Trains an unmodified TensorFlow script on several workers.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
+    kinds = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands: dict[str, _Parser] = {}
+
+    def add(name: str, summary: str, usage: str | None = None) -> _Parser:
+        commands[name] = kinds.add_parser(name, help=summary, description=summary, allow_abbrev=False, usage=usage)
+        commands[name].set_defaults(command=name)
+        return commands[name]
+
+    run_usage = f"{program} run [OPTIONS] SCRIPT [ARGS...]"
+    _add_run_options(add("run", "Run a script as python does; its training is distributed.", usage=run_usage), modes)
+    _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
+    _add_pool_options(add("jobs", "List the jobs of a pool."), _DEFAULT_LISTEN)
+    for name, summary in (
+        ("logs", "Print what a job's workers wrote."),
+        ("cancel", "Cancel a job."),
+    ):
+        _add_pool_options(add(name, summary), _DEFAULT_LISTEN)
+        commands[name].add_argument("job", metavar="JOB", help="its name, as `jobs` shows it")
+    _add_pool_options(add("doctor", "Tell what works on this machine, and how to mend what does not."), None)
+    return parser, commands
+
+
+def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
+    _add_pool_options(parser, None)
+    parser.add_argument("--mode", choices=modes, default=modes[0], help="sync: all-reduce; async: parameter server")
+    _add_workers(parser)
+    parser.add_argument(
+        "--batch",
+        choices=("global", "per-worker"),
+        default="global",
+        help="what the script's batch_size means (default: global, split over the workers)",
+    )
+    parser.add_argument(
+        "--scale-lr",
+        choices=("none", "linear", "sqrt"),
+        default="none",
+        help="scale the learning rate with the workers, with --batch per-worker",
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
+    parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
+
+
+def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
+    choices = (*modes, "both") if len(modes) > 1 else modes
+    parser.add_argument("--mode", choices=choices, default=modes[0], help="what the pool offers")
+    _add_workers(parser)
+    parser.add_argument("--listen", metavar="HOST:PORT", default=_DEFAULT_LISTEN, help=f"default: {_DEFAULT_LISTEN}")
+    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients must know")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
+
+
+def _add_pool_options(parser: _Parser, default: str | None) -> None:
+    parser.add_argument(
+        "--server",
+        type=_address,
+        metavar="HOST:PORT",
+        default=os.environ.get("FDT_SERVER") or default,
+        help=f"pool to use (environment: FDT_SERVER; default: {default or 'one on this machine, for this run only'})",
+    )
+    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret of the pool")
+    _add_file(parser, "--tls-ca", "FDT_TLS_CA", "authority that signed the pool's certificate, PEM")
+
+
+def _add_file(parser: _Parser, flag: str, variable: str, summary: str) -> None:
+    default = os.environ.get(variable) or None
+    parser.add_argument(flag, type=Path, metavar="FILE", default=default, help=f"{summary} (environment: {variable})")
+
+
+def _add_workers(parser: _Parser) -> None:
+    parser.add_argument("--workers", type=_num_workers, metavar="N", default=2, help="how many (default: 2)")
+
+
+def _num_workers(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of workers, 1 or more. Received: {text}")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 10.0.0.5:7077. Received: {text}")
+    return text
+
+
+# ---- from options to configuration ----------------------------------------------------------------------------------
+
+
+def _token(path: Path | None) -> str | None:
+    from fdt.errors import UsageError
+
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+        open_to_others = path.stat().st_mode & 0o044
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the token file: {error}. Expected one line of ASCII in {path}") from error
+    if not token or not token.isprintable():
+        raise UsageError(f"the token file must hold one line of printable text. Received: {path}")
+    if open_to_others:
+        warning = f"others on this machine can read the token; mend it with: chmod 600 {path}"
+        print(f"fdt: warning: {warning}", file=sys.stderr, flush=True)
+    return token
+
+
+def _readable(path: Path | None, flag: str) -> Path | None:
+    from fdt.errors import UsageError
+
+    if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
+        raise UsageError(f"cannot read the file of {flag}. Received: {path}")
+    return path
+
+
+def credentials(options: argparse.Namespace) -> "Credentials":
+    """Reads how a client proves itself.
+
+    Raises:
+        UsageError: A file cannot be read, or holds no token.
+    """
+    from fdt.config import Credentials
+
+    return Credentials(token=_token(options.token_file), tls_ca=_readable(options.tls_ca, "--tls-ca"))
+
+
+def run_config(options: argparse.Namespace) -> "RunConfig":
+    """Builds the configuration of `run`.
+
+    Raises:
+        UsageError: A file cannot be read, or the report not be written.
+    """
+    from fdt.config import RunConfig
+    from fdt.errors import UsageError
+
+    report: Path | None = options.report
+    if report is not None:
+        # The script may change the directory before the report is written.
+        report = report.absolute()
+        if report.is_dir() or not os.access(report.parent, os.W_OK):
+            raise UsageError(
+                f"cannot write a report there: expected a file in a writable directory. Received: {report}"
+            )
+    return RunConfig(
+        script=options.script,
+        arguments=options.arguments,
+        mode=options.mode,
+        num_workers=options.workers,
+        server=options.server,
+        batch=options.batch,
+        scale_lr=options.scale_lr,
+        report=report,
+        credentials=credentials(options),
+    )
+
+
+def offered(options: argparse.Namespace) -> tuple[str, ...]:
+    """Returns the modes that a pool is to offer."""
+    return tuple(MODES) if options.mode == "both" else (options.mode,)
+
+
+def serve_config(options: argparse.Namespace) -> "ServeConfig":
+    """Builds the configuration of `serve`.
+
+    Raises:
+        UsageError: A file cannot be read, or holds no token.
+    """
+    from fdt.config import ServeConfig
+
+    return ServeConfig(
+        listen=options.listen,
+        modes=offered(options),
+        num_workers=options.workers,
+        token=_token(options.token_file),
+        tls_cert=_readable(options.tls_cert, "--tls-cert"),
+        tls_key=_readable(options.tls_key, "--tls-key"),
+    )

@@ -1,0 +1,32 @@
+"""What others may rely on, besides the options of the commands (frozen in `test_cli.py`): changing it is a decision."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import fdt
+
+_PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+_LIMIT_S = 60
+
+
+def test_the_package_offers_its_version_and_nothing_else() -> None:
+    # In a python of its own: what other tests import becomes an attribute of the package.
+    code = "import json, fdt; print(json.dumps([n for n in vars(fdt) if not n.startswith('_') or n == '__version__']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
+    assert json.loads(done.stdout) == ["__version__"]
+
+
+def test_one_version() -> None:
+    assert fdt.__version__ == _PROJECT["version"] == importlib.metadata.version("fdt")
+
+
+def test_commands_are_frozen() -> None:
+    assert _PROJECT["scripts"] == {"fdt": "fdt.cli:main", "hfdt": "fdt.cli:main_hfdt", "nfdt": "fdt.cli:main_nfdt"}
+
+
+def test_modes_have_runtimes_under_frozen_names() -> None:
+    assert set(_PROJECT["entry-points"]["fdt.launchers"]) <= {"sync", "async"}
