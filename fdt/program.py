@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.errors import ProtocolError, UnsupportedError
-from protos import program_pb2
+from fdt.messages import program_pb2
 
 # The `experimental_implements` mark of a hole, in the graph's function library.
 HOLE = "fdt.hole"

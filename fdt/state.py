@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from fdt.messages import program_pb2
 from fdt.program import pack, unpack
-from protos import program_pb2
 
 
 class SharedState:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
+from fdt import messages
 from fdt.capture.patch import Patches
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def hooks(session: "Session") -> Iterator[None]:
     Nothing is imported beforehand: the hooks go in when the script itself imports Keras or TensorFlow, and do nothing
     once the context is left (an import hook cannot be taken back).
     """
+    messages.hide()
     patches = Patches()
     active = True
 

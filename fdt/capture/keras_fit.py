@@ -23,11 +23,11 @@ from fdt.capture.keras_tracing import StepTrace, TracedStep
 from fdt.capture.patch import Patches
 from fdt.data import ArrayBatches, array_batches
 from fdt.errors import FdtError, UnsupportedError
+from fdt.messages import job_pb2
 from fdt.program import tensor_spec
 from fdt.report import FitRecord, usage_since
 from fdt.session import Drain, Session
 from fdt.state import SharedState
-from protos import job_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRICS = job_pb2.Drain.WHAT_METRICS

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from fdt.config import RunConfig
-from protos import program_pb2
+from fdt.messages import program_pb2
 
 _NAMES = {"sync": "Horovod ring all-reduce", "async": "parameter servers"}
 

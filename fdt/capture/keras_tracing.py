@@ -27,8 +27,8 @@ from keras.src.trainers.compile_utils import CompileMetrics
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
 from fdt.errors import UnsupportedError
+from fdt.messages import program_pb2
 from fdt.program import Holes, OpenHole, current_holes, export, open_holes, unpack
-from protos import program_pb2
 
 _MEANS = ("mean", "sum_over_batch_size")
 

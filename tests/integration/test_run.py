@@ -1,0 +1,109 @@
+"""`fdt run` as a whole: the report, the ports, weak scaling, a script with a package called like one of ours."""
+
+import json
+import textwrap
+from pathlib import Path
+
+from tests.helpers.processes import run_fdt
+
+_LIMIT_S = 240.0
+
+_TRAIN = """
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(0).random((96, 8), np.float32)
+    y = x.sum(axis=1, keepdims=True)
+    model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+"""
+
+
+def _script(directory: Path, *parts: str) -> Path:
+    path = directory / "train.py"
+    path.write_text("".join(textwrap.dedent(part) for part in parts))
+    return path
+
+
+def test_report_tells_what_was_done(tmp_path: Path) -> None:
+    fits = """
+        model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+        model.fit(x, y, batch_size=20, epochs=1, verbose=0)
+    """
+    report = tmp_path / "report.json"
+    run_fdt(_script(tmp_path, _TRAIN, fits), workers=2, options=("--report", str(report)), limit_s=_LIMIT_S).expect(0)
+    content = json.loads(report.read_text())
+    assert (content["mode"], content["workers"], content["exit_status"]) == ("sync", 2, 0)
+    assert content["versions"]["pool"]["tensorflow"]
+    first, second = content["fits"]
+    assert (first["steps"], first["epochs"], first["global_batch"]) == (15, 3, 20)
+    assert [rank["steps"] for rank in first["ranks"]] == [15, 15]
+    assert sum(rank["samples"] for rank in first["ranks"]) == 3 * 96
+    assert sum(rank["samples"] for rank in second["ranks"]) == 96
+    assert 0 < first["first_step_seconds"] <= first["seconds"]
+    num_parameters = 8 * 16 + 16 + 16 + 1
+    assert first["bytes_exchanged"] == 15 * 2 * 4 * num_parameters
+    assert first["bytes_to_pool"] > x_bytes(), "the arrays go up once"
+    assert second["bytes_to_pool"] < 4096, "a second fit on the same arrays sends values that changed, no arrays"
+    assert first["logs"]["loss"] > second["logs"]["loss"] > 0
+
+
+def x_bytes() -> int:
+    """Bytes of the script's two arrays."""
+    return 96 * 9 * 4
+
+
+def test_per_worker_batches_and_scaled_learning_rate(tmp_path: Path) -> None:
+    """Two workers with the script's batch each are one machine with twice the batch and a learning rate that warms up."""
+    fit = """
+        import sys
+
+        rate = 0.01
+        if "--by-hand" in sys.argv:
+            iterations = iter(range(100))
+
+            class WarmUp(keras.callbacks.Callback):
+                def on_train_batch_begin(self, batch, logs=None):
+                    self.model.optimizer.learning_rate = rate * (1 + min(1, next(iterations) / 30))
+
+            history = model.fit(x, y, batch_size=16, epochs=8, callbacks=[WarmUp()], verbose=0)
+        else:
+            history = model.fit(x, y, batch_size=8, epochs=8, verbose=0)
+        print("steps", int(model.optimizer.iterations.numpy()))
+        print("loss", *[f"{loss:.5f}" for loss in history.history["loss"]])
+    """
+    script = _script(tmp_path, _TRAIN, fit)
+    options = ("--batch", "per-worker", "--scale-lr", "linear")
+    scaled = run_fdt(script, workers=2, options=options, limit_s=_LIMIT_S).expect(0)
+    by_hand = run_fdt(script, "--by-hand", workers=1, limit_s=_LIMIT_S).expect(0)
+    assert "global batch 16 = 2 x the script's batch" in scaled.stderr
+    assert scaled.stdout == by_hand.stdout
+    assert "steps 48" in scaled.stdout
+
+
+def test_nothing_listens_off_loopback(tmp_path: Path) -> None:
+    look = """
+        import os
+        import psutil
+
+        class Look(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                for process in psutil.Process(os.getpid()).children(recursive=True):
+                    for connection in process.net_connections(kind="tcp"):
+                        if connection.status == psutil.CONN_LISTEN:
+                            print("listens", connection.laddr.ip)
+
+        model.fit(x, y, epochs=1, callbacks=[Look()], verbose=0)
+    """
+    finished = run_fdt(_script(tmp_path, _TRAIN, look), workers=2, limit_s=_LIMIT_S).expect(0)
+    listening = [line for line in finished.stdout.splitlines() if line.startswith("listens")]
+    assert listening, "the ranks of Horovod listen for each other"
+    assert set(listening) == {"listens 127.0.0.1"}
+
+
+def test_a_script_may_have_a_package_called_protos(tmp_path: Path) -> None:
+    (tmp_path / "protos").mkdir()
+    (tmp_path / "protos" / "__init__.py").write_text("owner = 'the script'\n")
+    script = _script(tmp_path, "import protos\n", _TRAIN, "model.fit(x, y, verbose=0)\n", "print(protos.owner)\n")
+    assert run_fdt(script, workers=1, limit_s=_LIMIT_S).expect(0).stdout == "the script\n"
