@@ -1,0 +1,153 @@
+"""A step out of a Keras model and back: the same step; and what is refused on the way."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.keras_fit import warm_up
+from fdt.capture.keras_tracing import StepTrace, TracedStep
+from fdt.errors import ProtocolError, UnsupportedError
+from fdt.program import load, pack, unpack
+from fdt.state import SharedState
+from protos import program_pb2
+
+_ROWS = 12
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return random.random((_ROWS, 5), np.float32), random.integers(0, 3, _ROWS)
+
+
+def _model(optimizer: Any, *layers: Any, metrics: Any = ("accuracy",)) -> Any:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(4, activation="relu"), *layers, keras.layers.Dense(3)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=list(metrics), jit_compile=False)
+    return model
+
+
+def _traced(model: Any, data: tuple[np.ndarray, np.ndarray]) -> TracedStep:
+    specs = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in data]
+    return StepTrace(model.metrics).trace(model.train_step, data, specs)
+
+
+def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) -> None:
+    """Loads the program with its holes left as they are, runs it, and puts the outcome into the model."""
+    program = program_pb2.StepProgram.FromString(traced.program.SerializeToString())
+    loaded = load(program, lambda position, hole: None)
+    state = SharedState(traced.program, traced.variables)
+    indices, packed = state.changes()
+    for i, value in zip(indices, unpack(packed, [program.variables[i].tensor for i in indices]), strict=True):
+        loaded.variables[i].assign(value)
+    for _ in range(steps):
+        loaded.step(tf.constant(1.0), *[tf.constant(array) for array in data])
+    everything = range(len(loaded.variables))
+    state.accept(list(everything), pack([loaded.variables[i].numpy() for i in everything]))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
+def test_a_program_with_its_holes_left_is_the_step_bit_for_bit(
+    optimizer: str, data: tuple[np.ndarray, np.ndarray]
+) -> None:
+    local, remote = [_model(optimizer, keras.layers.Dropout(0.3, seed=3)) for _ in range(2)]
+    local.fit(*data, batch_size=_ROWS, epochs=3, shuffle=False, verbose=0)
+    # Keras resets metrics at every epoch; weights, slots and seeds are what must agree.
+    _run(_traced(remote, data), data, steps=3)
+    assert int(remote.optimizer.iterations.numpy()) == 3
+    pairs = zip(remote.variables + remote.optimizer.variables, local.variables + local.optimizer.variables, strict=True)
+    for mine, theirs in pairs:
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy(), err_msg=mine.path)
+
+
+def test_variables_have_the_roles_they_play(data: tuple[np.ndarray, np.ndarray]) -> None:
+    model = _model(keras.optimizers.SGD(momentum=0.9), keras.layers.Dropout(0.5), keras.layers.BatchNormalization())
+    program = _traced(model, data).program
+    found: dict[int, int] = {}
+    for variable in program.variables:
+        found[variable.role] = found.get(variable.role, 0) + 1
+    assert found == {
+        program_pb2.ROLE_TRAINABLE: 6,
+        program_pb2.ROLE_OPTIMIZER: 2 + 6,
+        program_pb2.ROLE_METRIC: 4,
+        program_pb2.ROLE_SEED: 1,
+        program_pb2.ROLE_OTHER: 2,
+    }
+    (hole,) = program.holes
+    assert {g.variable for g in hole.gradients} == {
+        i for i, v in enumerate(program.variables) if v.role == program_pb2.ROLE_TRAINABLE
+    }
+    assert hole.weighted
+
+
+def test_the_same_step_is_the_same_bytes(data: tuple[np.ndarray, np.ndarray]) -> None:
+    model = _model("sgd")
+    model.fit(*data, verbose=0)
+    sizes = {len(_traced(model, data).program.SerializeToString(deterministic=True)) for _ in range(2)}
+    assert len(sizes) == 1
+
+
+class _Largest(keras.metrics.Metric):
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.seen = self.add_weight(name="seen", initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.seen.assign(tf.maximum(self.seen, tf.reduce_max(y_pred)))
+
+    def result(self) -> Any:
+        return self.seen.value
+
+
+def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(UnsupportedError, match="'largest'"):
+        _traced(_model("sgd", metrics=[_Largest()]), data)
+
+
+def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
+    specs = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in data]
+    with pytest.raises(UnsupportedError, match="optimizer"):
+        StepTrace().trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, data, specs)
+
+
+def test_pack_and_unpack_are_inverse() -> None:
+    values = [
+        np.arange(n, dtype=d).reshape(s)
+        for n, d, s in [(6, "f4", (2, 3)), (1, "i8", ()), (0, "f2", (0, 4)), (65, "u1", (65,))]
+    ]
+    specs = [program_pb2.Tensor(dtype=v.dtype.name, shape=v.shape) for v in values]
+    packed = pack(values)
+    assert len(packed) % 64 == 0
+    for value, back in zip(values, unpack(packed, specs), strict=True):
+        assert value.dtype == back.dtype
+        np.testing.assert_array_equal(value, back)
+    for wrong in (packed[:-64], packed + bytes(64)):
+        with pytest.raises(ProtocolError):
+            unpack(wrong, specs)
+
+
+def test_changes_are_found_whoever_made_them() -> None:
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable(3), tf.Variable(float("nan"))]
+    program = program_pb2.StepProgram()
+    for variable in variables:
+        program.variables.add(tensor=program_pb2.Tensor(dtype=variable.dtype.name, shape=variable.shape))
+    state = SharedState(program, variables)
+    assert state.changes()[0] == [0, 1, 2]
+    assert state.changes()[0] == [], "NaN is equal to itself: bytes are compared"
+    variables[1].assign_add(1)
+    assert state.changes()[0] == [1]
+    state.accept([0], pack([np.array([5.0, 6.0], np.float32)]))
+    assert variables[0].numpy().tolist() == [5.0, 6.0]
+    assert state.changes()[0] == []
+
+
+def test_the_learning_rate_warms_up_to_its_target() -> None:
+    factor = warm_up(4.0, 10)
+    values = [float(factor(tf.constant(i, tf.int64))) for i in (0, 5, 10, 1000)]
+    assert values == [1.0, 2.5, 4.0, 4.0]
