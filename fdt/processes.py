@@ -1,6 +1,7 @@
-"""Worker processes: started, watched, ended. None outlives the pool."""
+"""Worker processes: started, signalled, their ends noticed. None outlives the pool."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -8,47 +9,46 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from fdt.config import Timing
+from fdt.forkserver import ENGINE, PARENT
 
 # How much of a log's end is looked at for its last line.
 _TAIL_BYTES = 4096
 
 
 class Processes:
-    """Processes by name. Each has a session of its own and a log file; its end is reported at once."""
+    """Workers by name, forked by a server of their own for each engine. Each has a session of its own and a log file."""
 
-    def __init__(self, on_exit: Callable[[str, int], None], timing: Timing) -> None:
+    def __init__(self, on_exit: Callable[[str, int], None], directory: Path, timing: Timing) -> None:
         """Starts nothing.
 
         Args:
-            on_exit: Called from a watching thread with the name and the exit status (negative: a signal's number).
+            on_exit: Called from a reading thread with the name and the exit status (negative: a signal's number).
+            directory: Where workers run, and where the servers' own logs are.
             timing: `stop_s` is how long a process is given to end.
         """
         self._on_exit = on_exit
+        self._directory = directory
         self._timing = timing
         self._lock = threading.Lock()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._watchers: dict[str, threading.Thread] = {}
+        self._servers: dict[str, _Server] = {}
 
-    def start(self, name: str, module: str, environment: Mapping[str, str], directory: Path, log: Path) -> None:
-        """Starts `python -m module` in `directory`."""
-        with open(log, "ab", buffering=0) as output:
-            process = subprocess.Popen(
-                # -P: what lies in the directory must not stand in for a module.
-                [sys.executable, "-P", "-m", module],
-                env=dict(environment),
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        watcher = threading.Thread(target=self._watch, args=(name, process), name=f"fdt-watch-{name}", daemon=True)
+    def start(self, name: str, engine: str, environment: Mapping[str, str], log: Path) -> None:
+        """Starts a worker with an engine ("module:Class").
+
+        Args:
+            name: Of the worker.
+            engine: What it drives.
+            environment: What to add to the pool's own.
+            log: Where its output goes.
+        """
         with self._lock:
-            self._running[name] = process
-            self._watchers[name] = watcher
-        watcher.start()
+            server = self._servers.get(engine)
+            if server is None or not server.alive:
+                server = self._servers[engine] = _Server(engine, self._directory, self._on_exit, self._timing)
+        server.start(name, environment, log)
 
     def terminate(self, name: str) -> None:
         """Asks the process to end."""
@@ -58,34 +58,120 @@ class Processes:
         """Ends the process and all it has started."""
         self._signal(name, signal.SIGKILL)
 
+    def pid(self, name: str) -> int | None:
+        """Returns a worker's process number; None before it has started and after it has ended."""
+        with self._lock:
+            servers = list(self._servers.values())
+        return next((pid for pid in (server.pid(name) for server in servers) if pid is not None), None)
+
     def close(self) -> None:
         """Kills what still runs and waits until it is gone."""
         with self._lock:
-            names, watchers = list(self._running), list(self._watchers.values())
-        for name in names:
-            self.kill(name)
-        for watcher in watchers:
-            watcher.join(self._timing.stop_s)
+            servers = list(self._servers.values())
+        for server in servers:
+            server.close()
 
     def _signal(self, name: str, number: int) -> None:
         with self._lock:
-            process = self._running.get(name)
-            # Under the lock the process has not been reaped, so its number is still its own.
-            if process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+            servers = list(self._servers.values())
+        for server in servers:
+            server.signal(name, number)
 
-    def _watch(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        # Without reaping, so that the number cannot pass to a stranger before `_signal` knows.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+class _Server:
+    """One fork server process and the thread that hears of its workers' ends."""
+
+    def __init__(self, engine: str, directory: Path, on_exit: Callable[[str, int], None], timing: Timing) -> None:
+        self._on_exit = on_exit
+        self._timing = timing
+        self._log = directory / f"{engine.replace(':', '.')}.log"
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._workers: dict[str, Path] = {}
+        self._pids: dict[str, int] = {}
+        self.alive = True
+        self._process = self._spawn(engine)
+        self._thread = threading.Thread(target=self._read, name=f"fdt-forks-{engine}", daemon=True)
+        self._thread.start()
+
+    def _spawn(self, engine: str) -> subprocess.Popen[bytes]:
+        own = {ENGINE: engine, PARENT: str(os.getpid())}
+        with open(self._log, "ab", buffering=0) as log:
+            return subprocess.Popen(
+                # -P: what lies in the directory must not stand in for a module.
+                [sys.executable, "-P", "-m", "fdt.forkserver"],
+                env={"GRPC_VERBOSITY": "NONE", **os.environ, **own},
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start(self, name: str, environment: Mapping[str, str], log: Path) -> None:
         with self._lock:
-            # What the process itself has started must not stay behind.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
-            del self._running[name], self._watchers[name]
-        self._on_exit(name, status)
+            self._workers[name] = log
+            dead = not self.alive
+        if dead:
+            self._ended(name, self._process.returncode or 1)
+        self._send({"start": name, "environment": dict(environment), "log": str(log)})
+
+    def signal(self, name: str, number: int) -> None:
+        with self._lock:
+            known = name in self._workers
+        if known:
+            self._send({"signal": int(number), "name": name})
+
+    def close(self) -> None:
+        """Ends the server; the kernel ends its workers with it."""
+        for name in list(self._workers):
+            self.signal(name, signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(self._timing.stop_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._thread.join(self._timing.stop_s)
+
+    def pid(self, name: str) -> int | None:
+        return self._pids.get(name)
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _send(self, request: Mapping[str, object]) -> None:
+        # A server that is gone is heard of by the reading thread.
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if "started" in message:
+                self._pids[message["started"]] = message["pid"]
+            else:
+                self._ended(message["exited"], message["status"])
+        status = self._process.wait()
+        with self._lock:
+            self.alive = False
+            lost = dict(self._workers)
+        for name, log in lost.items():
+            # The cause is in the server's log: it could not import the engine, for example.
+            with open(log, "a") as output:
+                output.write(last_line(self._log) + "\n")
+            self._ended(name, status or 1)
+
+    def _ended(self, name: str, status: int) -> None:
+        with self._lock:
+            known = self._workers.pop(name, None) is not None
+            self._pids.pop(name, None)
+        if known:
+            self._on_exit(name, status)
 
 
 def last_line(log: Path) -> str:

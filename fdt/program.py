@@ -5,6 +5,7 @@ of theirs), so that the same step has the same bytes and is sent and read once (
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ from fdt.messages import program_pb2
 # The `experimental_implements` mark of a hole, in the graph's function library.
 HOLE = "fdt.hole"
 _ALIGNMENT_BYTES = 64
+_load_numbers = itertools.count()
 
 
 @dataclasses.dataclass
@@ -223,19 +225,20 @@ class LoadedProgram:
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
-def load(source: program_pb2.StepProgram, fill: Filler, variables: list[tf.Variable] | None = None) -> LoadedProgram:
+def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
     """Makes a program runnable, its holes filled.
 
     Args:
         source: The program.
         fill: What fills each hole.
-        variables: Those of the same program loaded before, to share; None makes new ones.
 
     Raises:
         ProtocolError: The program contradicts itself.
     """
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
+    # By the names that the manifest knows.
     library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    _rename_functions(meta_graph.graph_def, f"_loaded_{next(_load_numbers)}")
     extra: list[Any] = []
     for position, hole in enumerate(source.holes):
         if hole.function not in library:
@@ -245,14 +248,35 @@ def load(source: program_pb2.StepProgram, fill: Filler, variables: list[tf.Varia
         body = fill(position, hole)
         if body is not None:
             extra += _replace_body(library[hole.function], body)
-    known = set(library)
+    known = {f.signature.name for f in library.values()}
     meta_graph.graph_def.library.function.extend(f for f in extra if f.signature.name not in known)
-    if variables is None:
-        variables = [
-            tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
-            for i, v in enumerate(source.variables)
-        ]
+    variables = [
+        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
+        for i, v in enumerate(source.variables)
+    ]
     return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
+
+
+def _rename_functions(graph: Any, suffix: str) -> None:
+    """Gives a graph's functions names of their own: in TensorFlow they are one name space for the whole process."""
+    names = {f.signature.name: f.signature.name + suffix for f in graph.library.function}
+    for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
+        node.op = names.get(node.op, node.op)
+        for attribute in node.attr.values():
+            for function in _functions(attribute):
+                function.name = names.get(function.name, function.name)
+    for function in graph.library.function:
+        function.signature.name = names[function.signature.name]
+    for gradient in graph.library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+
+
+def _functions(attribute: Any) -> Sequence[Any]:
+    kind = attribute.WhichOneof("value")
+    if kind == "func":
+        return [attribute.func]
+    return list(attribute.list.func) if kind == "list" else []
 
 
 def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> list[Any]:

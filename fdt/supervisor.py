@@ -44,7 +44,7 @@ class Supervisor:
         (directory / "logs").mkdir(mode=0o700, exist_ok=True)
         processes = {mode: launcher.num_processes(config.num_workers) for mode, launcher in launchers.items()}
         self._state = jobs.PoolState(config.num_workers, processes, config.timing)
-        self._processes = Processes(self._exited, config.timing)
+        self._processes = Processes(self._exited, directory, config.timing)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
         self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
@@ -227,14 +227,12 @@ class Supervisor:
             socket=self._socket,
             secret=self._secret,
             name=do.worker,
-            engine=self._launchers[do.mode].engine,
             store=str(self.store.directory),
-            parent=os.getpid(),
             timing=self._config.timing,
         )
-        environment = {"GRPC_VERBOSITY": "NONE", **os.environ, **config.environment()}
+        engine = self._launchers[do.mode].engine
         try:
-            self._processes.start(do.worker, "fdt.worker", environment, self._directory, self._log(do.worker))
+            self._processes.start(do.worker, engine, config.environment(), self._log(do.worker))
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
 

@@ -1,11 +1,10 @@
-"""A worker process: imports a runtime's engine, waits for a job, serves it, exits.
+"""A worker process: has a runtime's engine, waits for a job, serves it, exits.
 
 The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
 """
 
 import ctypes
 import dataclasses
-import importlib
 import json
 import os
 import queue
@@ -42,9 +41,7 @@ class WorkerConfig:
     socket: str
     secret: str
     name: str
-    engine: str
     store: str
-    parent: int
     timing: Timing
 
     def environment(self) -> dict[str, str]:
@@ -59,7 +56,7 @@ class WorkerConfig:
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when the pool ends, however it ends."""
+    """Has the kernel kill this process when its parent ends, however it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -284,21 +281,15 @@ def _tensorflow_version() -> str:
     return getattr(module, "__version__", "")
 
 
-def main() -> None:
-    """Runs the process."""
+def work(engine_class: Callable[[], Engine]) -> None:
+    """Runs a worker in this process, as its environment says; returns when its job has ended."""
     config = WorkerConfig.from_environment(os.environ)
     # What the engine starts must not inherit the secret.
     del os.environ["FDT_WORKER"]
-    die_with(config.parent)
-    module, _, name = config.engine.partition(":")
-    engine = getattr(importlib.import_module(module), name)()
+    engine = engine_class()
     link = Link(config)
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
     Worker(engine, link, BlobStore(Path(config.store))).serve()
     link.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -29,56 +29,30 @@ class Meter:
 
 
 def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]] | None:
-    """Returns what fills a hole on a rank that has samples: (share, *tensors) -> tensors of the same types.
+    """Returns what fills a hole: (share, *tensors) -> tensors of the same types; see `fdt.program.Filler`.
 
     Gradients are weighted by the rank's share and added up; sparse ones are put one after the other in rank order, which
-    is the order of the samples. With one rank the step is left as it is.
+    is the order of the samples. A share of 0 contributes zeros, or no rows, whatever the tensors hold. With one rank the
+    step is left as it is.
     """
     if hvd.size() == 1:
         return None
-    return _body(position, hole, _unchanged if hole.weighted else _weighted)
-
-
-def fill_idle(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]]:
-    """Like `fill`, on a rank without samples: it contributes zeros, or no rows, whatever the tensors hold."""
-    return _body(position, hole, _nothing)
-
-
-# From share, a tensor of a hole, and whether it holds a sparse gradient's values or indices, to what a rank contributes.
-_Contribution = Callable[[tf.Tensor, tf.Tensor, bool], tf.Tensor]
-
-
-def _unchanged(share: tf.Tensor, tensor: tf.Tensor, rows: bool) -> tf.Tensor:
-    return tensor
-
-
-def _weighted(share: tf.Tensor, tensor: tf.Tensor, rows: bool) -> tf.Tensor:
-    return tensor if tensor.dtype.is_integer else tensor * tf.cast(share, tensor.dtype)
-
-
-def _nothing(share: tf.Tensor, tensor: tf.Tensor, rows: bool) -> tf.Tensor:
-    return tensor[:0] if rows else tf.zeros_like(tensor)
-
-
-def _body(position: int, hole: program_pb2.Hole, contribute: _Contribution) -> Callable[..., Sequence[tf.Tensor]]:
     if hole.kind == program_pb2.Hole.KIND_SUM:
-        return _sum(f"fdt_sum_{position}", _unchanged if contribute is _weighted else contribute)
-    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], contribute)
+        return _sum(f"fdt_sum_{position}")
+    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted)
 
 
-def _sum(name: str, contribute: _Contribution) -> Callable[..., Sequence[tf.Tensor]]:
+def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
-        mine = contribute(share, tensor, False)
+        mine = tf.where(share > 0, tensor, tf.zeros_like(tensor))
         return [hvd.mpi_ops._allreduce(mine, name=name, op=hvd.Sum, ignore_name_scope=True)]
 
     return body
 
 
-def _gradients(name: str, sparse: Sequence[bool], contribute: _Contribution) -> Callable[..., Sequence[tf.Tensor]]:
-    rows = [is_rows for is_sparse in sparse for is_rows in ([True, True] if is_sparse else [False])]
-
+def _gradients(name: str, sparse: Sequence[bool], weighted: bool) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        mine = [contribute(share, tensor, is_rows) for tensor, is_rows in zip(tensors, rows, strict=True)]
+        mine = _contribution(share, tensors, sparse, weighted)
         with tf.control_dependencies(mine):
             started = tf.timestamp()
         with tf.control_dependencies([started]):
@@ -90,6 +64,22 @@ def _gradients(name: str, sparse: Sequence[bool], contribute: _Contribution) -> 
             return [tf.identity(t) for t in exchanged]
 
     return body
+
+
+def _contribution(
+    share: tf.Tensor, tensors: Sequence[tf.Tensor], sparse: Sequence[bool], weighted: bool
+) -> list[tf.Tensor]:
+    rows = [is_rows for is_sparse in sparse for is_rows in ([True, True] if is_sparse else [False])]
+
+    def something() -> list[tf.Tensor]:
+        as_it_is = [weighted or tensor.dtype.is_integer for tensor in tensors]
+        return [t if same else t * tf.cast(share, t.dtype) for t, same in zip(tensors, as_it_is, strict=True)]
+
+    def nothing() -> list[tf.Tensor]:
+        return [t[:0] if is_rows else tf.zeros_like(t) for t, is_rows in zip(tensors, rows, strict=True)]
+
+    # A branch, not tf.where: gradients that come weighted are then passed on without being read.
+    return list(tf.cond(share > 0, something, nothing))
 
 
 def _exchange(name: str, tensors: Sequence[tf.Tensor], sparse: Sequence[bool]) -> list[tf.Tensor]:

@@ -31,8 +31,6 @@ class HorovodEngine:
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
         self._loops: dict[int, StepLoop] = {}
-        # The same steps for when this rank has no samples; made when that first happens.
-        self._idle_loops: dict[int, StepLoop] = {}
         self._data: dict[int, list[tf.Tensor]] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
@@ -115,7 +113,7 @@ class HorovodEngine:
         metrics = [loaded.variables[i] for i in loaded.with_role(_METRIC)]
         others = [loaded.variables[i] for i in loaded.with_role(_OTHER)]
         idle = low == high
-        loop = self._idle_loop(program) if idle else self._loops[program]
+        loop = self._loops[program]
         outputs: list[np.ndarray] = []
         for batch in rows:
             before = [v.numpy().copy() for v in metrics] if idle else []
@@ -128,12 +126,6 @@ class HorovodEngine:
                 for variable, value in zip(others, first, strict=True):
                     variable.assign(value)
         return outputs
-
-    def _idle_loop(self, program: int) -> StepLoop:
-        if program not in self._idle_loops:
-            loaded = self._programs[program]
-            self._idle_loops[program] = StepLoop(load(loaded.source, exchange.fill_idle, loaded.variables))
-        return self._idle_loops[program]
 
     def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
         """Returns the state of all ranks put together."""

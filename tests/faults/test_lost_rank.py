@@ -31,7 +31,8 @@ class Kill(keras.callbacks.Callback):
             return
         Kill.fired = True
         root = psutil.Process(int(sys.argv[1]) if len(sys.argv) > 1 else os.getpid())
-        workers = [p for p in root.children(recursive=True) if "fdt.worker" in " ".join(p.cmdline())]
+        forked = [p for p in root.children(recursive=True) if "fdt.forkserver" in p.cmdline()]
+        workers = [p for p in forked if p.parent() in forked]
         victim = min(workers, key=lambda process: process.create_time())
         os.kill(victim.pid, signal.SIGKILL)
         print("killed", victim.pid, flush=True)

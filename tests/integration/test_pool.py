@@ -365,7 +365,7 @@ def test_stop_leaves_nothing(tmp_path: Path) -> None:
     channel = rpc.connect(server.start(), Credentials(), TIMING)
     stream = TrainStream(channel, 2, {})
     stream.wait("started")
-    processes = [process for process in children() if str(directory) in process.environ().get("FDT_WORKER", "")]
+    processes = [process for process in children() if process.cwd() == str(directory)]
     assert len(processes) == 2
     server.stop()
     assert stream.wait("failed").failed.error == "JobCancelledError"
@@ -391,16 +391,15 @@ def test_port_that_is_taken(pool: Pool) -> None:
 
 
 def children() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children() if "fdt.worker" in process.cmdline()]
+    servers = [process for process in psutil.Process().children() if "fdt.forkserver" in process.cmdline()]
+    return [worker for server in servers for worker in server.children()]
 
 
 def workers_of(pool: Pool, job: str) -> list[psutil.Process]:
     supervisor = pool.server._supervisor
     assert supervisor is not None
-    names = {log.stem for log in supervisor.logs(job)}
-    return [
-        process for process in children() if any(f'"name": "{n}"' in process.environ()["FDT_WORKER"] for n in names)
-    ]
+    pids = {supervisor._processes.pid(log.stem) for log in supervisor.logs(job)}
+    return [process for process in children() if process.pid in pids]
 
 
 def logs(pool: Pool, job: str) -> str:
