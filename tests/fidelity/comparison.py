@@ -26,7 +26,9 @@ Results = Mapping[str, np.ndarray]
 RATES = ("accuracy", "precision", "recall", "learning_rate")
 LIMITS = {"loss": 1e-4, "rate": 1e-6, "weights": 1e-4, "state": 1e-3, "count": 0.0, "text": 1e-4}
 _NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
-_TIMES = re.compile(r"\s\d+m?s(?:/(?:step|epoch))?|\s\d+[um]s/step")
+_TIMES = re.compile(r"\s\d+m?s(?:/(?:step|epoch))?|\s\d+[um]s/step|\s\d+:\d+(?::\d+)?")
+# Colours stand between a time and the space before it.
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,7 @@ def _text_difference(plain: list[str], distributed: list[str]) -> float:
 
 def _split(line: str) -> tuple[str, list[str]]:
     """Returns the line without times and numbers, and its numbers."""
-    line = _TIMES.sub(" TIME", line)
+    line = _TIMES.sub(" TIME", _COLOURS.sub("", line))
     return _NUMBER.sub("NUMBER", line), _NUMBER.findall(line)
 
 

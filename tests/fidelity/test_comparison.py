@@ -48,6 +48,15 @@ def test_rounding_passes() -> None:
     assert beyond({**PLAIN, **rounded}) == []
 
 
+def test_coloured_times_pass() -> None:
+    bars = [
+        f"\x1b[1m5/5\x1b[0m \x1b[1m{time}\x1b[0m {rate}/step - loss: 0.4321"
+        for time, rate in (("0s", "11ms"), ("1:02", "2s"))
+    ]
+    plain, distributed = ({"text/lines": np.array([bar])} for bar in bars)
+    assert all(difference.within for difference in compare(plain, distributed))
+
+
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_difference_fails(what: str) -> None:
     assert beyond({**PLAIN, **PLANTED[what]}) == list(PLANTED[what])
