@@ -78,7 +78,7 @@ class ProtocolError(JobError):
     """A message that makes no sense where it came."""
 
 
-# An error goes out with its own status. A status that came from elsewhere (gRPC itself, a proxy) is read by `from_status`.
+# An error goes out with its own status. A status that came from elsewhere (gRPC itself, a proxy) is read by `fdt.rpc`.
 STATUS: dict[type[FdtError], grpc.StatusCode] = {
     UsageError: grpc.StatusCode.INVALID_ARGUMENT,
     UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,

@@ -17,8 +17,8 @@ from protos import job_pb2, job_pb2_grpc
 class JobStream:
     """One open `Jobs.Train` call.
 
-    Every method that waits raises the job's error as soon as it is known, and WorkerError when nothing has been heard
-    for `Timing.silence_s` (the workers' heartbeats keep the pool informed, so that limit is for a pool that hangs).
+    Every method that waits raises the job's error as soon as it is known: the pool hears the workers' heartbeats, and the
+    channel's keepalive notices a pool that is gone.
     """
 
     def __init__(self, channel: grpc.Channel, address: str, opening: job_pb2.OpenJob, timing: Timing):
