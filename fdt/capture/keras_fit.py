@@ -19,7 +19,7 @@ from keras.src.backend.tensorflow import trainer as tf_trainer
 from keras.src.utils.python_utils import is_default
 
 from fdt.capture.keras_opening import opening_lines
-from fdt.capture.keras_tracing import StepTrace, TracedStep
+from fdt.capture.keras_tracing import StepTrace, TracedStep, build_ahead
 from fdt.capture.patch import Patches
 from fdt.data import ArrayBatches, array_batches
 from fdt.errors import FdtError, UnsupportedError
@@ -187,6 +187,7 @@ class FitRun:
         self._in_epoch = 0
 
     def _trace(self, batches: ArrayBatches) -> TracedStep:
+        build_ahead(self.model, batches.structure, batches.specs())
         trace = StepTrace(self.model.metrics, self._learning_rate_factor(batches))
         return trace.trace(self.model.train_step, batches.structure, batches.specs())
 

@@ -10,6 +10,7 @@ so everything that enters the loss must be such that the sum over workers of sha
 - a scalar that a Mean or Sum metric is told once per batch counts by its share.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.losses import loss as keras_loss
 from keras.src.metrics import reduction_metrics
 from keras.src.metrics.metric import Metric
+from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.random.seed_generator import SeedGenerator
@@ -248,6 +250,20 @@ class TracedStep:
             return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
 
         return keras.tree.map_structure(value, self._logs)
+
+
+def build_ahead(model: Any, structure: Any, specs: Sequence[tf.TensorSpec]) -> None:
+    """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
+
+    Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
+    """
+    own_step = getattr(model.train_step, "__func__", None) is not TensorFlowTrainer.train_step
+    if own_step or not isinstance(model, Functional | keras.Sequential) or not model.built:
+        return
+    batch = [keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name) for spec in specs]
+    # What Keras cannot do here it says when it traces the step, as it would without us.
+    with contextlib.suppress(ValueError, RuntimeError):
+        model._symbolic_build(data_batch=_fill(structure, batch))
 
 
 def _fill(structure: Any, batch: Sequence[tf.Tensor]) -> Any:
