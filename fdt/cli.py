@@ -7,10 +7,10 @@ script meets as few modules of ours as can be.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from fdt.options import MODES, offered, parse, run_config, serve_config
+from fdt.options import MODES, offered, parse, run_config, runtime_options, serve_config
 
 if TYPE_CHECKING:
     from fdt.config import RunConfig
@@ -89,7 +89,18 @@ def _require_launchers(modes: Sequence[str]) -> None:
 
     for mode in modes:
         if not entry_points(group="fdt.launchers", name=mode):
-            raise UsageError(f"{MODES[mode]} mode is not in this version (--mode {mode})")
+            raise UsageError(
+                f"no runtime for {MODES[mode]} mode is installed (--mode {mode}). Install this package again: `pip install .` "
+                "registers its runtimes"
+            )
+
+
+def _check_options(mode: str, options: Mapping[str, str]) -> None:
+    """Lets the runtime look at its options; without any it need not even be imported."""
+    if options:
+        from fdt.runtime import find_launchers
+
+        find_launchers((mode,))[mode].check(options)
 
 
 # ---- run ------------------------------------------------------------------------------------------------------------
@@ -103,6 +114,7 @@ def _run(options: argparse.Namespace) -> int:
         print(complaint, file=sys.stderr)
         return 2
     _require_launchers([options.mode])
+    _check_options(options.mode, runtime_options(options))
     return _run_in_session(run_config(options))
 
 

@@ -1,6 +1,7 @@
 """Configuration: built once at the edge (flag > environment > default), frozen, passed down."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -53,6 +54,8 @@ class RunConfig:
     scale_lr: str = "none"
     report: Path | None = None
     credentials: Credentials = Credentials()
+    # Of the runtime, by their command-line names without dashes in front.
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     timing: Timing = Timing()
 
 
@@ -68,4 +71,6 @@ class ServeConfig:
     tls_key: Path | None = None
     # Bytes of arrays and programs that the store may hold; None for what the disk gives.
     store_limit_bytes: int | None = None
+    # Jobs that will run at once, at most; None for as many as there are workers.
+    max_jobs: int | None = None
     timing: Timing = Timing()

@@ -37,6 +37,7 @@ class EmbeddedPool:
             listen=self.address,
             modes=(config.mode,),
             num_workers=config.num_workers,
+            max_jobs=1,
             token=self.token,
             timing=config.timing,
         )

@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
 
+# Options of the runtimes, by their names in a job; what they may be is for the runtime to say (`fdt.runtime.Launcher`).
+RUNTIME_OPTIONS = {
+    "ps": ("K", "parameter servers that share the model (default: 1)"),
+    "update": (
+        "RULE",
+        "what a parameter server does with a gradient that comes late: asgd, dc-asgd-c, dc-asgd-a, dc-asgdk, ddc-asgd, "
+        "dynsgd; or averaging of weights (default: ddc-asgd)",
+    ),
+    "ddc": ("FORM", "of ddc-asgd: robust or thesis (default: robust)"),
+    "lambda0": ("X", "strength of the compensation of delays"),
+    "q": ("X", "delay at which a gradient counts half"),
+    "max-delay": ("S", "how many steps a worker may be ahead of the slowest (default: any)"),
+    "average-every": ("H", "steps of a worker between two averages, with --update averaging (default: 1)"),
+    "outer": ("METHOD", "what is done with the average: averaging or diloco"),
+}
+
 _DEFAULT_LISTEN = "127.0.0.1:7077"
 
 
@@ -48,6 +64,12 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
 def _check_run(parser: _Parser, options: argparse.Namespace, script: str | None) -> None:
     if script is None:
         parser.error("expected a SCRIPT to run")
+    if options.mode == "async" and (options.batch != "global" or options.scale_lr != "none"):
+        given = f"--batch {options.batch}" if options.batch != "global" else f"--scale-lr {options.scale_lr}"
+        parser.error(
+            "in asynchronous training every worker takes one of the script's batches at a time, with the script's learning "
+            f"rate; there is nothing to scale. Received: --mode async {given}"
+        )
     if options.scale_lr != "none" and options.batch != "per-worker":
         parser.error(
             "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "
@@ -116,6 +138,9 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
         default="none",
         help="scale the learning rate with the workers, with --batch per-worker",
     )
+    group = parser.add_argument_group("asynchronous training")
+    for name, (metavar, summary) in RUNTIME_OPTIONS.items():
+        group.add_argument(f"--{name}", metavar=metavar, help=summary)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
     parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
 
@@ -231,7 +256,14 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         scale_lr=options.scale_lr,
         report=report,
         credentials=credentials(options),
+        options=runtime_options(options),
     )
+
+
+def runtime_options(options: argparse.Namespace) -> dict[str, str]:
+    """Returns the runtime's options that were given, by their names in a job."""
+    given = {name: getattr(options, name.replace("-", "_")) for name in RUNTIME_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def offered(options: argparse.Namespace) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ of theirs), so that the same step has the same bytes and is sent and read once (
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -46,6 +46,7 @@ class Holes:
         self.share = share
         self.weighted = False
         self.opened: list[OpenHole] = []
+        self._rate: Any = None
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
         """Passes gradients through a hole.
@@ -74,6 +75,14 @@ class Holes:
         """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
         return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
 
+    def rate(self, rate: Any) -> tf.Tensor:
+        """Returns a learning rate as the runtime wants it."""
+        rate = tf.convert_to_tensor(rate)
+        if self._rate is None:
+            self._rate = self._mark([tf.TensorSpec([], rate.dtype)])
+            self.opened.append(OpenHole(program_pb2.Hole.KIND_RATE, self._rate.name.decode(), (), ()))
+        return self._rate(self.share, rate)[0]
+
     def _open(
         self,
         kind: "program_pb2.Hole.Kind",
@@ -81,20 +90,24 @@ class Holes:
         variables: tuple[tf.Variable, ...],
         sparse: tuple[bool, ...],
     ) -> list[tf.Tensor]:
-        def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            return [tf.identity(tensor) for tensor in tensors]
-
-        marked = tf.function(fdt_hole, autograph=False, experimental_implements=HOLE)
-
         # A dense gradient has its variable's shape; of a sparse one only the width is known beforehand.
-        with tf.init_scope():
-            specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
-            concrete = marked.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
+        concrete = self._mark([tf.TensorSpec(t.shape, t.dtype) for t in flat])
         self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse, self.weighted))
         filled = concrete(self.share, *flat)
         for tensor, like in zip(filled, flat, strict=True):
             tensor.set_shape(like.shape)
         return list(filled)
+
+    @staticmethod
+    def _mark(specs: Sequence[tf.TensorSpec]) -> Any:
+        """Returns the function that stands for a hole: it passes on what it gets."""
+
+        def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            return [tf.identity(tensor) for tensor in tensors]
+
+        marked = tf.function(fdt_hole, autograph=False, experimental_implements=HOLE)
+        with tf.init_scope():
+            return marked.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
 
 
 _current_holes: ContextVar[Holes | None] = ContextVar("fdt_holes", default=None)
@@ -119,14 +132,14 @@ def open_holes(share: tf.Tensor) -> Iterator[Holes]:
 def export(
     concrete: Any,
     holes: Sequence[OpenHole],
-    role: Callable[[tf.Variable], "program_pb2.Role"],
+    describe: Callable[[tf.Variable], program_pb2.Variable],
 ) -> tuple[program_pb2.StepProgram, list[tf.Variable]]:
     """Turns a traced step into a program.
 
     Args:
         concrete: ConcreteFunction of step(share, *batch) -> list of tensors.
         holes: What the trace left open.
-        role: Tells what a variable is.
+        describe: Tells what a variable is; its tensor is filled in here.
 
     Returns:
         The program, and the script's own variables in the program's order.
@@ -149,7 +162,7 @@ def export(
             outputs=[t.name for t in concrete.outputs],
             control_outputs=[operation.name for operation in graph.control_outputs],
         ),
-        variables=[program_pb2.Variable(tensor=tensor_spec(v), role=role(v)) for v in variables],
+        variables=[_described(v, describe(v)) for v in variables],
         batch=[tensor_spec(t) for t in graph.inputs[1:num_inputs]],
         outputs=[program_pb2.Output(tensor=tensor_spec(t)) for t in concrete.outputs],
     )
@@ -161,6 +174,11 @@ def export(
         ]
         program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients, weighted=hole.weighted)
     return program, variables
+
+
+def _described(variable: tf.Variable, description: program_pb2.Variable) -> program_pb2.Variable:
+    description.tensor.CopyFrom(tensor_spec(variable))
+    return description
 
 
 def _captured_variables(graph: Any) -> tuple[list[tf.Variable], list[str]]:
@@ -236,9 +254,28 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
         ProtocolError: The program contradicts itself.
     """
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
+    fill_holes(source, meta_graph, fill)
+    variables = [
+        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
+        for i, v in enumerate(source.variables)
+    ]
+    return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
+
+
+def fill_holes(source: program_pb2.StepProgram, meta_graph: Any, fill: Filler) -> None:
+    """Fills the holes of a program's graph, or of a part of it, in place.
+
+    Args:
+        source: The program.
+        meta_graph: With the program's function library, whose functions get names of their own.
+        fill: What fills each hole.
+
+    Raises:
+        ProtocolError: The program contradicts itself.
+    """
     # By the names that the manifest knows.
     library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
-    _rename_functions(meta_graph.graph_def, f"_loaded_{next(_load_numbers)}")
+    _rename_functions(meta_graph.graph_def)
     extra: list[Any] = []
     for position, hole in enumerate(source.holes):
         if hole.function not in library:
@@ -250,15 +287,11 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
             extra += _replace_body(library[hole.function], body)
     known = {f.signature.name for f in library.values()}
     meta_graph.graph_def.library.function.extend(f for f in extra if f.signature.name not in known)
-    variables = [
-        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
-        for i, v in enumerate(source.variables)
-    ]
-    return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
 
 
-def _rename_functions(graph: Any, suffix: str) -> None:
+def _rename_functions(graph: Any) -> None:
     """Gives a graph's functions names of their own: in TensorFlow they are one name space for the whole process."""
+    suffix = f"_loaded_{next(_load_numbers)}"
     names = {f.signature.name: f.signature.name + suffix for f in graph.library.function}
     for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
         node.op = names.get(node.op, node.op)
@@ -297,27 +330,53 @@ def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> li
 
 
 def _import_step(source: program_pb2.StepProgram, meta_graph: Any, variables: Sequence[tf.Variable]) -> Any:
-    wanted = [*source.step.outputs, *source.step.control_outputs]
+    specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec(shape_of(t), t.dtype) for t in source.batch]
+    return import_function(
+        meta_graph,
+        dict(zip(source.step.inputs, specs, strict=True)),
+        dict(zip(source.step.variables, variables, strict=True)),
+        source.step.outputs,
+        source.step.control_outputs,
+    )
 
-    def step(*arguments: tf.Tensor) -> list[tf.Tensor]:
+
+def import_function(
+    meta_graph: Any,
+    inputs: Mapping[str, tf.TensorSpec],
+    variables: Mapping[str, tf.Variable],
+    outputs: Sequence[str],
+    effects: Sequence[str],
+) -> Any:
+    """Makes a function of a graph.
+
+    Args:
+        meta_graph: MetaGraphDef.
+        inputs: The placeholders that become arguments, in this order, and what they take.
+        variables: For each placeholder of a resource the variable it stands for.
+        outputs: Tensors ("node:0") to return.
+        effects: Operations that must have run when the function returns.
+
+    Returns:
+        WrappedFunction from the inputs to the list of outputs.
+    """
+
+    def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         graph = tf.compat.v1.get_default_graph()
-        input_map = {f"{name}:0": tensor for name, tensor in zip(source.step.inputs, arguments, strict=True)}
-        for name, variable in zip(source.step.variables, variables, strict=True):
+        input_map = {f"{name}:0": tensor for name, tensor in zip(inputs, arguments, strict=True)}
+        for name, variable in variables.items():
             input_map[f"{name}:0"] = graph.capture(variable.handle)
         elements = tf.graph_util.import_graph_def(
             meta_graph.graph_def,
             input_map=input_map,
-            return_elements=wanted,
+            return_elements=[*outputs, *effects],
             name="program",
             producer_op_list=meta_graph.meta_info_def.stripped_op_list,
         )
-        outputs, operations = elements[: len(source.step.outputs)], elements[len(source.step.outputs) :]
-        # Whoever inlines the step waits for these and no others: without them its updates would be pruned.
-        graph.control_outputs.extend(operations)
-        return outputs
+        # Whoever inlines the function waits for these and no others: without them its updates would be pruned.
+        graph.control_outputs.extend(elements[len(outputs) :])
+        return elements[: len(outputs)]
 
-    specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec(shape_of(t), t.dtype) for t in source.batch]
-    return tf.compat.v1.wrap_function(step, specs)
+    return tf.compat.v1.wrap_function(body, list(inputs.values()))
 
 
 def pack(values: Sequence[np.ndarray]) -> bytearray:

@@ -1,8 +1,10 @@
 """What a person is told: lines on the terminal, and the JSON report of `--report`."""
 
+import collections
 import dataclasses
 import json
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fdt.config import RunConfig
@@ -26,6 +28,10 @@ class FitRecord:
         bytes_to_pool: Programs, arrays and values sent during this `fit`.
         logs: Of the last epoch.
         ranks: What each worker did during this `fit`.
+        updates_per_second: Steps of all workers, over `seconds`.
+        delay: Asynchronous: mean, 95th percentile and maximum of the versions between pull and push.
+        correction: Asynchronous: mean of what compensation added to a gradient, as a part of its length; None if nothing was.
+        bytes_per_step: What pull and push (asynchronous) or the all-reduce was handed, for one step.
     """
 
     steps: int
@@ -38,6 +44,37 @@ class FitRecord:
     bytes_exchanged: int
     logs: dict[str, float]
     ranks: list[dict[str, Any]]
+    updates_per_second: float = 0.0
+    bytes_per_step: float = 0.0
+    delay: dict[str, float] | None = None
+    correction: float | None = None
+
+    def __post_init__(self) -> None:
+        """Works out what follows from the rest."""
+        if self.steps and self.seconds:
+            self.updates_per_second = round(self.steps / self.seconds, 3)
+            self.bytes_per_step = round(self.bytes_exchanged / self.steps, 1)
+        delays = _added(rank.get("delays", {}) for rank in self.ranks)
+        if delays:
+            self.delay = delay_summary(delays)
+        pushes = sum(rank.get("corrected", 0) for rank in self.ranks)
+        if pushes:
+            self.correction = round(sum(rank["correction"] * rank["corrected"] for rank in self.ranks) / pushes, 6)
+
+
+def closing_line(fits: Sequence[FitRecord]) -> str | None:
+    """Returns what to say of delays at the end of a run; None if there were none to speak of."""
+    delays = _added(rank.get("delays", {}) for fit in fits for rank in fit.ranks)
+    if not delays:
+        return None
+    shown = delay_summary(delays)
+    seconds = sum(fit.seconds for fit in fits)
+    line = (
+        f"{sum(fit.steps for fit in fits)} updates, {sum(fit.steps for fit in fits) / seconds:.1f} a second; delay mean "
+        f"{shown['mean']:.2f}, 95th percentile {shown['p95']:.0f}, largest {shown['max']:.0f}"
+    )
+    corrections = [fit.correction for fit in fits if fit.correction is not None]
+    return line + (f"; compensation {sum(corrections) / len(corrections):.3f} of the gradient" if corrections else "")
 
 
 class Report:
@@ -63,6 +100,7 @@ class Report:
             "script": self._config.script,
             "mode": self._config.mode,
             "workers": self._config.num_workers,
+            "options": dict(self._config.options),
             "versions": {"client": _fields(versions()), "pool": _fields(self.pool)},
             "exit_status": exit_status,
             "fits": [dataclasses.asdict(fit) for fit in self.fits],
@@ -79,8 +117,45 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
         for name in ("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes"):
             account[name] = round(getattr(usage, name) - getattr(first, name), 6)
         account["peak_memory_bytes"] = usage.peak_memory_bytes
+        if usage.delays:
+            account |= _asynchronous(first, usage)
         accounts.append(account)
     return accounts
+
+
+def _asynchronous(first: job_pb2.WorkerUsage, usage: job_pb2.WorkerUsage) -> dict[str, Any]:
+    account: dict[str, Any] = {
+        name: round(getattr(usage, name) - getattr(first, name), 6) for name in ("pull_s", "push_s")
+    }
+    counts = {delay: count - first.delays.get(delay, 0) for delay, count in sorted(usage.delays.items())}
+    account["delays"] = {str(delay): count for delay, count in counts.items() if count}
+    pushes = usage.num_corrected - first.num_corrected
+    account["corrected"] = pushes
+    account["correction"] = round((usage.correction_sum - first.correction_sum) / pushes, 6) if pushes else 0.0
+    return account
+
+
+def _added(histograms: Iterable[Mapping[str, int]]) -> dict[int, int]:
+    total: collections.Counter[int] = collections.Counter()
+    for histogram in histograms:
+        total.update({int(delay): count for delay, count in histogram.items()})
+    return dict(sorted(total.items()))
+
+
+def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
+    """Returns mean, 95th percentile and maximum of delays.
+
+    Args:
+        histogram: How often each was met; not empty.
+    """
+    total = sum(histogram.values())
+    mean = sum(delay * count for delay, count in histogram.items()) / total
+    seen, p95 = 0, 0
+    for delay, count in sorted(histogram.items()):
+        seen, p95 = seen + count, delay
+        if seen >= 0.95 * total:
+            break
+    return {"mean": round(mean, 4), "p95": p95, "max": max(histogram)}
 
 
 def _fields(message: program_pb2.Versions | None) -> dict[str, str]:

@@ -11,9 +11,11 @@ imports neither.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from typing import Protocol
 
 from fdt.blobs import BlobStore
+from fdt.errors import UsageError
 from protos import job_pb2, program_pb2
 
 
@@ -54,11 +56,34 @@ class Launcher(Protocol):
     # Where the worker process finds its engine: "module:Class".
     engine: str
 
+    def check(self, options: Mapping[str, str]) -> None:
+        """Looks at a job's options before anything is started.
+
+        Raises:
+            UsageError: One is unknown, out of range, or does not go with the others.
+        """
+
     def num_processes(self, num_workers: int) -> int:
         """Returns how many processes a job of so many workers takes."""
 
     def rendezvous(self, num_workers: int) -> Rendezvous:
         """Opens what a job of so many workers needs, on loopback."""
+
+
+def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
+    """Returns the launchers of these modes, from the entry points of the group `fdt.launchers`.
+
+    Raises:
+        UsageError: No runtime offers a mode.
+    """
+    found = {point.name: point for point in metadata.entry_points(group="fdt.launchers")}
+    missing = [mode for mode in modes if mode not in found]
+    if missing:
+        raise UsageError(
+            f"No runtime is installed for --mode {missing[0]}; there is: {', '.join(sorted(found)) or '-'}. Install this "
+            "package again: `pip install .` also registers its runtimes."
+        )
+    return {mode: found[mode].load()() for mode in modes}
 
 
 class Engine(Protocol):
@@ -80,10 +105,16 @@ class Engine(Protocol):
         """Sets variables."""
 
     def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
-        """Runs one step for each batch (int64 row indices of the script's whole batch)."""
+        """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be."""
+
+    def steps(self) -> int:
+        """Returns how many steps have been finished; raises what ended the work of one that was to be."""
 
     def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
-        """Returns state; `serial` and `steps` are filled in by the caller."""
+        """Returns state; `serial`, `steps` and `workers` are filled in by the caller."""
 
-    def usage(self) -> job_pb2.WorkerUsage:
-        """Returns what this worker did so far; `wait_s` and `peak_memory_bytes` are filled in by the caller."""
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns what the workers of this process did so far.
+
+        `peak_memory_bytes` is filled in by the caller, and `wait_s` where there is one worker that only waits for the caller.
+        """

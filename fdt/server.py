@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 
 import grpc
@@ -21,7 +20,7 @@ from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data
 from fdt.config import ServeConfig, Timing
 from fdt.errors import FdtError, ProtocolError, UsageError, VersionError
 from fdt.relay import JobRelay
-from fdt.runtime import Launcher
+from fdt.runtime import Launcher, find_launchers
 from fdt.supervisor import Supervisor
 from fdt.versions import versions
 from protos import blobs_pb2, job_pb2, pool_pb2, program_pb2, worker_pb2
@@ -249,19 +248,6 @@ def check_version(client: program_pb2.Versions) -> None:
         raise VersionError(
             f"The pool runs fdt {ours}, the client fdt {client.fdt}. Install the same version on both sides."
         )
-
-
-def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
-    """Returns the launchers of these modes, from the entry points of the group `fdt.launchers`.
-
-    Raises:
-        UsageError: No runtime offers a mode.
-    """
-    found = {point.name: point for point in metadata.entry_points(group="fdt.launchers")}
-    missing = [mode for mode in modes if mode not in found]
-    if missing:
-        raise UsageError(f"No runtime is installed for mode {missing[0]}; there is: {', '.join(sorted(found)) or '-'}.")
-    return {mode: found[mode].load()() for mode in modes}
 
 
 class Server:

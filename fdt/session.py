@@ -15,7 +15,7 @@ from fdt.blobs import BlobClient, SharedStore, reference
 from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.jobstream import JobStream
-from fdt.report import FitRecord, Report, say
+from fdt.report import FitRecord, Report, closing_line, say
 from fdt.versions import versions
 from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
 
@@ -123,6 +123,9 @@ class Session:
         if self._job is not None:
             job, self._job = self._job, None
             job.close()
+            line = closing_line(self._report.fits)
+            if line is not None and self.config.num_workers > 1:
+                say(line)
         self._resources.close()
 
     def write_report(self, exit_status: int) -> None:
@@ -143,7 +146,11 @@ class Job:
         self.bytes_to_pool = 0
         self.bytes_from_pool = 0
         opening = job_pb2.OpenJob(
-            mode=config.mode, num_workers=config.num_workers, script=config.script, versions=versions()
+            mode=config.mode,
+            num_workers=config.num_workers,
+            script=config.script,
+            versions=versions(),
+            options=config.options,
         )
         self._stream = JobStream(channel, address, opening, config.timing)
         self._pace = _Pace(config.timing.run_ahead_s)

@@ -42,7 +42,12 @@ class Supervisor:
         self._socket, self._secret = socket, secret
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
         (directory / "logs").mkdir(mode=0o700, exist_ok=True)
-        processes = {mode: launcher.num_processes(config.num_workers) for mode, launcher in launchers.items()}
+        # The most that all jobs at once can take.
+        most = config.num_workers if config.max_jobs is None else config.max_jobs
+        processes = {
+            mode: min(config.num_workers, most * launcher.num_processes(config.num_workers))
+            for mode, launcher in launchers.items()
+        }
         self._state = jobs.PoolState(config.num_workers, processes, config.timing)
         self._processes = Processes(self._exited, directory, config.timing)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.

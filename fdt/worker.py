@@ -30,6 +30,8 @@ from protos import job_pb2, program_pb2, worker_pb2
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
+# How often an engine that works by itself is asked how far it is.
+POLL_S = 0.05
 
 _PR_SET_PDEATHSIG = 1
 
@@ -94,13 +96,13 @@ class Link:
         """Queues an event."""
         self._outgoing.put(event)
 
-    def receive(self, block: bool = True) -> worker_pb2.WorkerInstruction | None:
+    def receive(self, limit_s: float | None = None) -> worker_pb2.WorkerInstruction | None:
         """Returns the next instruction, or None at the end of the stream.
 
         Raises:
-            queue.Empty: Nothing is there, and `block` is false.
+            queue.Empty: Nothing came within `limit_s`.
         """
-        return self._incoming.get(block)
+        return self._incoming.get(timeout=limit_s) if limit_s else self._incoming.get(block=limit_s is None)
 
     def close(self) -> None:
         """Ends the stream and the threads."""
@@ -141,7 +143,9 @@ class Worker:
         self._link = link
         self._store = store
         self._rank = 0
-        self._steps = 0
+        # Steps that the engine was given, and those that the pool was told to be done.
+        self._given = 0
+        self._told = 0
         self._wait_s = 0.0
         self._rate = 0.0
         # Taken from the queue while looking for more steps, and not yet done.
@@ -187,7 +191,7 @@ class Worker:
         ran = False
         while True:
             began_s = time.perf_counter()
-            message = self._next.pop() if self._next else self._link.receive()
+            message = self._next.pop() if self._next else self._receive()
             if message is None:
                 return
             kind = message.instruction.WhichOneof("kind")
@@ -197,6 +201,22 @@ class Worker:
             if kind not in self._handlers:
                 raise ProtocolError(f"An instruction that a worker does not know. Received: kind={kind}")
             self._handlers[kind](message.instruction)
+
+    def _receive(self) -> worker_pb2.WorkerInstruction | None:
+        """Waits for an instruction; tells meanwhile how far the engine is."""
+        while self._engine.steps() < self._given:
+            try:
+                return self._link.receive(POLL_S)
+            except queue.Empty:
+                self._tell_progress()
+        self._tell_progress()
+        return self._link.receive()
+
+    def _tell_progress(self) -> None:
+        done = self._engine.steps()
+        if self._rank == 0 and done > self._told:
+            self._told = done
+            self._send(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
 
     def _load(self, instruction: job_pb2.Instruction) -> None:
         load = instruction.load
@@ -219,7 +239,7 @@ class Worker:
         """Adds the steps of instructions that are here already and of the same kind."""
         while len(waiting) < self._chunk() and not self._next:
             try:
-                message = self._link.receive(block=False)
+                message = self._link.receive(0.0)
             except queue.Empty:
                 return
             more = message.instruction.run if message is not None and message.instruction.HasField("run") else None
@@ -237,9 +257,8 @@ class Worker:
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
         # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
-        self._steps += len(batches)
-        if self._rank == 0:
-            self._send(job_pb2.Event(progress=job_pb2.Progress(steps=self._steps)))
+        self._given += len(batches)
+        self._tell_progress()
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
         drain = instruction.drain
@@ -247,20 +266,23 @@ class Worker:
         if self._rank:
             # The pool passes on rank 0's state only.
             drained = job_pb2.Drained()
-        drained.serial, drained.steps = drain.serial, self._steps
+        drained.serial, drained.steps = drain.serial, self._engine.steps()
         if drain.what == job_pb2.Drain.WHAT_ALL:
-            del drained.workers[:]
-            drained.workers.append(self._usage())
+            drained.workers.extend(self._usage())
         self._send(job_pb2.Event(drained=drained))
 
     def _close(self, _: job_pb2.Instruction) -> None:
-        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=[self._usage()])))
+        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=self._usage())))
 
-    def _usage(self) -> job_pb2.WorkerUsage:
-        usage = self._engine.usage()
-        usage.rank, usage.wait_s = self._rank, self._wait_s
-        usage.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return usage
+    def _usage(self) -> list[job_pb2.WorkerUsage]:
+        usages = []
+        for account in self._engine.usage():
+            usage = job_pb2.WorkerUsage()
+            usage.CopyFrom(account)
+            usage.wait_s = usage.wait_s or self._wait_s
+            usage.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            usages.append(usage)
+        return usages
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, FdtError):

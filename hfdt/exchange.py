@@ -33,9 +33,9 @@ def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Ten
 
     Gradients are weighted by the rank's share and added up; sparse ones are put one after the other in rank order, which
     is the order of the samples. A share of 0 contributes zeros, or no rows, whatever the tensors hold. With one rank the
-    step is left as it is.
+    step is left as it is, and the learning rate always.
     """
-    if hvd.size() == 1:
+    if hvd.size() == 1 or hole.kind == program_pb2.Hole.KIND_RATE:
         return None
     if hole.kind == program_pb2.Hole.KIND_SUM:
         return _sum(f"fdt_sum_{position}")

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from fdt.errors import UsageError
+
 _LOOPBACK = "127.0.0.1"
 # Horovod looks for work every so many milliseconds. Its default of 1 costs a small exchange more than it takes.
 _CYCLE_TIME_MS = "0.1"
@@ -18,6 +20,12 @@ class HorovodLauncher:
     """See `fdt.runtime.Launcher`."""
 
     engine = "hfdt.runtime:HorovodEngine"
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """Knows no option."""
+        if options:
+            name, value = next(iter(options.items()))
+            raise UsageError(f"--{name} goes with --mode async. Received: --mode sync --{name} {value}")
 
     def num_processes(self, num_workers: int) -> int:
         """A process a rank."""

@@ -3,26 +3,22 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
 from fdt.blobs import BlobStore
+from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError, WorkerError
-from fdt.program import LoadedProgram, dtype_of, load, pack, unpack
+from fdt.program import LoadedProgram, load, pack
 from fdt.runtime import Assignment
 from hfdt import exchange
 from hfdt.loop import StepLoop, share_of
-from protos import blobs_pb2, job_pb2, program_pb2
+from protos import job_pb2, program_pb2
 
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
-# Values up to this size travel in the job stream itself.
-_INLINE_BYTES = 256 * 1024
-# Sets the seeds of ranks far apart (2^32 divided by the golden ratio).
-_SEED_STRIDE = 0x9E3779B1
 
 
 class HorovodEngine:
@@ -62,18 +58,18 @@ class HorovodEngine:
     def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
         """Maps the arrays; ranks of one host share the pages."""
         assert self._blobs is not None
-        self._data[data] = [_tensor(self._blobs.open(a.blob), a.tensor) for a in arrays]
+        self._data[data] = bound_arrays(self._blobs, arrays)
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables; what adds up over ranks goes to rank 0 alone, seeds are set apart."""
+        assert self._blobs is not None
         loaded = self._programs[program]
-        specs = [loaded.source.variables[i] for i in state.variables]
-        values = unpack(self._content(state.payload), [s.tensor for s in specs])
-        for i, spec, value in zip(state.variables, specs, values, strict=True):
-            if spec.role == _METRIC and self._rank > 0:
+        for i, value in state_values(self._blobs, loaded.source, state).items():
+            role = loaded.source.variables[i].role
+            if role == _METRIC and self._rank > 0:
                 value = np.zeros_like(value)
-            elif spec.role == _SEED and self._rank > 0:
-                value = _offset_seed(value, self._rank)
+            elif role == _SEED:
+                value = worker_seed(value, self._rank)
             loaded.variables[i].assign(value)
 
     def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
@@ -87,6 +83,10 @@ class HorovodEngine:
                 start = end
         self._run_s += time.perf_counter() - started
         self._usage.steps += len(rows)
+
+    def steps(self) -> int:
+        """Returns how many steps have been run."""
+        return int(self._usage.steps)
 
     def _run_equal(self, program: int, data: int, rows: np.ndarray) -> None:
         """Runs steps whose batches have one size; rows: int64 [num_steps, batch]."""
@@ -136,23 +136,20 @@ class HorovodEngine:
             equal = loaded.with_role(_TRAINABLE, _OPTIMIZER)
             values |= {i: loaded.variables[i].numpy() for i in [*equal, *loaded.with_role(_SEED)]}
             self._check_equal(loaded, equal, [values[i] for i in equal])
-        indices = sorted(values)
         drained = job_pb2.Drained(outputs=bytes(pack(self._outputs())))
         if self._rank == 0:
-            payload = self._payload(pack([values[i] for i in indices]))
-            drained.state.CopyFrom(job_pb2.State(variables=indices, payload=payload))
-        if what == job_pb2.Drain.WHAT_ALL:
-            drained.workers.append(self.usage())
+            assert self._blobs is not None
+            drained.state.CopyFrom(as_state(self._blobs, values))
         return drained
 
-    def usage(self) -> job_pb2.WorkerUsage:
+    def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns this rank's account."""
         assert self._meter is not None
         seconds, num_bytes = self._meter.read()
         self._usage.rank = self._rank
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)
-        return self._usage
+        return [self._usage]
 
     def _summed(self, loaded: LoadedProgram, indices: Sequence[int], name: str) -> dict[int, np.ndarray]:
         arrays = [loaded.variables[i].numpy() for i in indices]
@@ -197,26 +194,6 @@ class HorovodEngine:
                     "for bit. This is a fault of the pool, not of the script: please report it with the script."
                 )
 
-    def _content(self, payload: blobs_pb2.Payload) -> Any:
-        if payload.WhichOneof("content") == "blob":
-            assert self._blobs is not None
-            return self._blobs.open(payload.blob)
-        return payload.inline
-
-    def _payload(self, packed: bytearray) -> blobs_pb2.Payload:
-        if len(packed) <= _INLINE_BYTES:
-            return blobs_pb2.Payload(inline=bytes(packed))
-        assert self._blobs is not None
-        return blobs_pb2.Payload(blob=self._blobs.write(packed))
-
-
-def _tensor(content: np.ndarray, spec: program_pb2.Tensor) -> tf.Tensor:
-    """Returns a tensor over the mapped bytes, without a copy where TensorFlow can (it cannot for booleans)."""
-    array = content.view(dtype_of(spec)).reshape(tuple(spec.shape))
-    if array.dtype == np.bool_ or array.size == 0:
-        return tf.constant(array)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
 
 def fingerprint(value: np.ndarray) -> np.ndarray:
     """Returns uint64 [2], the sum and the exclusive or of a value's bytes taken eight at a time.
@@ -227,15 +204,6 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
     words, rest = raw[: raw.size // 8 * 8].view(np.uint64), raw[raw.size // 8 * 8 :]
     tail = np.uint64(int.from_bytes(rest.tobytes(), "little"))
     return np.array([np.add.reduce(words) + tail, np.bitwise_xor.reduce(words) ^ tail], np.uint64)
-
-
-def _offset_seed(state: np.ndarray, rank: int) -> np.ndarray:
-    """Returns a SeedGenerator's state [seed, counter] for another rank: the same counter, a seed far away."""
-    moved = state.copy()
-    flat = moved.reshape(-1)
-    limit = 2**31 if flat.dtype.kind == "i" else 2**32
-    flat[0] = (int(flat[0]) + rank * _SEED_STRIDE) % limit
-    return moved
 
 
 def _pin_gpu(rank: int) -> None:

@@ -110,9 +110,11 @@ class Drain(_message.Message):
         WHAT_UNSPECIFIED: _ClassVar[Drain.What]
         WHAT_METRICS: _ClassVar[Drain.What]
         WHAT_ALL: _ClassVar[Drain.What]
+        WHAT_METRICS_SO_FAR: _ClassVar[Drain.What]
     WHAT_UNSPECIFIED: Drain.What
     WHAT_METRICS: Drain.What
     WHAT_ALL: Drain.What
+    WHAT_METRICS_SO_FAR: Drain.What
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
@@ -206,7 +208,14 @@ class Closed(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
-    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes")
+    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected")
+    class DelaysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     RANK_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +224,11 @@ class WorkerUsage(_message.Message):
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
     EXCHANGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PULL_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_S_FIELD_NUMBER: _ClassVar[int]
+    DELAYS_FIELD_NUMBER: _ClassVar[int]
+    CORRECTION_SUM_FIELD_NUMBER: _ClassVar[int]
+    NUM_CORRECTED_FIELD_NUMBER: _ClassVar[int]
     rank: int
     steps: int
     samples: int
@@ -223,4 +237,9 @@ class WorkerUsage(_message.Message):
     wait_s: float
     exchanged_bytes: int
     peak_memory_bytes: int
-    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ...) -> None: ...
+    pull_s: float
+    push_s: float
+    delays: _containers.ScalarMap[int, int]
+    correction_sum: float
+    num_corrected: int
+    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ...) -> None: ...

@@ -62,14 +62,14 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("tensor", "role", "hole")
+    __slots__ = ("tensor", "role", "momentum")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
-    HOLE_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
     tensor: Tensor
     role: Role
-    hole: int
-    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., hole: _Optional[int] = ...) -> None: ...
+    momentum: float
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ...) -> None: ...
 
 class Output(_message.Message):
     __slots__ = ("tensor",)
@@ -84,9 +84,11 @@ class Hole(_message.Message):
         KIND_UNSPECIFIED: _ClassVar[Hole.Kind]
         KIND_GRADIENTS: _ClassVar[Hole.Kind]
         KIND_SUM: _ClassVar[Hole.Kind]
+        KIND_RATE: _ClassVar[Hole.Kind]
     KIND_UNSPECIFIED: Hole.Kind
     KIND_GRADIENTS: Hole.Kind
     KIND_SUM: Hole.Kind
+    KIND_RATE: Hole.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]

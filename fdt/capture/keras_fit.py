@@ -31,6 +31,7 @@ from fdt.state import SharedState
 
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRICS = job_pb2.Drain.WHAT_METRICS
+_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 # Callbacks of Keras whose batch hooks look at the logs and at nothing else, and those whose batch hooks do nothing
 # unless an attribute says otherwise.
 _LOGS_ONLY = (keras.callbacks.TerminateOnNaN, keras.callbacks.TensorBoard)
@@ -231,7 +232,7 @@ class FitRun:
             self._pull(_METRICS)
         elif self._refresh is None:
             if time.monotonic() - self._refreshed_s > _REFRESH_S:
-                self._refresh = self._job.request(self._step.program, _METRICS)
+                self._refresh = self._job.request(self._step.program, _METRICS_SO_FAR)
         elif self._refresh.ready():
             self._accept(self._refresh)
             self._refresh = None

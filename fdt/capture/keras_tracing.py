@@ -97,7 +97,7 @@ class StepTrace:
                     f"train_step returns a tensor of shape {output.shape}, which depends on the size of the batch. Expected: "
                     "a dict of scalars (see keras.Model.train_step). Return reduced values."
                 )
-        program, variables = export(concrete, opened, self._role(metric_variables))
+        program, variables = export(concrete, opened, self._describing(metric_variables))
         return TracedStep(program, variables, logs[-1], structure)
 
     def _metric_variables(self) -> dict[int, Metric]:
@@ -112,23 +112,26 @@ class StepTrace:
             logs,
         )
 
-    def _role(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], "program_pb2.Role"]:
+    def _describing(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], program_pb2.Variable]:
+        """Returns what tells a variable's role, and the momentum of a velocity."""
         trained = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer._trainable_variables)}
         of_optimizer = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer.variables)}
         seeds = {id(v) for v in self._seeds}
+        momenta = {id(v): m for optimizer in self._optimizers for v, m in _velocities(optimizer)}
 
-        def role(variable: tf.Variable) -> "program_pb2.Role":
+        def describe(variable: tf.Variable) -> program_pb2.Variable:
+            role = program_pb2.ROLE_OTHER
             if id(variable) in trained:
-                return program_pb2.ROLE_TRAINABLE
-            if id(variable) in of_optimizer:
-                return program_pb2.ROLE_OPTIMIZER
-            if id(variable) in metrics:
-                return program_pb2.ROLE_METRIC
-            if id(variable) in seeds:
-                return program_pb2.ROLE_SEED
-            return program_pb2.ROLE_OTHER
+                role = program_pb2.ROLE_TRAINABLE
+            elif id(variable) in of_optimizer:
+                role = program_pb2.ROLE_OPTIMIZER
+            elif id(variable) in metrics:
+                role = program_pb2.ROLE_METRIC
+            elif id(variable) in seeds:
+                role = program_pb2.ROLE_SEED
+            return program_pb2.Variable(role=role, momentum=momenta.get(id(variable), 0.0))
 
-        return role
+        return describe
 
     def _patches(self) -> Patches:
         patches = Patches()
@@ -179,10 +182,12 @@ class StepTrace:
             self._depth -= 1
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
-        rate = original(optimizer)
-        if self._scale_learning_rate is None or current_holes() is None:
+        rate, holes = original(optimizer), current_holes()
+        if holes is None or not self._depth:
             return rate
-        return tf.convert_to_tensor(rate) * self._scale_learning_rate(optimizer.iterations.value)
+        if self._scale_learning_rate is not None:
+            rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(optimizer.iterations.value)
+        return holes.rate(rate)
 
     def _update_mean(self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
         holes = current_holes()
@@ -328,6 +333,13 @@ def _as_tensor(leaf: Any) -> Any:
 def _tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
     """Keras's variables wrap TensorFlow's."""
     return [v.value if isinstance(v, keras.Variable) else v for v in variables]
+
+
+def _velocities(optimizer: BaseOptimizer) -> list[tuple[tf.Variable, float]]:
+    """Returns the velocities of a momentum method, each with its momentum; none for any other optimizer."""
+    if not isinstance(optimizer, keras.optimizers.SGD) or not optimizer.momentum:
+        return []
+    return [(v, float(optimizer.momentum)) for v in _tf_variables(optimizer.momentums)]
 
 
 def _metric_classes(base: type) -> list[type]:

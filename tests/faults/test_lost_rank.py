@@ -60,8 +60,26 @@ def told(finished: Finished) -> None:
     assert "weights True" in finished.stdout, finished.describe()
 
 
-def test_embedded_pool(tmp_path: Path) -> None:
-    told(run_fdt(write(tmp_path, KILLS), limit_s=LIMIT_S, cwd=tmp_path))
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_embedded_pool(tmp_path: Path, mode: str) -> None:
+    told(run_fdt(write(tmp_path, KILLS), mode=mode, limit_s=LIMIT_S, cwd=tmp_path))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_worker_that_stops_answering(tmp_path: Path, mode: str) -> None:
+    """It does not die, it is only silent; nobody waits for it longer than 15 s."""
+    text = KILLS.replace("signal.SIGKILL", "signal.SIGSTOP").replace("import signal\n", "import signal\nimport time\n")
+    text = text.replace('    print("killed"', '    Kill.when_s = time.monotonic()\n        print("killed"')
+    text = text.replace(
+        '    print("weights"',
+        '    print("heard after", time.monotonic() - Kill.when_s, flush=True)\n    print("weights"',
+    )
+    finished = run_fdt(write(tmp_path, text), mode=mode, limit_s=LIMIT_S, cwd=tmp_path).expect(SEEN)
+    caught = re.search(r"^caught (\w+) (.*)", finished.stdout, re.MULTILINE)
+    assert caught and caught[1] == "WorkerError", finished.describe()
+    assert re.search(r"Rank [01] of job .* has stopped answering", caught[2]), finished.describe()
+    heard = re.search(r"heard after ([0-9.]+)", finished.stdout)
+    assert heard and float(heard[1]) < 15.0, finished.describe()
 
 
 @pytest.mark.parametrize("again", [2])

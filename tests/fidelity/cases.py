@@ -47,6 +47,13 @@ EXACT = [
     *((name, 1) for name in RANDOM),
 ]
 CLOSE = [(name, 2) for name in RANDOM]
+# One asynchronous worker meets no delay: what it does is plain Keras.
+ASYNCHRONOUS = (
+    "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum l2 evaluate_predict second_fit "
+    "validation_split early_stopping rate_scheduler batch_logs rate_per_batch weights_set_between_epochs recompiled "
+    "frozen_recompiled two_models global_clipnorm clipnorm clipvalue adamw accumulation schedule ema loss_scale "
+    "sparse_embedding subclassed_lazy custom_train_step gan masked_gru auc_precision_recall dropout batch_normalization"
+).split()
 
 _START_S = 90.0
 _CASE_S = 25.0
@@ -65,7 +72,7 @@ class Outcome:
         return self.results
 
 
-def run_cases(names: Sequence[str], num_workers: int, out: Path) -> dict[str, Outcome]:
+def run_cases(names: Sequence[str], num_workers: int, mode: str, out: Path) -> dict[str, Outcome]:
     """Runs cases in one process; 0 workers is plain python.
 
     A case that takes the process with it costs that case: the process is started again with the ones after it.
@@ -73,7 +80,7 @@ def run_cases(names: Sequence[str], num_workers: int, out: Path) -> dict[str, Ou
     outcomes: dict[str, Outcome] = {}
     todo = list(names)
     for _ in range(1 + _RESTARTS):
-        finished = _run(todo, num_workers, out)
+        finished = _run(todo, num_workers, mode, out)
         outcomes.update(_written(todo, out))
         todo = [name for name in todo if name not in outcomes]
         if not todo:
@@ -84,13 +91,13 @@ def run_cases(names: Sequence[str], num_workers: int, out: Path) -> dict[str, Ou
     return outcomes | {name: Outcome({}, reason) for name in todo}
 
 
-def _run(names: Sequence[str], num_workers: int, out: Path) -> Finished:
+def _run(names: Sequence[str], num_workers: int, mode: str, out: Path) -> Finished:
     arguments = ("--cases", ",".join(names), "--out", str(out))
     out.mkdir(parents=True, exist_ok=True)
     limit_s = _START_S + _CASE_S * len(names)
     if num_workers == 0:
         return run_python(SCRIPT, *arguments, limit_s=limit_s, cwd=out)
-    return run_fdt(SCRIPT, *arguments, workers=num_workers, limit_s=limit_s, cwd=out)
+    return run_fdt(SCRIPT, *arguments, workers=num_workers, mode=mode, limit_s=limit_s, cwd=out)
 
 
 def _written(names: Sequence[str], out: Path) -> Iterator[tuple[str, Outcome]]:

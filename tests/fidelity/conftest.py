@@ -1,6 +1,7 @@
 """Runs the cases that were asked for, once for each number of workers, and sums up the differences at the end."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -8,19 +9,27 @@ import pytest
 from tests.fidelity.cases import Outcome, run_cases
 from tests.fidelity.comparison import Difference, largest
 
-Run = Callable[[str, int], dict[str, np.ndarray]]
+
+class Run(Protocol):
+    """Returns what a case gave on so many workers (0: plain python)."""
+
+    def __call__(self, case: str, num_workers: int, mode: str = "sync") -> dict[str, np.ndarray]: ...
+
+
 Record = Callable[[str, int, list[Difference]], None]
 
 _rows: list[tuple[str, int, dict[str, float], bool]] = []
 _COLUMNS = {"loss": "loss (rel)", "weights": "weights (abs)", "state": "optimizer (rel)", "rate": "accuracy (abs)"}
 
 
-def _wanted(items: list[pytest.Item], num_workers: int) -> list[str]:
+def _wanted(items: list[pytest.Item], num_workers: int, mode: str) -> list[str]:
     """Returns the cases that the collected tests compare; plain python (0 workers) runs them all."""
     found: dict[str, None] = {}
     for item in items:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if "case" in parameters and num_workers in (0, parameters["num_workers"]):
+        parameters = {"mode": "sync", **getattr(getattr(item, "callspec", None), "params", {})}
+        if "case" in parameters and (
+            num_workers == 0 or (num_workers, mode) == (parameters["num_workers"], parameters["mode"])
+        ):
             found[parameters["case"]] = None
     return list(found)
 
@@ -28,14 +37,15 @@ def _wanted(items: list[pytest.Item], num_workers: int) -> list[str]:
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Returns what a case gave on so many workers; the first call for a number of workers runs all its cases."""
-    outcomes: dict[int, dict[str, Outcome]] = {}
+    outcomes: dict[tuple[int, str], dict[str, Outcome]] = {}
 
-    def get(case: str, num_workers: int) -> dict[str, np.ndarray]:
-        if num_workers not in outcomes:
-            names = _wanted(request.session.items, num_workers)
-            out = tmp_path_factory.mktemp(f"workers{num_workers}")
-            outcomes[num_workers] = run_cases(names, num_workers, out)
-        return outcomes[num_workers][case].expect()
+    def get(case: str, num_workers: int, mode: str = "sync") -> dict[str, np.ndarray]:
+        key = (num_workers, mode)
+        if key not in outcomes:
+            names = _wanted(request.session.items, num_workers, mode)
+            out = tmp_path_factory.mktemp(f"{mode}{num_workers}")
+            outcomes[key] = run_cases(names, num_workers, mode, out)
+        return outcomes[key][case].expect()
 
     return get
 

@@ -78,12 +78,13 @@ def run_fdt(
     *arguments: str | Path,
     limit_s: float,
     workers: int = 2,
+    mode: str = "sync",
     options: Sequence[str | Path] = (),
     cwd: Path | None = None,
     **env: str,
 ) -> Finished:
-    """`fdt run --mode sync --workers N OPTIONS SCRIPT ARGS`."""
-    command = [PYTHON, "-m", "fdt", "run", "--mode", "sync", "--workers", str(workers), *options, script, *arguments]
+    """`fdt run --mode MODE --workers N OPTIONS SCRIPT ARGS`."""
+    command = [PYTHON, "-m", "fdt", "run", "--mode", mode, "--workers", str(workers), *options, script, *arguments]
     return run(command, limit_s=limit_s, cwd=cwd, **env)
 
 

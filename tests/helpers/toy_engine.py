@@ -34,6 +34,9 @@ class ToyLauncher:
 
     engine = "tests.helpers.toy_engine:ToyEngine"
 
+    def check(self, options: Mapping[str, str]) -> None:
+        pass
+
     def num_processes(self, num_workers: int) -> int:
         return num_workers
 
@@ -106,8 +109,12 @@ class ToyEngine:
             payload = blobs_pb2.Payload(inline=content)
         return job_pb2.Drained(state=job_pb2.State(variables=[0], payload=payload))
 
-    def usage(self) -> job_pb2.WorkerUsage:
-        return job_pb2.WorkerUsage(steps=self._steps, samples=self._samples)
+    def steps(self) -> int:
+        return self._steps
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        rank = self._assignment.rank
+        return [job_pb2.WorkerUsage(rank=rank, steps=self._steps, samples=self._samples)]
 
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,9 @@ _BOTH = ("sync", "async")
 
 # Public, and therefore frozen: changing it is a decision, to be told in the CHANGELOG.
 _POOL_OPTIONS = ["--server", "--tls-ca", "--token-file"]
+_ASYNC_OPTIONS = ["--average-every", "--ddc", "--lambda0", "--max-delay", "--outer", "--ps", "--q", "--update"]
 _OPTIONS = {
-    "run": sorted([*_POOL_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
+    "run": sorted([*_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
     "serve": ["--listen", "--mode", "--tls-cert", "--tls-key", "--token-file", "--workers"],
     "jobs": _POOL_OPTIONS,
     "logs": _POOL_OPTIONS,
@@ -68,6 +69,8 @@ def test_run_by_default() -> None:
     assert chosen == {
         "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
         "report": None, "server": None, "token_file": None, "tls_ca": None,
+        "ps": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None, "average_every": None,
+        "outer": None,
     }  # fmt: skip
 
 
@@ -147,8 +150,30 @@ def test_a_mode_without_a_runtime_is_refused(
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     for command in (["run", "--mode", "async", train], ["serve", "--mode", "async"]):
         assert cli.main(command) == 2
-        assert capsys.readouterr().err == "fdt: asynchronous mode is not in this version (--mode async)\n"
+        assert "no runtime for asynchronous mode is installed (--mode async)" in capsys.readouterr().err
     assert cli.main_nfdt(["run", train]) == 2
+
+
+def test_options_of_a_runtime_are_looked_at_before_anything_starts(
+    capsys: pytest.CaptureFixture[str], train: str
+) -> None:
+    for given, expected in (
+        (
+            ["--mode", "async", "--max-delay", "-1"],
+            "--max-delay must be a whole number, 0 or more. Received: --max-delay -1",
+        ),
+        (["--mode", "async", "--update", "sgd"], "--update must be one of"),
+        (["--mode", "sync", "--update", "asgd"], "--update goes with --mode async"),
+    ):
+        assert cli.main(["run", *given, train]) == 2
+        assert expected in capsys.readouterr().err
+
+
+def test_an_asynchronous_run_has_nothing_to_scale(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (("--batch", "per-worker"), ("--batch", "per-worker", "--scale-lr", "linear")):
+        with pytest.raises(SystemExit):
+            _parse("run", "--mode", "async", *given, "t.py")
+        assert "there is nothing to scale" in capsys.readouterr().err
 
 
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from fdt.engine import worker_seed
 from hfdt.loop import share_of
-from hfdt.runtime import _offset_seed, fingerprint
+from hfdt.runtime import fingerprint
 
 
 @pytest.mark.parametrize("num_ranks", range(1, 9))
@@ -20,7 +21,7 @@ def test_parts_cover_a_batch_once_in_rank_order(batch_size: int, num_ranks: int)
 @pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.int32])
 def test_ranks_draw_from_seeds_apart_and_keep_the_counter(dtype: type) -> None:
     state = np.array([1337, 5], dtype)
-    states = [_offset_seed(state, rank) for rank in range(1, 64)]
+    states = [worker_seed(state, rank) for rank in range(1, 64)]
     assert len({int(s[0]) for s in [state, *states]}) == 64
     assert {int(s[1]) for s in states} == {5}
     assert all(s.dtype == dtype for s in states)

@@ -79,11 +79,15 @@ def test_variables_have_the_roles_they_play(data: tuple[np.ndarray, np.ndarray])
         program_pb2.ROLE_SEED: 1,
         program_pb2.ROLE_OTHER: 2,
     }
-    (hole,) = program.holes
+    hole, rate = program.holes
+    assert rate.kind == program_pb2.Hole.KIND_RATE
     assert {g.variable for g in hole.gradients} == {
         i for i, v in enumerate(program.variables) if v.role == program_pb2.ROLE_TRAINABLE
     }
     assert hole.weighted
+    velocities = [v.role for v in program.variables if v.momentum]
+    assert velocities == [program_pb2.ROLE_OPTIMIZER] * 6
+    assert {v.momentum for v in program.variables} == {0.0, 0.9}
 
 
 def test_the_same_step_is_the_same_bytes(data: tuple[np.ndarray, np.ndarray]) -> None:

@@ -1,0 +1,59 @@
+"""What engines have in common: values in and out of the pool's store, arrays as tensors, seeds of workers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.blobs import BlobStore
+from fdt.program import dtype_of, pack, unpack
+from protos import blobs_pb2, job_pb2, program_pb2
+
+# Values up to this size travel in the job stream itself.
+_INLINE_BYTES = 256 * 1024
+# Sets the seeds of workers far apart (2^32 divided by the golden ratio).
+_SEED_STRIDE = 0x9E3779B1
+
+
+def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_pb2.State) -> dict[int, np.ndarray]:
+    """Returns what a State holds, by the variables' indices."""
+    specs = [source.variables[i].tensor for i in state.variables]
+    payload = state.payload
+    content: Any = blobs.open(payload.blob) if payload.WhichOneof("content") == "blob" else payload.inline
+    return dict(zip(state.variables, unpack(content, specs), strict=True))
+
+
+def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
+    """Returns the State that holds these values; a large one through the store."""
+    indices = sorted(values)
+    packed = pack([values[i] for i in indices])
+    if len(packed) <= _INLINE_BYTES:
+        payload = blobs_pb2.Payload(inline=bytes(packed))
+    else:
+        payload = blobs_pb2.Payload(blob=blobs.write(packed))
+    return job_pb2.State(variables=indices, payload=payload)
+
+
+def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:
+    """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
+    return [_tensor(blobs.open(array.blob), array.tensor) for array in arrays]
+
+
+def _tensor(content: np.ndarray, spec: program_pb2.Tensor) -> tf.Tensor:
+    array = content.view(dtype_of(spec)).reshape(tuple(spec.shape))
+    # TensorFlow takes these only as copies.
+    if array.dtype == np.bool_ or array.size == 0:
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def worker_seed(state: np.ndarray, worker: int) -> np.ndarray:
+    """Returns a SeedGenerator's state [seed, counter] for another worker: the same counter, a seed far away."""
+    if worker == 0:
+        return state
+    moved = state.copy()
+    flat = moved.reshape(-1)
+    limit = 2**31 if flat.dtype.kind == "i" else 2**32
+    flat[0] = (int(flat[0]) + worker * _SEED_STRIDE) % limit
+    return moved

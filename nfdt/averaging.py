@@ -1,0 +1,178 @@
+"""Training by averages: every worker trains by itself, and every so many steps their weights are put together."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.program import LoadedProgram, dtype_of, load, shape_of
+from nfdt.devices import Devices
+from nfdt.options import Options
+from nfdt.outer import OuterOptimizer, weighted_mean
+from nfdt.rebound import Rebound
+from protos import job_pb2, program_pb2
+
+_KEPT = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
+
+
+class Averaging:
+    """See `nfdt.method.Method`. Batches go to the workers in turn, so that each has as many in a round."""
+
+    def __init__(self, options: Options, devices: Devices):
+        """Starts no work.
+
+        Args:
+            options: `average_every` and `outer` are looked at.
+            devices: Of the workers.
+        """
+        self._options, self._devices = options, devices
+        self._programs: dict[int, _Program] = {}
+        self._round: _Round | None = None
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"fdt-worker-{d}") for d in devices.workers]
+        self._usage = [job_pb2.WorkerUsage(rank=worker) for worker in range(len(devices.workers))]
+
+    def load(self, program: int, source: program_pb2.StepProgram) -> None:
+        """Makes every worker a copy."""
+        self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
+
+    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+        """Hands a batch to the worker whose turn it is; a full round is waited for."""
+        if self._round is not None and self._round.program is not self._programs[program]:
+            self.wait()
+        if self._round is None:
+            self._round = _Round(self._programs[program], len(self._threads))
+        worker = len(self._round.futures) % len(self._threads)
+        self._round.weights[worker] += len(rows)
+        self._round.num_steps[worker] += 1
+        self._round.futures.append(self._threads[worker].submit(self._train, self._round.program, worker, arrays, rows))
+        if len(self._round.futures) == len(self._threads) * self._options.average_every:
+            self.wait()
+
+    def wait(self) -> None:
+        """Ends the round, even a short one: waits for its batches and averages."""
+        if self._round is None:
+            return
+        ended, self._round = self._round, None
+        for future in ended.futures:
+            future.result()
+        started_s = time.perf_counter()
+        ended.program.average(ended.before, ended.weights, ended.num_steps)
+        seconds = time.perf_counter() - started_s
+        for usage in self._usage:
+            usage.exchange_s += seconds
+
+    def steps(self) -> int:
+        """Returns how many batches are done."""
+        failed = [f for f in (self._round.futures if self._round else ()) if f.done() and f.exception()]
+        if failed:
+            failed[0].result()
+        return sum(usage.steps for usage in self._usage)
+
+    def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns the first worker's; after a round all have the same."""
+        return self.read_own(program, 0, indices)
+
+    def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets variables of all workers."""
+        for worker in range(len(self._devices.workers)):
+            self.assign_own(program, worker, values)
+
+    def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what one worker has."""
+        return {i: self._programs[program].variables[worker][i].numpy() for i in indices}
+
+    def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets what one worker has."""
+        for i, value in values.items():
+            self._programs[program].variables[worker][i].assign(value)
+
+    def outputs(self, program: int) -> list[np.ndarray]:
+        """Returns the outputs of the last step of the first worker."""
+        return self._programs[program].outputs
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns every worker's account."""
+        return list(self._usage)
+
+    def _train(self, program: "_Program", worker: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+        """Runs in a worker's own thread."""
+        usage, started_s = self._usage[worker], time.perf_counter()
+        program.step(worker, arrays, rows)
+        usage.compute_s += time.perf_counter() - started_s
+        usage.samples += len(rows)
+        usage.steps += 1
+
+
+class _Round:
+    """What happens between two averages."""
+
+    def __init__(self, program: "_Program", num_workers: int):
+        self.program = program
+        self.before = program.kept(0)
+        self.futures: list[Future[None]] = []
+        # Samples and steps of each worker.
+        self.weights = [0.0] * num_workers
+        self.num_steps = [0] * num_workers
+
+
+class _Program:
+    """A program in as many copies as there are workers."""
+
+    def __init__(self, source: program_pb2.StepProgram, devices: Sequence[str], outer: str):
+        self.source, self._devices = source, devices
+        with tf.device(devices[0]):
+            loaded: LoadedProgram = load(source, lambda position, hole: None)
+        self.variables = [loaded.variables]
+        for device in devices[1:]:
+            with tf.device(device):
+                specs = [v.tensor for v in source.variables]
+                self.variables.append([tf.Variable(tf.zeros(shape_of(s), s.dtype), trainable=False) for s in specs])
+        self._step = Rebound(loaded.step, loaded.variables)
+        self._kept = loaded.with_role(*_KEPT)
+        self._trained = set(loaded.with_role(program_pb2.ROLE_TRAINABLE))
+        self._outer = {i: OuterOptimizer(outer) for i in self._trained}
+        self.outputs = [np.zeros(shape_of(o.tensor).as_list(), dtype_of(o.tensor)) for o in source.outputs]
+
+    def step(self, worker: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+        indices = tf.constant(rows, tf.int64)
+        with tf.device("/CPU:0"):
+            batch = [tf.gather(array, indices) for array in arrays]
+        with tf.device(self._devices[worker]):
+            outputs = self._step(self.variables[worker], [tf.constant(1.0), *batch])
+        if worker == 0:
+            self.outputs = [output.numpy() for output in outputs]
+
+    def kept(self, worker: int) -> dict[int, np.ndarray]:
+        """Returns copies of a worker's parameters and optimizer state."""
+        return {i: np.array(self.variables[worker][i].numpy()) for i in self._kept}
+
+    def average(self, before: Mapping[int, np.ndarray], weights: Sequence[float], num_steps: Sequence[int]) -> None:
+        """Puts the workers' parameters and optimizer state together.
+
+        Args:
+            before: What all had when the round began.
+            weights: Samples that each worker saw.
+            num_steps: That each worker took.
+        """
+        active = [worker for worker, weight in enumerate(weights) if weight > 0]
+        for i in self._kept:
+            mine = [self.variables[worker][i].numpy() for worker in active]
+            if not tf.dtypes.as_dtype(mine[0].dtype).is_floating:
+                value = _counted(before[i], mine[0], num_steps[active[0]], sum(num_steps))
+            elif all(np.array_equal(m, mine[0]) for m in mine):
+                value = mine[0]
+            else:
+                value = weighted_mean(mine, [weights[worker] for worker in active])
+            if i in self._trained:
+                value = self._outer[i].update(before[i], value)
+            for variables in self.variables:
+                variables[i].assign(value)
+
+
+def _counted(before: np.ndarray, after: np.ndarray, own_steps: int, all_steps: int) -> np.ndarray:
+    """Returns a counter of steps as if one worker had taken all of them; other integers are left as they are."""
+    if before.size == 1 and int(after) - int(before) == own_steps:
+        return np.asarray(before + all_steps, before.dtype)
+    return after

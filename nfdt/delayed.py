@@ -1,0 +1,119 @@
+"""Training by delayed gradients: each worker pulls, computes and pushes at its own pace."""
+
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.program import dtype_of, shape_of
+from nfdt.delays import Delays
+from nfdt.devices import Devices
+from nfdt.gate import Gate
+from nfdt.options import Options
+from nfdt.servers import ParameterServers, Stepped
+from nfdt.team import Team
+from protos import job_pb2, program_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    program: int
+    arrays: Sequence[tf.Tensor]
+    rows: np.ndarray
+
+
+class Delayed:
+    """See `nfdt.method.Method`."""
+
+    def __init__(self, options: Options, devices: Devices):
+        """Starts the workers' threads.
+
+        Args:
+            options: With a rule.
+            devices: Of workers and parameter servers.
+        """
+        num_workers = len(devices.workers)
+        self._options, self._devices = options, devices
+        self._programs: dict[int, ParameterServers] = {}
+        self._usage = [job_pb2.WorkerUsage(rank=worker) for worker in range(num_workers)]
+        self._delays = Delays(num_workers)
+        self._lock = threading.Lock()
+        self._outputs: dict[int, list[tf.Tensor]] = {}
+        self._team: Team[_Batch] = Team(num_workers, self._step, Gate(num_workers, options.max_delay))
+
+    def load(self, program: int, source: program_pb2.StepProgram) -> None:
+        """Builds shards and replicas."""
+        assert self._options.rule is not None
+        self._programs[program] = ParameterServers(
+            source, self._options.rule, self._devices.shards, self._devices.workers
+        )
+
+    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+        """Adds a batch."""
+        self._team.give(_Batch(program, arrays, rows))
+
+    def wait(self) -> None:
+        """Waits for all batches."""
+        self._team.wait()
+
+    def steps(self) -> int:
+        """Returns how many batches are done."""
+        return self._team.done
+
+    def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what the shards have."""
+        return self._programs[program].read(indices)
+
+    def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets variables on shards and replicas."""
+        self._programs[program].assign(values)
+
+    def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what a replica has."""
+        return self._programs[program].replicas[worker].read(indices)
+
+    def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets what a replica has."""
+        self._programs[program].replicas[worker].assign(values)
+
+    def outputs(self, program: int) -> list[np.ndarray]:
+        """Returns the outputs of the step that ended last."""
+        if program in self._outputs:
+            return [output.numpy() for output in self._outputs[program]]
+        described = [output.tensor for output in self._programs[program].source.outputs]
+        return [np.zeros(shape_of(t).as_list(), dtype_of(t)) for t in described]
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns every worker's account."""
+        with self._lock:
+            for worker, (usage, account) in enumerate(zip(self._usage, self._team.accounts, strict=True)):
+                usage.wait_s = account.wait_s
+                usage.delays.clear()
+                usage.delays.update(self._delays.histogram(worker))
+                usage.correction_sum, usage.num_corrected = self._delays.correction(worker)
+            return [job_pb2.WorkerUsage.FromString(usage.SerializeToString()) for usage in self._usage]
+
+    def _step(self, worker: int, batch: _Batch) -> None:
+        """Runs in the worker's own thread."""
+        rows = tf.constant(batch.rows, tf.int64)
+        with tf.device("/CPU:0"):
+            inputs = [tf.gather(array, rows) for array in batch.arrays]
+        stepped = self._programs[batch.program].step(worker, inputs)
+        largest = max(stepped.pushed, key=lambda pushed: pushed.delay)
+        correction = sum(pushed.correction_square for pushed in stepped.pushed)
+        gradient = sum(pushed.gradient_square for pushed in stepped.pushed)
+        self._delays.add(worker, largest.delay, correction, gradient)
+        self._account(self._usage[worker], stepped, len(batch.rows))
+        self._outputs[batch.program] = stepped.outputs
+
+    def _account(self, usage: job_pb2.WorkerUsage, stepped: Stepped, num_samples: int) -> None:
+        with self._lock:
+            usage.steps += 1
+            usage.samples += num_samples
+            usage.pull_s += stepped.pull_s
+            usage.compute_s += stepped.compute_s
+            usage.push_s += stepped.push_s
+            usage.exchange_s += stepped.pull_s + stepped.push_s
+            usage.exchanged_bytes += stepped.num_bytes

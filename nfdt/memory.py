@@ -1,0 +1,104 @@
+"""What an update rule remembers of the gradients so far, and what it makes of the next one."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from nfdt.compensation import Compensated, compensate
+from nfdt.layout import ShardLayout
+from nfdt.rules import Rule, Strength, Weigh
+
+
+class Memory:
+    """The state of a rule on one shard: s, the mean of g⊙g, and u, the mixed gradient, where the rule has them."""
+
+    def __init__(self, rule: Rule, layout: ShardLayout):
+        """Makes what the rule needs, zero at first.
+
+        Args:
+            rule: The update rule.
+            layout: Of the shard.
+        """
+        self._rule = rule
+        self._lengths = [[entry.padded for entry in v.entries] for v in layout.vectors]
+        vectors = [([v.length], v.dtype) for v in layout.vectors]
+        tables = [(list(t.shape), t.dtype) for t in layout.tables]
+        adaptive = rule.compensates and rule.strength is Strength.ADAPTIVE
+        mixes = rule.weigh is Weigh.GRADIENT
+        self._squares = [_zeros(*spec, wide=True) if adaptive else None for spec in vectors]
+        self._table_squares = [_zeros(*spec, wide=True) if adaptive else None for spec in tables]
+        self._mixed = [_zeros(*spec) if mixes else None for spec in vectors]
+        self._table_mixed = [_zeros(*spec) if mixes else None for spec in tables]
+        self._compensate = tf.function(compensate, autograph=False, jit_compile=True)
+
+    def vector(
+        self, number: int, gradient: tf.Tensor, now: tf.Tensor, then: tf.Tensor, rho: tf.Tensor, count: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what goes to the optimizer, and float32 [2], Σ c² and Σ g².
+
+        Args:
+            number: Which vector of the shard's layout.
+            gradient: g, [length].
+            now: The parameters.
+            then: The parameters that g was computed from.
+            rho: Reliability, float32 scalar.
+            count: Gradients so far, this one included, float32 scalar.
+        """
+        squares, kept, mixed = tf.zeros([2]), self._squares[number], self._mixed[number]
+        if self._rule.compensates:
+            mean = None if kept is None else kept.read_value()
+            result: Compensated = self._compensate(
+                self._rule, gradient, now, then, mean, count, tuple(self._lengths[number])
+            )
+            if kept is not None:
+                kept.assign(result.mean_square)
+            gradient, squares = result.gradient, result.squares
+        if mixed is not None:
+            gradient = _mix(mixed, gradient, rho)
+            mixed.assign(gradient)
+        return gradient, squares
+
+    def rows(
+        self,
+        number: int,
+        rows: tuple[tf.Tensor, tf.Tensor],
+        now: tf.Variable,
+        then: tf.Tensor,
+        rho: tf.Tensor,
+        count: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what goes to the optimizer for rows of a table, each row once, their indices, and Σ c², Σ g².
+
+        Args:
+            number: Which table of the shard's layout.
+            rows: Values [rows, ...] and indices [rows]; an index may come more than once.
+            now: The table.
+            then: The table that the values were computed from.
+            rho: Reliability.
+            count: Gradients so far.
+        """
+        indices, positions = tf.unique(rows[1])
+        values = tf.math.unsorted_segment_sum(rows[0], positions, tf.size(indices))
+        squares, kept, mixed = tf.zeros([2]), self._table_squares[number], self._table_mixed[number]
+        if self._rule.compensates:
+            mean = None if kept is None else tf.gather(kept, indices)
+            moved_from, moved_to = tf.gather(then, indices), tf.gather(now, indices)
+            result = compensate(self._rule, values, moved_to, moved_from, mean, count, (-1,))
+            if kept is not None:
+                kept.scatter_update(tf.IndexedSlices(result.mean_square, indices))
+            values, squares = result.gradient, result.squares
+        if mixed is not None:
+            values = _mix(tf.gather(mixed, indices), values, rho)
+            mixed.scatter_update(tf.IndexedSlices(values, indices))
+        return values, indices, squares
+
+
+def _mix(mixed: tf.Variable | tf.Tensor, gradient: tf.Tensor, rho: tf.Tensor) -> tf.Tensor:
+    rho = tf.cast(rho, gradient.dtype)
+    return (1 - rho) * mixed + rho * gradient
+
+
+def _zeros(shape: Sequence[int], dtype: str, wide: bool = False) -> tf.Variable:
+    if wide and dtype != "float64":
+        dtype = "float32"
+    return tf.Variable(tf.zeros(shape, dtype), trainable=False)

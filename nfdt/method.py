@@ -1,0 +1,49 @@
+"""What a way of training asynchronously offers; there are two: delayed gradients, and averages of weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from protos import job_pb2, program_pb2
+
+
+class Method(Protocol):
+    """All workers of a job. Called from one thread."""
+
+    def load(self, program: int, source: program_pb2.StepProgram) -> None:
+        """Makes a program ready to run."""
+
+    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+        """Adds a batch, to be worked on exactly once; waits while many are there already.
+
+        Args:
+            program: Its number.
+            arrays: [num_samples, ...], one for each input of the step.
+            rows: int64 [batch].
+        """
+
+    def wait(self) -> None:
+        """Waits until all batches have been worked on."""
+
+    def steps(self) -> int:
+        """Returns how many batches have been worked on."""
+
+    def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns parameters and optimizer variables."""
+
+    def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets variables for all."""
+
+    def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what one worker has."""
+
+    def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
+        """Sets what one worker has."""
+
+    def outputs(self, program: int) -> list[np.ndarray]:
+        """Returns the outputs of the last step."""
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns every worker's account."""

@@ -1,0 +1,92 @@
+"""The options of an asynchronous job, as they come with it."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from fdt.errors import UsageError
+from nfdt.rules import Rule, make_rule
+
+T = TypeVar("T")
+DEFAULT_UPDATE = "ddc-asgd"
+_OUTER = ("averaging", "diloco")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        rule: What a shard does with a gradient; None for averaging, where no gradients are exchanged.
+        num_shards: Parameter servers.
+        max_delay: Of the fastest worker to the slowest; None for no limit.
+        average_every: Steps of a worker between two averages.
+        outer: What is done with the average.
+    """
+
+    rule: Rule | None
+    num_shards: int = 1
+    max_delay: int | None = None
+    average_every: int = 1
+    outer: str = "averaging"
+
+
+def read_options(options: Mapping[str, str]) -> Options:
+    """Reads options by their command-line names, without the dashes.
+
+    Raises:
+        UsageError: One is unknown, out of range, or does not go with the others.
+    """
+    known = {"update", "ddc", "lambda0", "q", "ps", "max-delay", "average-every", "outer"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise UsageError(
+            f"Asynchronous training knows no option --{unknown[0]}. It knows --{', --'.join(sorted(known))}."
+        )
+    update = options.get("update", DEFAULT_UPDATE)
+    averaging = update == "averaging"
+    for name in ("average-every", "outer"):
+        if name in options and not averaging:
+            raise UsageError(
+                f"--{name} goes with --update averaging. Received: --update {update} --{name} {options[name]}"
+            )
+    for name in ("ddc", "lambda0", "q", "max-delay"):
+        if name in options and averaging:
+            raise UsageError(
+                f"--{name} is about delayed gradients, and --update averaging exchanges none. Leave it away."
+            )
+    if "ddc" in options and update != "ddc-asgd":
+        raise UsageError(f"--ddc goes with --update ddc-asgd. Received: --update {update} --ddc {options['ddc']}")
+    if options.get("outer", _OUTER[0]) not in _OUTER:
+        raise UsageError(f"--outer must be one of {', '.join(_OUTER)}. Received: --outer {options['outer']}")
+    rule = None
+    if not averaging:
+        lambda0, q = _number(options, "lambda0", float), _number(options, "q", float)
+        rule = make_rule(update, options.get("ddc", "robust"), lambda0, q)
+    return Options(
+        rule=rule,
+        num_shards=_at_least(options, "ps", 1) or 1,
+        max_delay=_at_least(options, "max-delay", 0),
+        average_every=_at_least(options, "average-every", 1) or 1,
+        outer=options.get("outer", _OUTER[0]),
+    )
+
+
+def _number(options: Mapping[str, str], name: str, kind: Callable[[str], T]) -> T | None:
+    if name not in options:
+        return None
+    try:
+        value = kind(options[name])
+    except ValueError:
+        raise UsageError(f"--{name} must be a number. Received: --{name} {options[name]}") from None
+    if isinstance(value, float) and math.isnan(value):
+        raise UsageError(f"--{name} must be a number. Received: --{name} {options[name]}")
+    return value
+
+
+def _at_least(options: Mapping[str, str], name: str, least: int) -> int | None:
+    value = _number(options, name, int)
+    if value is not None and value < least:
+        raise UsageError(f"--{name} must be a whole number, {least} or more. Received: --{name} {options[name]}")
+    return value

@@ -1,0 +1,165 @@
+"""A worker's side of a step: its own copy of the model, which computes gradients from pulled parameters."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.program import fill_holes, import_function, shape_of
+from nfdt.cut import Cut
+from nfdt.layout import Layout
+from nfdt.rebound import Rebound
+from nfdt.shard import Gradients, Snapshot
+from nfdt.vectors import join, part
+from protos import program_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class Computed:
+    """What a worker computed from one batch.
+
+    Attributes:
+        outputs: Of the step.
+        gradients: For each shard.
+    """
+
+    outputs: list[tf.Tensor]
+    gradients: list[Gradients]
+
+
+class Computation:
+    """The first part of a step, traced once for all workers: each runs it on its own variables and device."""
+
+    def __init__(self, source: program_pb2.StepProgram, cut: Cut, layout: Layout, device: str):
+        """Traces.
+
+        Args:
+            source: The program.
+            cut: Its two parts.
+            layout: Of the shards.
+            device: Of the first worker.
+        """
+        self._source, self._cut, self._layout = source, cut, layout
+        with tf.device(device):
+            self.first = self._make_variables()
+            self._step = self._import()
+            concrete = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
+        self.run = Rebound(concrete, self.first)
+
+    def replica(self, device: str, first: bool) -> "Replica":
+        """Returns a worker's copy.
+
+        Args:
+            device: Where it computes.
+            first: Whether it is the worker whose variables were there for the trace.
+        """
+        with tf.device(device):
+            variables = self.first if first else self._make_variables()
+        return Replica(self, variables, device)
+
+    def arguments(
+        self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Returns the arguments of `run`.
+
+        Args:
+            snapshots: Of every shard.
+            optimizer: The optimizer variables that the computation looks at (Cut.optimizer_reads).
+            batch: Of the script's, whole.
+        """
+        pulled = [t for snapshot in snapshots for t in (*snapshot.vectors, *snapshot.tables)]
+        return [*pulled, *optimizer, *batch]
+
+    def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
+        """Puts what `run` returned in order."""
+        rest = list(flat)
+        outputs = [rest.pop(0) for _ in self._source.step.outputs]
+        extras = [rest.pop(0) for _ in self._cut.extras]
+        gradients = []
+        for shard in self._layout.shards:
+            vectors = [rest.pop(0) for _ in shard.vectors]
+            rows = [(rest.pop(0), rest.pop(0)) for table in shard.tables if table.gradient is not None]
+            gradients.append(Gradients(vectors, rows, extras))
+        return Computed(outputs, gradients)
+
+    def _make_variables(self) -> list[tf.Variable]:
+        specs = [v.tensor for v in self._source.variables]
+        return [tf.Variable(tf.zeros(shape_of(s), s.dtype), trainable=False) for s in specs]
+
+    def _signature(self) -> list[tf.TensorSpec]:
+        specs = []
+        for shard in self._layout.shards:
+            specs += [tf.TensorSpec([vector.length], vector.dtype) for vector in shard.vectors]
+            specs += [tf.TensorSpec(table.shape, table.dtype) for table in shard.tables]
+        optimizer = [self._source.variables[i].tensor for i in self._cut.optimizer_reads]
+        return specs + [tf.TensorSpec(shape_of(s), s.dtype) for s in [*optimizer, *self._source.batch]]
+
+    def _import(self) -> Any:
+        meta_graph = tf.compat.v1.MetaGraphDef.FromString(self._source.step.meta_graph)
+        meta_graph.graph_def.CopyFrom(self._cut.compute)
+        # A worker passes its gradients on as they are.
+        fill_holes(self._source, meta_graph, lambda position, hole: None)
+        names = {node.name for node in self._cut.compute.node}
+        specs = [tf.TensorSpec([], tf.float32)]
+        specs += [tf.TensorSpec(shape_of(t), t.dtype) for t in self._source.batch]
+        inputs = dict(zip(self._source.step.inputs, specs, strict=True))
+        variables = dict(zip(self._source.step.variables, self.first, strict=True))
+        self._inputs_used = [name in names for name in inputs]
+        wanted = [t for gradient in self._cut.gradients for t in gradient.computed]
+        wanted += [extra.computed for extra in self._cut.extras]
+        return import_function(
+            meta_graph,
+            {name: spec for name, spec in inputs.items() if name in names},
+            {name: variable for name, variable in variables.items() if name in names},
+            [*self._source.step.outputs, *(f"{name}:{index}" for name, index in wanted)],
+            self._cut.compute_effects,
+        )
+
+    def _compute(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        rest = list(arguments)
+        for shard in self._layout.shards:
+            for vector in shard.vectors:
+                for entry, value in zip(vector.entries, part(vector.entries, rest.pop(0)), strict=True):
+                    self.first[entry.variable].assign(value, read_value=False)
+            for table in shard.tables:
+                self.first[table.variable].assign(rest.pop(0), read_value=False)
+        for index in self._cut.optimizer_reads:
+            self.first[index].assign(rest.pop(0), read_value=False)
+        inputs = [tf.constant(1.0), *rest]
+        results = list(self._step(*[t for t, used in zip(inputs, self._inputs_used, strict=True) if used]))
+        outputs, results = results[: len(self._source.step.outputs)], results[len(self._source.step.outputs) :]
+        computed: list[list[tf.Tensor]] = []
+        for gradient in self._cut.gradients:
+            computed.append([results.pop(0) for _ in gradient.computed])
+        pushed: list[tf.Tensor] = []
+        for shard in self._layout.shards:
+            pushed += [join(v.entries, [computed[e.gradient][0] for e in v.entries]) for v in shard.vectors]
+            pushed += [t for table in shard.tables if table.gradient is not None for t in computed[table.gradient]]
+        return [*outputs, *results, *pushed]
+
+
+class Replica:
+    """One worker's variables: the parameters it last pulled, and its own BatchNormalization statistics, seeds, metrics."""
+
+    def __init__(self, computation: Computation, variables: list[tf.Variable], device: str):
+        self._computation, self._variables, self._device = computation, variables, device
+
+    def compute(
+        self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]
+    ) -> Computed:
+        """Computes the gradients of one batch from pulled parameters."""
+        arguments = self._computation.arguments(snapshots, optimizer, batch)
+        with tf.device(self._device):
+            return self._computation.computed(self._computation.run(self._variables, arguments))
+
+    def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns values of variables."""
+        return {i: self._variables[i].numpy() for i in indices}
+
+    def assign(self, values: Mapping[int, np.ndarray]) -> None:
+        """Sets variables."""
+        with tf.device(self._device):
+            for i, value in values.items():
+                self._variables[i].assign(value)

@@ -1,0 +1,129 @@
+"""The parameter servers of one program, and the workers' copies of it."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from nfdt.cut import cut
+from nfdt.layout import lay_out
+from nfdt.replica import Computation, Computed
+from nfdt.rules import Rule
+from nfdt.shard import Gradients, Pushed, Shard, Snapshot
+from nfdt.units import find_units
+from protos import program_pb2
+
+_ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """The parameters as one worker was given them.
+
+    Attributes:
+        snapshots: Of every shard.
+        optimizer: The optimizer variables that a step looks at.
+    """
+
+    snapshots: list[Snapshot]
+    optimizer: list[tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepped:
+    """What one step of one worker came to."""
+
+    outputs: list[tf.Tensor]
+    pushed: list[Pushed]
+    pull_s: float
+    compute_s: float
+    push_s: float
+    num_bytes: int
+
+
+class ParameterServers:
+    """A program, divided into shards that keep its parameters and replicas that compute with them."""
+
+    def __init__(
+        self,
+        source: program_pb2.StepProgram,
+        rule: Rule,
+        shard_devices: Sequence[str],
+        worker_devices: Sequence[str],
+        num_workers: int | None = None,
+    ):
+        """Builds both; everything is zero until it is assigned.
+
+        Args:
+            source: The program.
+            rule: What a shard does with a gradient.
+            shard_devices: One for each shard.
+            worker_devices: One for each replica.
+            num_workers: How many push; None for as many as there are replicas.
+        """
+        num_workers = len(worker_devices) if num_workers is None else num_workers
+        self.source = source
+        parts = cut(source)
+        # One worker's result is plain Keras's bit for bit, so its updates are left as they are.
+        fuse = num_workers > 1
+        self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
+        self.shards = [
+            Shard(source, parts, self.layout, number, rule, num_workers, device)
+            for number, (device, _) in enumerate(zip(shard_devices, self.layout.shards, strict=False))
+        ]
+        computation = Computation(source, parts, self.layout, worker_devices[0])
+        self.replicas = [computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
+        self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
+
+    def pull(self) -> Pulled:
+        """Returns the parameters of all shards."""
+        return Pulled([shard.pull() for shard in self.shards], [v.read_value() for v in self._looked_at])
+
+    def push(self, gradients: Sequence[Gradients], pulled: Pulled) -> list[Pushed]:
+        """Hands every shard its gradients."""
+        shares = zip(self.shards, gradients, pulled.snapshots, strict=True)
+        return [shard.push(mine, snapshot) for shard, mine, snapshot in shares]
+
+    def step(self, worker: int, batch: Sequence[tf.Tensor]) -> Stepped:
+        """Pulls, computes and pushes."""
+        times = [time.perf_counter()]
+        pulled = self.pull()
+        times.append(time.perf_counter())
+        computed = self.replicas[worker].compute(pulled.snapshots, pulled.optimizer, batch)
+        times.append(time.perf_counter())
+        pushed = self.push(computed.gradients, pulled)
+        times.append(time.perf_counter())
+        pull_s, compute_s, push_s = np.diff(times).tolist()
+        return Stepped(computed.outputs, pushed, pull_s, compute_s, push_s, _num_bytes(pulled, computed))
+
+    def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns values of parameters and optimizer variables."""
+        values: dict[int, np.ndarray] = {}
+        # The first shard's word counts for what all keep.
+        for shard in reversed(self.shards):
+            values.update(shard.read(indices))
+        return values
+
+    def assign(self, values: Mapping[int, np.ndarray]) -> None:
+        """Sets variables: parameters and optimizer state on the shards, others on every replica."""
+        kept = {i: v for i, v in values.items() if self.source.variables[i].role in _ON_SERVERS}
+        for shard in self.shards:
+            shard.assign(kept)
+        # What no step changes is not pulled either.
+        still = set(self.layout.still)
+        local = {i: v for i, v in values.items() if i not in kept or i in still}
+        for replica in self.replicas:
+            replica.assign(local)
+
+    def _keeper(self, index: int) -> Shard:
+        return next(shard for shard in self.shards if shard.keeps(index))
+
+
+def _num_bytes(pulled: Pulled, computed: Computed) -> int:
+    """Returns what went one way and the other."""
+    tensors = [t for s in pulled.snapshots for t in (*s.vectors, *s.tables)]
+    for gradients in computed.gradients:
+        tensors += [*gradients.vectors, *(t for pair in gradients.rows for t in pair)]
+    return sum(t.shape.num_elements() * t.dtype.size for t in tensors)

@@ -1,0 +1,74 @@
+"""Parameters as long vectors: tensors laid out one after the other, and taken apart again without a copy."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from nfdt.layout import Entry, Vector
+
+
+def join(entries: Sequence[Entry], values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Lays tensors out as a vector; what is between them is zero."""
+    parts: list[tf.Tensor] = []
+    for entry, value in zip(entries, values, strict=True):
+        parts.append(tf.reshape(value, [-1]))
+        if entry.padded > entry.length:
+            parts.append(tf.zeros([entry.padded - entry.length], value.dtype))
+    return tf.concat(parts, 0) if len(parts) > 1 else parts[0]
+
+
+def part(entries: Sequence[Entry], vector: tf.Tensor) -> list[tf.Tensor]:
+    """Takes a vector apart; the tensors are views of it."""
+    tensors, start = [], 0
+    for entry in entries:
+        tensors.append(tf.reshape(tf.slice(vector, [start], [entry.length]), entry.shape))
+        start += entry.padded
+    return tensors
+
+
+class FlatVariables:
+    """A fused vector of parameters, and one like it for each kind of optimizer state."""
+
+    def __init__(self, layout: Vector):
+        self.layout = layout
+        self.parameters, *self.slots = [
+            tf.Variable(tf.zeros([layout.length], layout.dtype), trainable=False)
+            for _ in range(1 + len(layout.entries[0].slots))
+        ]
+
+    def handles(self) -> dict[int, tf.Variable]:
+        """Returns the variables by the indices of the first entry, whose update is the one that runs."""
+        first = self.layout.entries[0]
+        return dict(zip((first.variable, *first.slots), (self.parameters, *self.slots), strict=True))
+
+    def read(self, wanted: set[int]) -> dict[int, np.ndarray]:
+        """Returns the values of the variables among these that are part of it, by their index."""
+        values: dict[int, np.ndarray] = {}
+        for variable, places in self._places():
+            here = {index: place for index, place in places.items() if index in wanted}
+            flat = variable.numpy() if here else None
+            for index, (start, entry) in here.items():
+                assert flat is not None
+                values[index] = flat[start : start + entry.length].reshape(entry.shape)
+        return values
+
+    def assign(self, values: Mapping[int, np.ndarray]) -> None:
+        """Sets the variables among these that are part of it."""
+        for variable, places in self._places():
+            here = {index: place for index, place in places.items() if index in values}
+            if here:
+                flat = np.array(variable.numpy())
+                for index, (start, entry) in here.items():
+                    flat[start : start + entry.length] = values[index].reshape(-1)
+                variable.assign(flat)
+
+    def _places(self) -> list[tuple[tf.Variable, dict[int, tuple[int, Entry]]]]:
+        starts = np.cumsum([0, *(entry.padded for entry in self.layout.entries)]).tolist()
+        return [
+            (
+                variable,
+                {(e.variable, *e.slots)[kind]: (s, e) for s, e in zip(starts, self.layout.entries, strict=False)},
+            )
+            for kind, variable in enumerate((self.parameters, *self.slots))
+        ]

@@ -1,0 +1,85 @@
+"""Programs for tests of what happens behind the client: small models, traced as `fdt run` traces them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.keras_tracing import StepTrace
+from nfdt.rules import Rule
+from nfdt.servers import ParameterServers
+from protos import program_pb2
+
+
+class Given(keras.Model):
+    """Its gradient is the batch: what a worker pushes is what a test gives it."""
+
+    def __init__(self, weights: Sequence[np.ndarray]):
+        super().__init__()
+        self.parameters = [
+            self.add_weight(shape=w.shape, dtype=w.dtype.name, initializer="zeros", name=f"w{i}")
+            for i, w in enumerate(weights)
+        ]
+        for parameter, value in zip(self.parameters, weights, strict=True):
+            parameter.assign(value)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        gradients = [g[0] for g in (data if isinstance(data, tuple) else (data,))]
+        self.optimizer.apply(gradients, self.parameters)
+        return {"size": tf.add_n([tf.cast(tf.reduce_sum(g), tf.float64) for g in gradients])}
+
+
+class Quadratic(keras.Model):
+    """f(w) = h/2 |w|^2, whatever the batch."""
+
+    def __init__(self, start: np.ndarray, curvature: float = 1.0):
+        super().__init__()
+        self.w = self.add_weight(shape=start.shape, dtype=start.dtype.name, initializer="zeros", name="w")
+        self.w.assign(start)
+        self._curvature = curvature
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        self.optimizer.apply([self._curvature * tf.convert_to_tensor(self.w)], [self.w])
+        return {}
+
+
+@dataclasses.dataclass
+class Traced:
+    """A program, and the script's own variables in its order."""
+
+    program: program_pb2.StepProgram
+    variables: list[tf.Variable]
+
+    def values(self) -> dict[int, np.ndarray]:
+        return {i: np.array(v.numpy()) for i, v in enumerate(self.variables)}
+
+    def index(self, variable: keras.Variable) -> int:
+        return next(i for i, v in enumerate(self.variables) if v is variable.value)
+
+
+def traced(model: keras.Model, example: Any) -> Traced:
+    """Traces a compiled model's own step.
+
+    Args:
+        model: Compiled.
+        example: A batch: array, or tuple of arrays.
+    """
+    arrays = example if isinstance(example, tuple) else (example,)
+    specs = [tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in arrays]
+    result = StepTrace(model.metrics).trace(model.train_step, example, specs)
+    return Traced(result.program, result.variables)
+
+
+def servers(step: Traced, rule: Rule, num_workers: int = 2, num_shards: int = 1) -> ParameterServers:
+    """Returns parameter servers that hold what the script has; all on one device, with one replica."""
+    result = ParameterServers(step.program, rule, ["/CPU:0"] * num_shards, ["/CPU:0"], num_workers)
+    result.assign(step.values())
+    return result
+
+
+def state(result: ParameterServers, step: Traced) -> Mapping[int, np.ndarray]:
+    """Returns everything that the servers keep."""
+    return result.read(range(len(step.variables)))

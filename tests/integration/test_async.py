@@ -1,0 +1,163 @@
+"""`fdt run --mode async` as a whole: every batch once, every update counted, reports, rules, bad input, ports."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.processes import Finished, run_fdt, run_python
+
+_LIMIT_S = 240.0
+_EXAMPLES = Path(__file__).parents[2] / "client_examples"
+
+_SEEN = """
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(1)
+    SAMPLES, BATCH = 1000, 10
+
+    class Seen(keras.metrics.Metric):
+        '''How often each sample was seen; the first column of x is its number.'''
+
+        def __init__(self):
+            super().__init__(name="seen")
+            self.counts = self.add_weight(shape=(SAMPLES,), initializer="zeros", name="counts")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            index = keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32")
+            self.counts.assign_add(keras.ops.sum(keras.ops.one_hot(index, SAMPLES), axis=0))
+
+        def result(self):
+            return keras.ops.max(self.counts)
+
+    class AtEnd(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            counts = keras.ops.convert_to_numpy(seen.counts)
+            print("epoch", epoch, "seen", int(counts.min()), int(counts.max()), "iterations",
+                  int(self.model.optimizer.iterations), flush=True)
+
+    x = np.random.default_rng(0).normal(size=(SAMPLES, 4)).astype("float32")
+    y = np.arange(SAMPLES, dtype="float32")[:, None]
+    seen = Seen()
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-9, momentum=0.9), "mse", metrics=[seen])
+    model.fit(x, y, batch_size=BATCH, epochs=10, verbose=0, callbacks=[AtEnd()])
+"""
+
+
+def _script(directory: Path, text: str) -> Path:
+    path = directory / "train.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def _run(directory: Path, text: str, *options: str, workers: int) -> tuple[Finished, dict[str, Any]]:
+    report = directory / "report.json"
+    arguments = ("--report", str(report), *options)
+    finished = run_fdt(_script(directory, text), mode="async", workers=workers, options=arguments, limit_s=_LIMIT_S)
+    return finished, json.loads(report.read_text()) if report.exists() else {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--ps", "3"), ("--max-delay", "0"), ("--update", "averaging", "--average-every", "7")],
+    ids=lambda options: " ".join(options) or "default",
+)
+def test_a_thousand_updates_from_four_workers(tmp_path: Path, options: tuple[str, ...]) -> None:
+    finished, report = _run(tmp_path, _SEEN, *options, workers=4)
+    finished.expect(0)
+    expected = [f"epoch {epoch} seen 1 1 iterations {100 * (epoch + 1)}" for epoch in range(10)]
+    assert finished.stdout.splitlines() == expected
+    (fit,) = report["fits"]
+    assert fit["steps"] == 1000
+    assert sum(rank["steps"] for rank in fit["ranks"]) == 1000
+    assert sum(rank["samples"] for rank in fit["ranks"]) == 10_000
+    assert len(fit["ranks"]) == 4
+    if "averaging" not in options:
+        assert sum(n for rank in fit["ranks"] for n in rank["delays"].values()) == 1000
+        assert 0 <= fit["delay"]["mean"] <= fit["delay"]["p95"] <= fit["delay"]["max"]
+    if "--max-delay" in options:
+        # In a round of 4 nobody is more than one step ahead.
+        assert fit["delay"]["max"] <= 2 * 3
+
+
+# The others differ in arithmetic only, which the unit tests look at.
+@pytest.mark.parametrize("update", ["asgd", "dc-asgdk", "averaging"])
+def test_a_rule_trains(tmp_path: Path, update: str) -> None:
+    script = """
+        import keras
+        import numpy as np
+
+        keras.utils.set_random_seed(1)
+        x = np.random.default_rng(0).normal(size=(640, 8)).astype("float32")
+        y = x @ np.arange(8, dtype="float32")[:, None]
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.02, momentum=0.5), "mse")
+        losses = model.fit(x, y, batch_size=16, epochs=8, verbose=0).history["loss"]
+        print(losses[0] > 100 * losses[-1], model.optimizer.iterations.numpy())
+    """
+    finished, report = _run(tmp_path, script, "--update", update, workers=2)
+    assert finished.expect(0).stdout.split() == ["True", "320"], finished.describe()
+    assert report["options"] == {"update": update}
+    assert {"averaging": "weights averaged"}.get(update, f"update rule {update}") in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--max-delay", "-1"), "--max-delay must be a whole number, 0 or more. Received: --max-delay -1"),
+        (("--ps", "9"), "A model with 4 tensors that train cannot be spread over 9 parameter servers"),
+        (("--batch", "per-worker"), "there is nothing to scale"),
+    ],
+)
+def test_bad_options_end_the_run_with_a_clear_line(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
+    finished, _ = _run(tmp_path, _SEEN, *options, workers=2)
+    assert finished.status not in (0, None)
+    assert expected in finished.stderr, finished.describe()
+    assert "Traceback" not in finished.stderr or "fdt.errors" in finished.stderr or "Error" in finished.stderr
+
+
+def test_an_update_rule_with_a_synchronous_run_is_refused(tmp_path: Path) -> None:
+    finished = run_fdt(_script(tmp_path, _SEEN), options=("--update", "asgd"), limit_s=_LIMIT_S)
+    assert finished.status not in (0, None)
+    assert "--update goes with --mode async" in finished.stderr
+
+
+def test_no_port_is_opened(tmp_path: Path) -> None:
+    script = """
+        import subprocess
+        import keras
+        import numpy as np
+
+        class Look(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                if epoch == 1:
+                    print(subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout, flush=True)
+
+        before = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout
+        print(before, "--", flush=True)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.zeros((64, 4)), np.zeros((64, 1)), epochs=2, verbose=0, callbacks=[Look()])
+    """
+    finished, _ = _run(tmp_path, script, workers=2)
+    before, _, during = finished.expect(0).stdout.partition("--")
+    assert "python" not in during, f"{before}\n--\n{during}"
+
+
+def _accuracy(output: str) -> float:
+    return float(output.split("test accuracy")[1].split()[0])
+
+
+def test_digits_reach_the_accuracy_of_plain_python() -> None:
+    """The example as it is, three seeds: the mean within one per cent."""
+    plain, distributed = [], []
+    for seed in (1, 2, 3):
+        arguments = ("--epochs", "15", "--seed", str(seed))
+        plain.append(_accuracy(run_python(_EXAMPLES / "digits.py", *arguments, limit_s=_LIMIT_S).expect(0).stdout))
+        finished = run_fdt(_EXAMPLES / "digits.py", *arguments, mode="async", workers=2, limit_s=_LIMIT_S)
+        distributed.append(_accuracy(finished.expect(0).stdout))
+    assert sum(distributed) / 3 == pytest.approx(sum(plain) / 3, abs=0.01), (plain, distributed)

@@ -1,0 +1,189 @@
+"""A step is cut in two: nothing is lost, nothing done twice, and what is updated alike is found."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.errors import UsageError
+from nfdt.cut import cut
+from nfdt.layout import lay_out
+from nfdt.rehearsal import lags_of, rehearse, round_robin
+from nfdt.rules import make_rule
+from nfdt.units import find_units
+from protos import program_pb2
+from tests.helpers.programs import Given, Traced, servers, state, traced
+
+X = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
+Y = np.random.default_rng(1).integers(0, 3, 8).astype("int32")
+
+
+def dense_model(optimizer: Any, **layers: Any) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(5, activation="relu", **layers),
+            keras.layers.Dropout(0.25, seed=11),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return model
+
+
+def embedding_model(optimizer: Any) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [keras.Input((6,), dtype="int32"), keras.layers.Embedding(20, 4), keras.layers.Flatten(), keras.layers.Dense(3)]
+    )
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+# TensorFlow's graph optimizer sums the terms of these in another order when the update is a function of its own.
+REORDERED = {"rmsprop", "muon"}
+WORDS = np.random.default_rng(2).integers(0, 20, (8, 6)).astype("int32")
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "adamw": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+    "adadelta": lambda: keras.optimizers.Adadelta(0.5),
+    "adamax": lambda: keras.optimizers.Adamax(0.01),
+    "nadam": lambda: keras.optimizers.Nadam(0.01),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.1),
+    "lion": lambda: keras.optimizers.Lion(0.01),
+    "clipvalue": lambda: keras.optimizers.Adam(0.01, clipvalue=0.01),
+    "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5), momentum=0.9),
+    "ema": lambda: keras.optimizers.Adam(0.01, use_ema=True),
+    "clipnorm": lambda: keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.05),
+    "global_clipnorm": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.05),
+    "lamb": lambda: keras.optimizers.Lamb(0.01),
+    "muon": lambda: keras.optimizers.Muon(0.01, exclude_layers=["nothing"]),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.01),
+    "accumulation": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2),
+    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
+}
+ELEMENTWISE = set(OPTIMIZERS) - {
+    "clipnorm", "global_clipnorm", "lamb", "muon", "adafactor", "accumulation", "loss_scale"
+}  # fmt: skip
+
+
+def in_place(model: keras.Model, step: Traced, batches: int, x: np.ndarray) -> dict[int, np.ndarray]:
+    """Trains with Keras itself; returns all variables in the program's order."""
+    before = step.values()
+    model.fit(np.tile(x, (batches, 1)), np.tile(Y, batches), batch_size=len(x), shuffle=False, verbose=0)
+    after = step.values()
+    for variable, value in zip(step.variables, before.values(), strict=True):
+        variable.assign(value)
+    return after
+
+
+def in_two_parts(step: Traced, batches: int, x: np.ndarray, num_shards: int = 1) -> dict[int, np.ndarray]:
+    kept = servers(step, make_rule("ddc-asgd"), num_workers=1, num_shards=num_shards)
+    for _ in range(batches):
+        kept.step(0, [tf.constant(x), tf.constant(Y)])
+    return {**kept.replicas[0].read(range(len(step.variables))), **state(kept, step)}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_both_parts_together_are_the_step(name: str) -> None:
+    """One worker: parameters, optimizer state, metrics and seeds bit for bit those of plain Keras."""
+    model = dense_model(OPTIMIZERS[name](), kernel_regularizer="l2")
+    step = traced(model, (X, Y))
+    plain, parts = in_place(model, step, 4, X), in_two_parts(step, 4, X)
+    for i, variable in enumerate(step.program.variables):
+        if name == "ema" and variable.role == program_pb2.ROLE_TRAINABLE:
+            continue  # At the end of fit Keras overwrites these with their averages, which are compared.
+        if name in REORDERED:
+            assert plain[i] == pytest.approx(parts[i], rel=1e-5, abs=1e-7), variable.tensor.name
+        else:
+            assert np.array_equal(plain[i], parts[i]), variable.tensor.name
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adagrad"])
+def test_rows_of_a_table(name: str) -> None:
+    model = embedding_model(OPTIMIZERS[name]())
+    step = traced(model, (WORDS, Y))
+    plain, parts = in_place(model, step, 4, WORDS), in_two_parts(step, 4, WORDS)
+    for i, variable in enumerate(step.program.variables):
+        assert np.array_equal(plain[i], parts[i]), variable.tensor.name
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_is_updated_alike_is_found(name: str) -> None:
+    step = traced(dense_model(OPTIMIZERS[name]()), (X, Y))
+    parts = cut(step.program)
+    units = find_units(step.program, parts)
+    assert sorted(i for unit in units.units for i in unit.gradients) == list(range(len(parts.gradients)))
+    signatures = {unit.signature for unit in units.units}
+    if name in ELEMENTWISE:
+        assert len(signatures) == 1 and None not in signatures
+    else:
+        assert None in signatures
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "rmsprop", "clipnorm", "ema"])
+@pytest.mark.parametrize("num_shards", [2, 4])
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_shards_together_are_one_server(name: str, num_shards: int, num_workers: int) -> None:
+    """Bit for bit, with delays too: no norm is taken over more than one tensor."""
+    step = traced(dense_model(OPTIMIZERS[name]()), (X, Y))
+    found = []
+    for shards in (1, num_shards):
+        kept = servers(step, make_rule("ddc-asgd"), num_workers, shards)
+        for _ in rehearse(kept, lags_of(round_robin(num_workers, 8)), lambda _: [X, Y]):
+            pass
+        found.append(state(kept, step))
+    for i in found[0]:
+        assert np.array_equal(found[0][i], found[1][i]), step.program.variables[i].tensor.name
+
+
+def test_every_parameter_lives_on_one_shard() -> None:
+    step = traced(dense_model(keras.optimizers.Adam()), (X, Y))
+    parts = cut(step.program)
+    layout = lay_out(step.program, parts, find_units(step.program, parts), 3)
+    places = [e.variable for shard in layout.shards for v in shard.vectors for e in v.entries]
+    assert sorted(places) == sorted(g.variable for g in parts.gradients)
+    assert len(layout.shards) == 3
+
+
+def test_more_shards_than_tensors_are_refused() -> None:
+    step = traced(dense_model(keras.optimizers.SGD()), (X, Y))
+    with pytest.raises(
+        UsageError, match=r"4 tensors that train cannot be spread over 7 parameter servers.*--ps 4 or less"
+    ):
+        servers(step, make_rule("asgd"), num_shards=7)
+
+
+def test_the_size_of_an_update_does_not_grow_with_the_model() -> None:
+    """Of parameters that are updated alike, one update runs."""
+    sizes = []
+    for count in (1, 6):
+        layers = [keras.layers.Dense(4) for _ in range(count)]
+        model = keras.Sequential([keras.Input((6,)), *layers])
+        model.compile(keras.optimizers.Adam(), "mse")
+        step = traced(model, (X, np.zeros((8, 4), "float32")))
+        parts = cut(step.program)
+        layout = lay_out(step.program, parts, find_units(step.program, parts), 1)
+        sizes.append(len(layout.shards[0].writers))
+    assert sizes[0] == sizes[1]
+
+
+def test_gradients_may_differ_in_type() -> None:
+    start = [np.ones(3, "float32"), np.ones(5, "float64")]
+    model = Given(start)
+    model.compile(keras.optimizers.SGD(0.5))
+    gradients = tuple(np.ones((1, *w.shape), w.dtype) for w in start)
+    step = traced(model, gradients)
+    kept = servers(step, make_rule("asgd"))
+    kept.step(0, [tf.constant(g) for g in gradients])
+    values = state(kept, step)
+    for parameter in model.parameters:
+        assert np.array_equal(values[step.index(parameter)], np.full(parameter.shape, 0.5))

@@ -1,0 +1,62 @@
+"""What a run is said to have done."""
+
+from fdt.report import FitRecord, closing_line, delay_summary, usage_since
+from protos import job_pb2
+
+
+def usage(rank: int, delays: dict[int, int], **fields: float) -> job_pb2.WorkerUsage:
+    message = job_pb2.WorkerUsage(rank=rank, **fields)
+    message.delays.update(delays)
+    return message
+
+
+def fit(**fields: object) -> FitRecord:
+    plain = {
+        "steps": 100,
+        "epochs": 1,
+        "seconds": 4.0,
+        "first_step_seconds": 0.5,
+        "global_batch": 8,
+        "bytes_to_pool": 0,
+        "bytes_from_pool": 0,
+        "bytes_exchanged": 5000,
+        "logs": {},
+        "ranks": [],
+    }
+    return FitRecord(**{**plain, **fields})
+
+
+def test_delays_are_summed_up() -> None:
+    assert delay_summary({0: 50, 1: 45, 7: 5}) == {"mean": 0.8, "p95": 1, "max": 7}
+    assert delay_summary({3: 1}) == {"mean": 3.0, "p95": 3, "max": 3}
+
+
+def test_an_account_is_of_one_fit_only() -> None:
+    before = [usage(0, {0: 5}, steps=5, pull_s=1.0, correction_sum=1.0, num_corrected=5)]
+    after = [
+        usage(1, {2: 3}, steps=3, pull_s=0.5),
+        usage(0, {0: 5, 1: 4}, steps=9, pull_s=3.0, correction_sum=3.0, num_corrected=9),
+    ]
+    first, second = usage_since(before, after)
+    assert (first["rank"], first["steps"], first["pull_s"], first["delays"]) == (0, 4, 2.0, {"1": 4})
+    assert (first["corrected"], first["correction"]) == (4, 0.5)
+    assert (second["rank"], second["delays"]) == (1, {"2": 3})
+
+
+def test_a_record_works_out_rates_delays_and_corrections() -> None:
+    ranks = [
+        {"delays": {"0": 10, "1": 40}, "corrected": 50, "correction": 0.2},
+        {"delays": {"1": 49, "9": 1}, "corrected": 25, "correction": 0.5},
+    ]
+    record = fit(ranks=ranks)
+    assert (record.updates_per_second, record.bytes_per_step) == (25.0, 50.0)
+    assert record.delay == {"mean": 0.98, "p95": 1, "max": 9}
+    assert record.correction == 0.3
+    line = closing_line([record])
+    assert line is not None
+    assert "100 updates, 25.0 a second; delay mean 0.98, 95th percentile 1, largest 9" in line
+
+
+def test_a_synchronous_run_has_no_delays() -> None:
+    record = fit(ranks=[{"rank": 0}])
+    assert (record.delay, record.correction, closing_line([record])) == (None, None, None)
