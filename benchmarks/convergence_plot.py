@@ -37,7 +37,8 @@ def markdown(content: dict[str, Any]) -> str:
         + ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
         "",
         f"SGD with momentum {content['momentum']}, batch {content['batch_size']}; the learning rate is the best for one "
-        "machine and the same for all. Per cent of the test set, mean ± standard deviation over seeds; in brackets the mean delay.",
+        "machine and the same for all. Per cent of the test set, mean ± standard deviation over seeds; in brackets the mean "
+        "delay.",
     ]
     for data in dict.fromkeys(key[0] for key in found):
         alone = found.get((data, "simulated", "one machine", 1))

@@ -44,37 +44,68 @@ def compensate(
         lengths: How many entries each tensor takes of the vector, one after the other: the clip looks at each by itself. A
             table is one tensor.
     """
+    correction, mean_square = _correction(rule, gradient, now, then, mean_square, count)
+    wide = tf.cast(gradient, correction.dtype)
+    # Sums are left to TensorFlow's own kernels, which are quicker at them than compiled code.
+    pieces = _parts(correction, lengths)
+    c_squares = tf.stack([2 * tf.nn.l2_loss(piece) for piece in pieces])
+    g_squares = tf.stack([2 * tf.nn.l2_loss(piece) for piece in _parts(wide, lengths)])
+    # A correction that overflowed is no correction.
+    scales = tf.where(tf.math.is_finite(c_squares), _limit(rule.clip, c_squares, g_squares), tf.zeros_like(c_squares))
+
+    def limited() -> tf.Tensor:
+        scaled = [
+            tf.where(scale > 0, scale * piece, tf.zeros_like(piece))
+            for piece, scale in zip(pieces, tf.unstack(scales), strict=True)
+        ]
+        return tf.concat(scaled, 0)
+
+    correction = tf.cond(tf.reduce_all(tf.equal(scales, 1)), lambda: correction, limited)
+    c_sum = tf.reduce_sum(tf.where(scales > 0, scales * scales * c_squares, tf.zeros_like(scales)))
+    squares = tf.cast(tf.stack([c_sum, tf.reduce_sum(g_squares)]), tf.float32)
+    return Compensated(tf.cast(wide + correction, gradient.dtype), mean_square, squares)
+
+
+@tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
+def _correction(
+    rule: Rule,
+    gradient: tf.Tensor,
+    now: tf.Tensor,
+    then: tf.Tensor,
+    mean_square: tf.Tensor | None,
+    count: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns c and s, element by element, in one pass over memory."""
     # Squares of small half-precision numbers are zero, of large ones infinite.
     wide = tf.float64 if gradient.dtype == tf.float64 else tf.float32
     g, delta = tf.cast(gradient, wide), tf.cast(now, wide) - tf.cast(then, wide)
     square = g * g
-    if rule.strength is Strength.ADAPTIVE:
-        assert mean_square is not None
-        mean_square = DECAY * mean_square + (1.0 - DECAY) * square
-        shown = mean_square / tf.cast(1.0 - tf.pow(DECAY, count), wide) if rule.correct else mean_square
-        correction = rule.lambda0 * square / tf.sqrt(shown + EPSILON) * delta
-    else:
-        correction = rule.lambda0 * square * delta
-    results, squares = [], []
-    pieces = zip(_parts(g, lengths), _parts(square, lengths), _parts(correction, lengths), strict=True)
-    for part, part_square, part_correction in pieces:
-        c_square, g_square = tf.reduce_sum(part_correction * part_correction), tf.reduce_sum(part_square)
-        scale = _limit(rule.clip, c_square, g_square)
-        # A correction that overflowed is no correction.
-        usable = tf.math.is_finite(c_square)
-        results.append(tf.where(usable, part + scale * part_correction, part))
-        squares.append(tf.stack([tf.where(usable, scale * scale * c_square, 0.0), g_square]))
-    result = tf.concat(results, 0) if len(results) > 1 else results[0]
-    return Compensated(tf.cast(result, gradient.dtype), mean_square, tf.cast(tf.add_n(squares), tf.float32))
+    if rule.strength is not Strength.ADAPTIVE:
+        return rule.lambda0 * square * delta, None
+    assert mean_square is not None
+    mean_square = DECAY * mean_square + (1.0 - DECAY) * square
+    shown = mean_square / tf.cast(1.0 - tf.pow(DECAY, count), wide) if rule.correct else mean_square
+    return rule.lambda0 * square / tf.sqrt(shown + EPSILON) * delta, mean_square
+
+
+def seen(gradient: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
+    """Returns s after a gradient that needs no compensation."""
+    return _seen(gradient, mean_square)
+
+
+@tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
+def _seen(gradient: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
+    g = tf.cast(gradient, mean_square.dtype)
+    return DECAY * mean_square + (1.0 - DECAY) * (g * g)
 
 
 def _parts(vector: tf.Tensor, lengths: Sequence[int]) -> list[tf.Tensor]:
     return list(tf.split(vector, lengths)) if len(lengths) > 1 else [vector]
 
 
-def _limit(clip: float, c_square: tf.Tensor, g_square: tf.Tensor) -> tf.Tensor:
-    """Returns the factor that makes ‖c‖ at most κ‖g‖."""
-    one = tf.ones([], c_square.dtype)
+def _limit(clip: float, c_squares: tf.Tensor, g_squares: tf.Tensor) -> tf.Tensor:
+    """Returns the factors that make ‖c‖ at most κ‖g‖."""
+    ones = tf.ones_like(c_squares)
     if math.isinf(clip):
-        return one
-    return tf.where(c_square > 0, tf.minimum(one, clip * tf.sqrt(tf.math.divide_no_nan(g_square, c_square))), one)
+        return ones
+    return tf.where(c_squares > 0, tf.minimum(ones, clip * tf.sqrt(tf.math.divide_no_nan(g_squares, c_squares))), ones)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.compensation import Compensated, compensate
+from nfdt.compensation import compensate, seen
 from nfdt.layout import ShardLayout
 from nfdt.rules import Rule, Strength, Weigh
 
@@ -29,10 +29,16 @@ class Memory:
         self._table_squares = [_zeros(*spec, wide=True) if adaptive else None for spec in tables]
         self._mixed = [_zeros(*spec) if mixes else None for spec in vectors]
         self._table_mixed = [_zeros(*spec) if mixes else None for spec in tables]
-        self._compensate = tf.function(compensate, autograph=False, jit_compile=True)
 
     def vector(
-        self, number: int, gradient: tf.Tensor, now: tf.Tensor, then: tf.Tensor, rho: tf.Tensor, count: tf.Tensor
+        self,
+        number: int,
+        gradient: tf.Tensor,
+        now: tf.Tensor,
+        then: tf.Tensor,
+        rho: tf.Tensor,
+        count: tf.Tensor,
+        prompt: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what goes to the optimizer, and float32 [2], Σ c² and Σ g².
 
@@ -43,13 +49,14 @@ class Memory:
             then: The parameters that g was computed from.
             rho: Reliability, float32 scalar.
             count: Gradients so far, this one included, float32 scalar.
+            prompt: Nothing has changed since `then`.
         """
         squares, kept, mixed = tf.zeros([2]), self._squares[number], self._mixed[number]
-        if self._rule.compensates:
+        if prompt and kept is not None:
+            kept.assign(seen(gradient, kept.read_value()))
+        elif self._rule.compensates and not prompt:
             mean = None if kept is None else kept.read_value()
-            result: Compensated = self._compensate(
-                self._rule, gradient, now, then, mean, count, tuple(self._lengths[number])
-            )
+            result = compensate(self._rule, gradient, now, then, mean, count, self._lengths[number])
             if kept is not None:
                 kept.assign(result.mean_square)
             gradient, squares = result.gradient, result.squares
@@ -66,6 +73,7 @@ class Memory:
         then: tf.Tensor,
         rho: tf.Tensor,
         count: tf.Tensor,
+        prompt: bool,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what goes to the optimizer for rows of a table, each row once, their indices, and Σ c², Σ g².
 
@@ -76,11 +84,14 @@ class Memory:
             then: The table that the values were computed from.
             rho: Reliability.
             count: Gradients so far.
+            prompt: Nothing has changed since `then`.
         """
         indices, positions = tf.unique(rows[1])
         values = tf.math.unsorted_segment_sum(rows[0], positions, tf.size(indices))
         squares, kept, mixed = tf.zeros([2]), self._table_squares[number], self._table_mixed[number]
-        if self._rule.compensates:
+        if prompt and kept is not None:
+            kept.scatter_update(tf.IndexedSlices(seen(values, tf.gather(kept, indices)), indices))
+        elif self._rule.compensates and not prompt:
             mean = None if kept is None else tf.gather(kept, indices)
             moved_from, moved_to = tf.gather(then, indices), tf.gather(now, indices)
             result = compensate(self._rule, values, moved_to, moved_from, mean, count, (-1,))

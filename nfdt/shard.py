@@ -3,19 +3,18 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from fdt.program import fill_holes, import_function, shape_of
+from fdt.program import shape_of
 from nfdt.cut import Cut
-from nfdt.graph import Graph
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
-from nfdt.reliability import HANDLE, Reliability, multiply_rates
+from nfdt.reliability import Reliability
 from nfdt.rules import Rule, Weigh
-from nfdt.vectors import FlatVariables, join, part
+from nfdt.update import Update
+from nfdt.vectors import FlatVariables, join
 from protos import program_pb2
 
 
@@ -101,24 +100,13 @@ class Shard:
             self._memory = None if self._plain else Memory(rule, self._layout)
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
             self._reliability = Reliability(device) if weighs_rate else None
-            self._apply = self._import_update()
-        self._push = tf.function(
-            self._push_plain if self._plain else self._push_weighed,
-            autograph=False,
-            jit_compile=self._is_fusible() or None,
-        )
+            compiled = num_workers > 1
+            self._apply = Update(source, cut, self._layout, self._handles(), self._reliability, compiled)
+        self._push = tf.function(self._push_plain if self._plain else self._push_weighed, autograph=False)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
-
-    def _is_fusible(self) -> bool:
-        """Whether the whole push may become one compiled pass over memory.
-
-        Compiled code rounds differently here and there (it multiplies and adds at once), so a single worker, whose result is to
-        be plain Keras's bit for bit, does without.
-        """
-        vectors = all(vector.fused for vector in self._layout.vectors)
-        return self._num_workers > 1 and vectors and not self._layout.tables and not self._layout.loose
+        self._latest = self._snapshot()
 
     @property
     def version(self) -> int:
@@ -126,8 +114,11 @@ class Shard:
         return self._version
 
     def pull(self) -> Snapshot:
-        """Returns the parameters as they are now."""
-        with self._lock, tf.device(self._device):
+        """Returns the parameters as the last push left them; waits for nobody."""
+        return self._latest
+
+    def _snapshot(self) -> Snapshot:
+        with tf.device(self._device):
             vectors = [gather() for gather in self._gather]
             tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
             return Snapshot(vectors, tables, self._version)
@@ -137,18 +128,19 @@ class Shard:
         values = [*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras]
         with self._lock, tf.device(self._device):
             delay = self._version - snapshot.version
+            squares = (0.0, 0.0)
             if self._plain:
                 self._push(values)
-                self._version += 1
-                return Pushed(delay)
-            rho = self._rule.rho(delay, self._num_workers, self._momentum)
-            if self._reliability is not None:
-                self._reliability.assign(rho)
-            numbers = (tf.constant(rho, tf.float32), tf.constant(self._version + 1, tf.float32))
-            squares = self._push(values, snapshot.vectors, snapshot.tables, *numbers)
+            else:
+                rho = self._rule.rho(delay, self._num_workers, self._momentum)
+                if self._reliability is not None:
+                    self._reliability.assign(rho)
+                numbers = (tf.constant(rho, tf.float32), tf.constant(self._version + 1, tf.float32))
+                # Nothing has moved since the pull: there is nothing to compensate, which is known before anything is computed.
+                squares = self._push(values, snapshot.vectors, snapshot.tables, *numbers, prompt=delay == 0).numpy()
             self._version += 1
-        correction, gradient = squares.numpy()
-        return Pushed(delay, float(correction), float(gradient))
+            self._latest = self._snapshot()
+        return Pushed(delay, float(squares[0]), float(squares[1]))
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns the values of the variables among these that are kept here."""
@@ -168,6 +160,7 @@ class Shard:
             for flat in self._flat:
                 if flat is not None:
                     flat.assign(values)
+            self._latest = self._snapshot()
 
     def keeps(self, index: int) -> bool:
         """Whether `variable` knows this one."""
@@ -206,82 +199,30 @@ class Shard:
         tables: Sequence[tf.Tensor],
         rho: tf.Tensor,
         count: tf.Tensor,
+        prompt: bool,
     ) -> tf.Tensor:
-        """Compensates, weighs and applies; returns float32 [2], Σ c² and Σ g²."""
+        """Compensates (unless the push is prompt), weighs and applies; returns float32 [2], Σ c² and Σ g²."""
         assert self._memory is not None
         rest, given, squares = list(values), [], [tf.zeros([2])]
         for number, then in enumerate(vectors):
-            gradient, square = self._memory.vector(number, rest.pop(0), self._gather[number](), then, rho, count)
+            gradient, square = self._memory.vector(
+                number, rest.pop(0), self._gather[number](), then, rho, count, prompt
+            )
             given.append(gradient)
             squares.append(square)
         for number, table in enumerate(self._layout.tables):
             if table.gradient is not None:
                 rows = rest.pop(0), rest.pop(0)
                 now = self._variables[table.variable]
-                *pair, square = self._memory.rows(number, rows, now, tables[number], rho, count)
+                *pair, square = self._memory.rows(number, rows, now, tables[number], rho, count, prompt)
                 given += pair
                 squares.append(square)
-        if self._rule.weigh is Weigh.RATE_AND_MOMENTUM:
+        if self._rule.weigh is Weigh.RATE_AND_MOMENTUM and not prompt:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
         self._apply([*given, *rest])
         return tf.add_n(squares)
-
-    def _import_update(self) -> Callable[[Sequence[tf.Tensor]], None]:
-        """Returns the function of gradients and extras that runs the script's optimizer on what is kept here."""
-        graph, layout = Graph(self._cut.update), self._layout
-        needed = graph.ancestors(layout.writers)
-        meta_graph = tf.compat.v1.MetaGraphDef.FromString(self._source.step.meta_graph)
-        meta_graph.graph_def.CopyFrom(graph.part(needed))
-        handles: dict[str, Any] = {self._source.step.variables[i]: v for i, v in self._handles().items()}
-        if self._reliability is not None:
-            rates = {h.function for h in self._source.holes if h.kind == program_pb2.Hole.KIND_RATE}
-            meta_graph.graph_def.CopyFrom(multiply_rates(meta_graph.graph_def, rates))
-            handles[HANDLE] = self._reliability
-            needed = {node.name for node in meta_graph.graph_def.node}
-        fill_holes(self._source, meta_graph, self._fill)
-        inputs = self._inputs()
-        function = import_function(
-            meta_graph,
-            {name: spec for name, spec in inputs.items() if name in needed},
-            {name: variable for name, variable in handles.items() if name in needed},
-            [],
-            layout.writers,
-        )
-
-        def apply(values: Sequence[tf.Tensor]) -> None:
-            # The whole batch is one worker's.
-            given = [tf.constant(1.0)]
-            for vector, value in zip(layout.vectors, values, strict=False):
-                given += [value] if vector.fused else part(vector.entries, value)
-            given += values[len(layout.vectors) :]
-            function(*[value for name, value in zip(inputs, given, strict=True) if name in needed])
-
-        return apply
-
-    def _fill(self, position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]] | None:
-        is_rate = hole.kind == program_pb2.Hole.KIND_RATE
-        return self._reliability.body if is_rate and self._reliability is not None else None
-
-    def _inputs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the placeholders that values come in through, in the order in which they come."""
-        gradients, compute = self._cut.gradients, Graph(self._cut.compute)
-        inputs = {self._source.step.inputs[0]: tf.TensorSpec([], tf.float32)}
-        for vector in self._layout.vectors:
-            if vector.fused:
-                inputs[gradients[vector.entries[0].gradient].received[0]] = tf.TensorSpec([vector.length], vector.dtype)
-            else:
-                for entry in vector.entries:
-                    inputs[gradients[entry.gradient].received[0]] = tf.TensorSpec(entry.shape, vector.dtype)
-        for table in self._layout.tables:
-            if table.gradient is not None:
-                rows = gradients[table.gradient]
-                inputs[rows.received[0]] = tf.TensorSpec([None, *table.shape[1:]], table.dtype)
-                inputs[rows.received[1]] = tf.TensorSpec([None], tf.dtypes.as_dtype(compute.dtype(rows.computed[1])))
-        for extra in self._cut.extras:
-            inputs[extra.received] = tf.TensorSpec(None, tf.dtypes.as_dtype(compute.dtype(extra.computed)))
-        return inputs
 
 
 def _variable(source: program_pb2.StepProgram, index: int) -> tf.Variable:

@@ -1,0 +1,89 @@
+"""An update as a function of values: what it reads comes in, what it writes comes out.
+
+Compiled code that writes variables itself copies them first; as a function of values it is one pass over memory, and to give
+a variable its result costs nothing.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2
+
+from nfdt.graph import Graph, control_inputs, data_inputs, text_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Pure:
+    """An update without variables.
+
+    Attributes:
+        graph_def: A placeholder for each value.
+        values: From the placeholder of a variable to that of its value.
+        results: From the placeholder of a variable that is written to the tensor ("node:0") of its new value.
+    """
+
+    graph_def: Any
+    values: dict[str, str]
+    results: dict[str, str]
+
+
+_WITH = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
+
+
+def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
+    """Rewrites a graph of reads, writes and plain arithmetic.
+
+    Args:
+        graph_def: Of ReadVariableOp, AssignVariableOp, AssignAddVariableOp and AssignSubVariableOp on placeholders, and of
+            operations without effects.
+        types: The number of a variable's type, by its placeholder.
+    """
+    graph = Graph(graph_def)
+    result = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    values = {handle: f"{handle}/fdt_value" for handle in graph.nodes if handle in types}
+    for handle, name in values.items():
+        node = result.node.add(name=name, op="Placeholder")
+        node.attr["dtype"].type = types[handle]
+        node.attr["shape"].shape.unknown_rank = True
+    # What a variable holds at the point that has been reached: a node's input.
+    current = dict(values)
+    read: dict[tuple[str, int], str] = {}
+    written: dict[str, str] = {}
+    for name in _in_order(graph):
+        node = graph.nodes[name]
+        edges = data_inputs(node)
+        inputs = [read.get(edge, text_of(edge)) for edge in edges]
+        if node.op == "ReadVariableOp":
+            read[name, 0] = current[edges[0][0]]
+        elif node.op == "AssignVariableOp":
+            current[edges[0][0]] = written[edges[0][0]] = inputs[1]
+        elif node.op in _WITH:
+            handle = edges[0][0]
+            sum_node = result.node.add(name=name, op=_WITH[node.op], input=[current[handle], inputs[1]])
+            sum_node.attr["T"].type = types[handle]
+            current[handle] = written[handle] = name
+        elif name not in values:
+            copy = result.node.add()
+            copy.CopyFrom(node)
+            del copy.input[:]
+            copy.input.extend(inputs)
+    results = {handle: text if ":" in text else f"{text}:0" for handle, text in written.items()}
+    return Pure(result, values, results)
+
+
+def _in_order(graph: Graph) -> list[str]:
+    """Returns the nodes so that each comes after all that it computes with or waits for."""
+    ordered: dict[str, None] = {}
+    waiting = list(reversed(graph.nodes))
+    while waiting:
+        name = waiting[-1]
+        node = graph.nodes[name]
+        before = [e[0] for e in data_inputs(node)] + control_inputs(node)
+        unknown = [b for b in before if b not in ordered]
+        if name in ordered or not unknown:
+            ordered[name] = None
+            waiting.pop()
+        else:
+            waiting += unknown
+    return list(ordered)
