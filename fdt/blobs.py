@@ -7,6 +7,7 @@ store's files by mapping them into memory.
 import concurrent.futures
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -309,17 +310,21 @@ class BlobClient:
         with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
             return sum(threads.map(lambda blob: self._upload_one(*blob), todo.values()))
 
-    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
-        """Fetches a blob and checks that it is what its name says."""
-        content = bytearray(ref.size_bytes)
-        position = 0
+    def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
+        """Fetches a blob piece by piece; whoever takes the pieces checks what they add up to."""
         with rpc.translated():
             call = self._get(ref)
             with rpc.Watch(call.cancel, self._timing.chunk_s) as watch:
                 for raw in watch.each(call):
-                    data = decode_data(raw, blobs_pb2.GetChunk, 1)
-                    content[position : position + len(data)] = data
-                    position += len(data)
+                    yield decode_data(raw, blobs_pb2.GetChunk, 1)
+
+    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
+        """Fetches a blob and checks that it is what its name says."""
+        content = bytearray(ref.size_bytes)
+        position = 0
+        for data in self.chunks(ref):
+            content[position : position + len(data)] = data
+            position += len(data)
         if position != ref.size_bytes or hashlib.sha256(content).digest() != ref.digest:
             raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
         return content
@@ -329,6 +334,55 @@ class BlobClient:
             call = self._put.future(watch.each(_put_chunks(ref, view)))
             call.result()
         return view.nbytes
+
+
+class HostStore(BlobStore):
+    """The store of a host that joined a pool: what it lacks it fetches from the pool, once for all its processes; what
+    is written goes to the pool.
+    """
+
+    def __init__(self, directory: Path, pool: BlobClient, grace_s: float = 0.0) -> None:
+        """Opens the store.
+
+        Args:
+            directory: Of the host.
+            pool: Transfers to and from the pool's store.
+            grace_s: See `BlobStore`.
+        """
+        super().__init__(directory, grace_s=grace_s)
+        self._pool = pool
+
+    def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
+        """Like `BlobStore.open`; waits until the blob is here.
+
+        Raises:
+            ProtocolError: The pool does not hold the blob.
+            CapacityError: This host's disk is full.
+            PoolUnreachableError: The transfer stood still.
+        """
+        if not self.has(ref):
+            with self._alone():
+                # Another process may have fetched it while this one waited.
+                if not self.has(ref):
+                    self.put(ref, self._pool.chunks(ref))
+        return super().open(ref)
+
+    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
+        """Sends a blob to the pool and returns its name; nothing of it stays here."""
+        ref = reference(buffer)
+        self._pool.upload([(ref, buffer)])
+        return ref
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps the host's other processes from fetching meanwhile.
+
+        The wait has no limit of its own: whoever holds the lock makes progress or gives up (`Timing.chunk_s`), and the
+        kernel frees it when the process ends.
+        """
+        with open(self.directory.with_suffix(".lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def _put_chunks(ref: blobs_pb2.BlobRef, view: memoryview) -> Iterator[bytes]:

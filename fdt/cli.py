@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from fdt.options import MODES, offered, parse, run_config, runtime_options, serve_config
+from fdt.options import MODES, join_config, offered, parse, run_config, runtime_options, serve_config
 
 if TYPE_CHECKING:
     from fdt.config import RunConfig
@@ -166,11 +166,53 @@ class _Stopped(BaseException):
 
 
 def _serve(options: argparse.Namespace) -> int:
-    import signal
-
+    if options.join is not None:
+        return _serve_host(options)
     _require_launchers(offered(options))
     config = serve_config(options)
     from fdt.server import Server
+
+    _stop_on_signals()
+    server = Server(config)
+    try:
+        address = server.start()
+        workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
+        print(f"fdt: pool at {address}, {workers}, mode {options.mode}", flush=True)
+        if config.network is not None:
+            _say(
+                f"hosts may join over {config.network.interface} ({config.network.cidr}); what their workers say to each "
+                "other is neither encrypted nor authenticated"
+            )
+        server.wait()
+    except _Stopped:
+        pass
+    finally:
+        server.stop()
+    return 0
+
+
+def _serve_host(options: argparse.Namespace) -> int:
+    config = join_config(options)
+    from fdt.host import Membership
+
+    _stop_on_signals()
+    member = Membership(config)
+    try:
+        member.join()
+        workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
+        print(f"fdt: joined the pool at {config.pool} with {workers}, at {config.network.address}", flush=True)
+        member.serve()
+        _say(f"the pool at {config.pool} has ended")
+    except _Stopped:
+        member.leave()
+    finally:
+        member.close()
+    return 0
+
+
+def _stop_on_signals() -> None:
+    """Makes SIGINT and SIGTERM raise `_Stopped`, once."""
+    import signal
 
     def stop(*_: object) -> NoReturn:
         # Once is enough: stopping has its own limits, and half a stop would leave workers behind.
@@ -180,14 +222,3 @@ def _serve(options: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    server = Server(config)
-    try:
-        address = server.start()
-        workers = f"{config.num_workers} worker{'s' if config.num_workers > 1 else ''}"
-        print(f"fdt: pool at {address}, {workers}, mode {options.mode}", flush=True)
-        server.wait()
-    except _Stopped:
-        pass
-    finally:
-        server.stop()
-    return 0

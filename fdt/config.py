@@ -42,6 +42,21 @@ class Credentials:
 
 
 @dataclasses.dataclass(frozen=True)
+class Network:
+    """A network that the operator trusts, as one host is connected to it.
+
+    Attributes:
+        interface: Name of the host's network interface, such as "eth1".
+        address: IPv4 address of the host there.
+        cidr: The addresses of the network, such as "10.0.0.0/24".
+    """
+
+    interface: str
+    address: str
+    cidr: str
+
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """`fdt run`."""
 
@@ -73,4 +88,27 @@ class ServeConfig:
     store_limit_bytes: int | None = None
     # Jobs that will run at once, at most; None for as many as there are workers.
     max_jobs: int | None = None
+    # Over which workers on other hosts are reached; None for a pool that takes no hosts.
+    network: Network | None = None
+    timing: Timing = Timing()
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinConfig:
+    """`fdt serve --join`: this machine as a host of a pool elsewhere.
+
+    Attributes:
+        pool: "host:port" of the pool.
+        num_workers: Workers that this host offers.
+        network: Over which its workers meet the others.
+        name: What a person calls this host.
+        credentials: Token and certificate authority of the pool.
+        timing: Until the pool has told its own.
+    """
+
+    pool: str
+    num_workers: int
+    network: Network
+    name: str
+    credentials: Credentials = Credentials()
     timing: Timing = Timing()

@@ -2,6 +2,9 @@
 
 A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
 (imports its runtime), warm, serving one job, and leaving. Jobs start in the order in which they came.
+
+A pool has its own machine and the hosts that joined it. A job's workers fill the own machine first, then the others in
+the order of their joining. A host that goes takes its workers with it, and fails the jobs that they serve.
 """
 
 import dataclasses
@@ -12,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fdt import lifecycle
 from fdt.config import Timing
+from fdt.lifecycle import OWN_HOST
 
 # Workers of a mode that may end in a row without having been ready, before jobs are told that it will not work.
 MAX_FAILED_STARTS = 3
@@ -49,6 +53,28 @@ class WorkerState(enum.Enum):
 # ---- state ----------------------------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """How jobs of a mode take up hosts.
+
+    Attributes:
+        processes: How many processes so many workers on one host take.
+        spans_hosts: Whether the workers of one job may be on several hosts.
+    """
+
+    processes: Callable[[int], int]
+    spans_hosts: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A machine of the pool; `slots` is how many workers may serve jobs there at once."""
+
+    name: str
+    label: str
+    slots: int
+
+
 @dataclasses.dataclass
 class Worker:
     """A worker process, as the pool knows it."""
@@ -56,6 +82,7 @@ class Worker:
     name: str
     mode: str
     since_s: float
+    host: str = OWN_HOST
     state: WorkerState = WorkerState.STARTING
     job: str | None = None
     rank: int = -1
@@ -68,13 +95,15 @@ class Job:
     name: str
     mode: str
     num_workers: int
-    num_processes: int
     script: str
     submitted_s: float
     state: JobState = JobState.QUEUED
     started_s: float = 0.0
     ended_s: float = 0.0
     reason: str = ""
+    # Hosts and how many workers of the job each has.
+    places: tuple[tuple[str, int], ...] = ()
+    # Its processes; the place is the rank.
     workers: tuple[str, ...] = ()
     joined: set[str] = dataclasses.field(default_factory=set)
     closed: set[str] = dataclasses.field(default_factory=set)
@@ -86,24 +115,32 @@ class Job:
 class PoolState:
     """All jobs and workers of a pool."""
 
-    def __init__(self, num_workers: int, processes: Mapping[str, int], timing: Timing) -> None:
+    def __init__(
+        self, num_workers: int, modes: Mapping[str, Mode], timing: Timing, max_jobs: int | None = None
+    ) -> None:
         """Begins with no process at all; the first `lifecycle.Tick` starts them.
 
         Args:
-            num_workers: Workers that may serve jobs at once.
-            processes: How many processes to keep for each mode.
+            num_workers: Workers of the pool's own machine that may serve jobs at once.
+            modes: What the pool serves.
             timing: `warm_s`, `join_s` and `settle_s` are looked at.
+            max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
         """
-        self.num_workers = num_workers
+        # In the order in which jobs fill them.
+        self.hosts: dict[str, Host] = {OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)}
         self.jobs: dict[str, Job] = {}
         self.workers: dict[str, Worker] = {}
-        self._processes = dict(processes)
+        self._modes = dict(modes)
+        self._max_jobs = max_jobs
         self._timing = timing
-        self._failed_starts = dict.fromkeys(processes, 0)
+        # By host and mode.
+        self._failed_starts: dict[tuple[str, str], int] = {}
         self._num_started = 0
         self._out: list[lifecycle.Instruction] = []
         self._handlers: dict[type[lifecycle.Event], Callable[..., None]] = {
             lifecycle.Submitted: self._submitted,
+            lifecycle.HostJoined: self._host_joined,
+            lifecycle.HostGone: self._host_gone,
             lifecycle.WorkerReady: self._worker_ready,
             lifecycle.WorkerJoined: self._worker_joined,
             lifecycle.WorkerFailed: self._worker_failed,
@@ -117,9 +154,14 @@ class PoolState:
         }
 
     @property
+    def num_workers(self) -> int:
+        """Workers that may serve jobs at once, on all hosts."""
+        return sum(host.slots for host in self.hosts.values())
+
+    @property
     def num_busy(self) -> int:
         """Workers that serve jobs now."""
-        return sum(job.num_workers for job in self.jobs.values() if job.workers and not job.state.ended)
+        return sum(map(self._busy_on, self.hosts))
 
     @property
     def num_warm(self) -> int:
@@ -143,48 +185,90 @@ class PoolState:
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
     def _submitted(self, event: lifecycle.Submitted) -> None:
-        job = Job(event.job, event.mode, event.num_workers, event.num_processes, event.script, event.time_s)
+        job = Job(event.job, event.mode, event.num_workers, event.script, event.time_s)
         self.jobs[job.name] = job
         # Whoever asks again may have mended it.
-        if event.mode in self._failed_starts and self._failed_starts[event.mode] >= MAX_FAILED_STARTS:
-            self._failed_starts[event.mode] = 0
+        if self._failed_starts.get((OWN_HOST, event.mode), 0) >= MAX_FAILED_STARTS:
+            self._failed_starts[OWN_HOST, event.mode] = 0
         refusal = self._refusal(job)
         if refusal:
             self._fail(job.name, *refusal, -1, event.time_s)
 
     def _refusal(self, job: Job) -> tuple[str, str] | None:
-        if job.mode not in self._processes:
-            modes = ", ".join(sorted(self._processes))
+        if job.mode not in self._modes:
+            modes = ", ".join(sorted(self._modes))
             return ("UsageError", f"The pool does not serve this mode; it serves {modes}. Received: mode={job.mode}")
         if job.num_workers < 1:
             return ("UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}")
-        if job.num_workers > self.num_workers or job.num_processes > self._processes[job.mode]:
-            return "CapacityError", (
-                f"The pool has {self.num_workers} worker(s). Ask for at most that many with --workers, or start a "
-                f"larger pool. Received: workers={job.num_workers}"
-            )
+        if not self._has_room_for(job):
+            return ("CapacityError", self._too_large(job))
         if len(self._queue()) > MAX_QUEUED:
             return ("CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later.")
         return None
+
+    def _has_room_for(self, job: Job) -> bool:
+        """Returns whether the job could run if nothing else did."""
+        slots = [host.slots for host in self.hosts.values()]
+        return job.num_workers <= (sum(slots) if self._modes[job.mode].spans_hosts else max(slots))
+
+    def _too_large(self, job: Job) -> str:
+        if job.num_workers <= self.num_workers:
+            return (
+                f"The workers of a job of mode {job.mode} are all on one host, and no host of the pool has so many. "
+                f"Received: workers={job.num_workers}"
+            )
+        return (
+            f"The pool has {self.num_workers} worker(s). Ask for at most that many with --workers, or start a larger "
+            f"pool. Received: workers={job.num_workers}"
+        )
 
     def _queue(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state is JobState.QUEUED]
 
     def _start_jobs(self, time_s: float) -> None:
         for job in self._queue():
-            warm = [name for name, worker in self.workers.items() if self._is_warm(worker, job.mode)]
-            if job.num_workers > self.num_workers - self.num_busy or job.num_processes > len(warm):
+            places = self._places(job)
+            workers = self._warm_workers(job.mode, places)
+            if not workers:
                 # No overtaking: a job for many workers would never start.
                 return
-            job.state, job.started_s, job.workers = (JobState.STARTING, time_s, tuple(warm[: job.num_processes]))
+            job.state, job.started_s, job.places, job.workers = (JobState.STARTING, time_s, places, workers)
             for rank, name in enumerate(job.workers):
                 worker = self.workers[name]
                 worker.state, worker.job, worker.rank = (WorkerState.SERVING, job.name, rank)
             self._out.append(lifecycle.Assign(job.name, job.workers))
 
+    def _busy_on(self, host: str) -> int:
+        places = [job.places for job in self.jobs.values() if not job.state.ended]
+        return sum(num_workers for place in places for name, num_workers in place if name == host)
+
+    def _places(self, job: Job) -> tuple[tuple[str, int], ...]:
+        """Returns the hosts that have room for the job now and how many workers each takes; () if they have not."""
+        free = {host.name: host.slots - self._busy_on(host.name) for host in self.hosts.values()}
+        if not self._modes[job.mode].spans_hosts:
+            return next((((host, job.num_workers),) for host, slots in free.items() if slots >= job.num_workers), ())
+        places, left = [], job.num_workers
+        for host, slots in free.items():
+            taken = min(slots, left)
+            if taken:
+                places.append((host, taken))
+                left -= taken
+        return () if left else tuple(places)
+
+    def _warm_workers(self, mode: str, places: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+        """Returns the processes that are to serve there; () while some of them are not warm."""
+        workers: list[str] = []
+        for host, num_workers in places:
+            warm = [name for name, worker in self.workers.items() if self._is_warm(worker, mode, host)]
+            needed = self._modes[mode].processes(num_workers)
+            if needed > len(warm):
+                return ()
+            workers += warm[:needed]
+        return tuple(workers)
+
     @staticmethod
-    def _is_warm(worker: Worker, mode: str) -> bool:
-        return worker.state is WorkerState.WARM and worker.mode == mode
+    def _is_warm(worker: Worker, mode: str, host: str) -> bool:
+        return worker.state is WorkerState.WARM and (worker.mode, worker.host) == (mode, host)
 
     def _tell_positions(self) -> None:
         for index, job in enumerate(self._queue()):
@@ -196,7 +280,7 @@ class PoolState:
     def _waiting_for(self, job: Job, ahead: int) -> str:
         if ahead:
             return f"{ahead} job(s) ahead"
-        if job.num_workers > self.num_workers - self.num_busy:
+        if not self._places(job):
             return f"{self.num_busy} of {self.num_workers} worker(s) are busy"
         return "workers are starting"
 
@@ -232,18 +316,64 @@ class PoolState:
         for name in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
             del self.jobs[name]
 
+    # ---- hosts ------------------------------------------------------------------------------------------------------
+
+    def _host_joined(self, event: lifecycle.HostJoined) -> None:
+        self.hosts[event.host] = Host(event.host, event.label, event.slots)
+        self._out.append(lifecycle.WelcomeHost(event.host))
+        self._say(f"host {event.label} joined with {event.slots} worker(s); the pool has {self.num_workers}")
+
+    def _host_gone(self, event: lifecycle.HostGone) -> None:
+        host = self.hosts.get(event.host)
+        if host is None or host.name == OWN_HOST:
+            return
+        del self.hosts[host.name]
+        lost = {name for name, worker in self.workers.items() if worker.host == host.name}
+        for name in lost:
+            del self.workers[name]
+        for mode in self._modes:
+            self._failed_starts.pop((host.name, mode), None)
+        for job in list(self.jobs.values()):
+            self._host_gone_from(job, host, lost, event)
+        self._out.append(lifecycle.DropHost(host.name, event.reason))
+        self._say(f"host {host.label} {event.reason}; the pool has {self.num_workers} worker(s)")
+
+    def _host_gone_from(self, job: Job, host: Host, lost: set[str], event: lifecycle.HostGone) -> None:
+        ranks = [rank for rank, name in enumerate(job.workers) if name in lost and name not in job.closed]
+        if ranks:
+            message = f"Host {host.label} {event.reason}. Rank(s) {ranks} of job {job.name} ran there."
+            self._fail(job.name, "WorkerError", message, ranks[0], event.time_s)
+        elif job.state is JobState.QUEUED and not self._has_room_for(job):
+            message = f"Host {host.label} {event.reason}. {self._too_large(job)}"
+            self._fail(job.name, "CapacityError", message, -1, event.time_s)
+
+    def _say(self, line: str) -> None:
+        self._out.append(lifecycle.Say(line))
+
+    def _place_of(self, worker: Worker) -> str:
+        """Returns " on host NAME" for a worker that is not on the pool's own machine."""
+        return "" if worker.host == OWN_HOST else f" on host {self.hosts[worker.host].label}"
+
     # ---- workers ----------------------------------------------------------------------------------------------------
 
     def _start_workers(self, time_s: float) -> None:
-        for mode, wanted in self._processes.items():
-            here = sum(w.mode == mode and w.state is not WorkerState.LEAVING for w in self.workers.values())
-            if self._failed_starts[mode] >= MAX_FAILED_STARTS:
-                continue
-            for _ in range(wanted - here):
-                self._num_started += 1
-                name = f"{mode}-{self._num_started}"
-                self.workers[name] = Worker(name, mode, time_s)
-                self._out.append(lifecycle.StartWorker(name, mode))
+        for host in self.hosts.values():
+            for mode in self._modes:
+                self._start_workers_on(host, mode, time_s)
+
+    def _start_workers_on(self, host: Host, mode: str, time_s: float) -> None:
+        if self._failed_starts.get((host.name, mode), 0) >= MAX_FAILED_STARTS or not host.slots:
+            return
+        there = [w for w in self.workers.values() if (w.host, w.mode) == (host.name, mode)]
+        here = sum(worker.state is not WorkerState.LEAVING for worker in there)
+        # The most that all jobs at once can take.
+        max_jobs = host.slots if self._max_jobs is None else self._max_jobs
+        wanted = min(host.slots, max_jobs * self._modes[mode].processes(host.slots))
+        for _ in range(wanted - here):
+            self._num_started += 1
+            name = f"{mode}-{self._num_started}"
+            self.workers[name] = Worker(name, mode, time_s, host.name)
+            self._out.append(lifecycle.StartWorker(name, mode, host.name))
 
     def _serving(self, name: str) -> tuple[Worker, Job] | None:
         worker = self.workers.get(name)
@@ -255,7 +385,7 @@ class PoolState:
         worker = self.workers.get(event.worker)
         if worker is not None and worker.state is WorkerState.STARTING:
             worker.state, worker.since_s = WorkerState.WARM, event.time_s
-            self._failed_starts[worker.mode] = 0
+            self._failed_starts[worker.host, worker.mode] = 0
 
     def _worker_joined(self, event: lifecycle.WorkerJoined) -> None:
         found = self._serving(event.worker)
@@ -287,7 +417,11 @@ class PoolState:
 
     def _settle(self, job: Job) -> None:
         cause = min(job.failures.values(), key=lambda failure: failure.time_s)
-        self._fail(job.name, cause.error, cause.message, self.workers[cause.worker].rank, cause.time_s)
+        # The process may have ended since.
+        worker = self.workers.get(cause.worker)
+        place = self._place_of(worker) if worker is not None else ""
+        message = f"{cause.message} (It ran{place}.)" if place else cause.message
+        self._fail(job.name, cause.error, message, job.workers.index(cause.worker), cause.time_s)
 
     def _worker_exited(self, event: lifecycle.WorkerExited) -> None:
         found = self._serving(event.worker)
@@ -306,23 +440,28 @@ class PoolState:
         if worker.name in job.closed:
             return
         # A death is the cause: what the others say now, they say because of it.
-        message = f"Rank {worker.rank} of job {job.name} ended with {describe_status(event.status)}."
+        who = f"Rank {worker.rank} of job {job.name}{self._place_of(worker)}"
+        message = f"{who} ended with {describe_status(event.status)}."
         if event.detail:
             message += f" The last line of its log: {event.detail}"
         self._fail(job.name, "WorkerError", message, worker.rank, event.time_s)
 
     def _failed_start(self, worker: Worker, what: str, event: lifecycle.Event) -> None:
         detail = getattr(event, "detail", "")
-        self._failed_starts[worker.mode] += 1
-        if self._failed_starts[worker.mode] < MAX_FAILED_STARTS:
+        failed = self._failed_starts.get((worker.host, worker.mode), 0) + 1
+        self._failed_starts[worker.host, worker.mode] = failed
+        if failed < MAX_FAILED_STARTS or worker.host not in self.hosts:
             return
-        message = (
-            f"The pool cannot start workers of mode {worker.mode}: {MAX_FAILED_STARTS} in a row did not get ready; of "
-            f"the last, {what}." + (f" The last line of its log: {detail}" if detail else "")
+        reason = (
+            f"cannot start workers of mode {worker.mode}: {MAX_FAILED_STARTS} in a row did not get ready; of the last, "
+            f"{what}." + (f" The last line of its log: {detail}" if detail else "")
         )
+        if worker.host != OWN_HOST:
+            self._host_gone(lifecycle.HostGone(event.time_s, worker.host, reason.removesuffix(".")))
+            return
         for job in self._queue():
             if job.mode == worker.mode:
-                self._fail(job.name, "WorkerError", message, -1, event.time_s)
+                self._fail(job.name, "WorkerError", f"The pool {reason}", -1, event.time_s)
 
     def _worker_silent(self, event: lifecycle.WorkerSilent) -> None:
         worker = self.workers.get(event.worker)
@@ -331,8 +470,8 @@ class PoolState:
         found = self._serving(event.worker)
         if found is not None:
             message = (
-                f"Rank {worker.rank} of job {found[1].name} has stopped answering: nothing was heard from it for "
-                f"{event.silent_s:.0f} s."
+                f"Rank {worker.rank} of job {found[1].name}{self._place_of(worker)} has stopped answering: nothing was "
+                f"heard from it for {event.silent_s:.0f} s."
             )
             self._fail(found[1].name, "WorkerError", message, worker.rank, event.time_s)
         else:
@@ -366,13 +505,20 @@ class PoolState:
         self._settle(job)
 
     def _too_slow(self, worker: Worker, time_s: float) -> None:
+        if worker.name not in self.workers:
+            # Its host went because of another that was too slow.
+            return
         self._kill(worker, time_s)
         self._failed_start(worker, f"it was not ready after {self._timing.warm_s:.0f} s", lifecycle.Tick(time_s))
 
     def _not_joined(self, job: Job, time_s: float) -> None:
-        missing = [self.workers[name].rank for name in job.workers if name not in job.joined and name in self.workers]
-        message = f"Rank(s) {missing} of job {job.name} did not join the others within {self._timing.join_s:.0f} s."
-        self._fail(job.name, "WorkerError", message, missing[0] if missing else -1, time_s)
+        missing = [self.workers[name] for name in job.workers if name not in job.joined and name in self.workers]
+        ranks = [worker.rank for worker in missing]
+        message = f"Rank(s) {ranks} of job {job.name} did not join the others within {self._timing.join_s:.0f} s."
+        places = sorted({self._place_of(worker) for worker in missing} - {""})
+        if places:
+            message += f" They are{','.join(places)}: is its --trusted-network the one of the pool?"
+        self._fail(job.name, "WorkerError", message, ranks[0] if ranks else -1, time_s)
 
 
 def describe_status(status: int) -> str:

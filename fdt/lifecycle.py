@@ -2,6 +2,9 @@
 
 import dataclasses
 
+# The pool's own machine, among its hosts.
+OWN_HOST = ""
+
 # ---- events ---------------------------------------------------------------------------------------------------------
 
 
@@ -17,8 +20,24 @@ class Submitted(Event):
     job: str
     mode: str
     num_workers: int
-    num_processes: int
     script: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostJoined(Event):
+    """A host has become part of the pool. `host` is a name that never comes again, `label` what a person calls it."""
+
+    host: str
+    label: str
+    slots: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HostGone(Event):
+    """A host has left, was lost or has fallen silent. `reason` goes on from "Host NAME ..."."""
+
+    host: str
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +118,7 @@ class Instruction:
 class StartWorker(Instruction):
     worker: str
     mode: str
+    host: str = OWN_HOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +139,28 @@ class Assign(Instruction):
 
     job: str
     workers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class WelcomeHost(Instruction):
+    """Tell a host that it is part of the pool now."""
+
+    host: str
+
+
+@dataclasses.dataclass(frozen=True)
+class DropHost(Instruction):
+    """Forget a host and its workers; tell it why, if it still listens."""
+
+    host: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Say(Instruction):
+    """Tells whoever runs the pool."""
+
+    line: str
 
 
 @dataclasses.dataclass(frozen=True)

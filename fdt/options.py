@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fdt import __version__
 
 if TYPE_CHECKING:
-    from fdt.config import Credentials, RunConfig, ServeConfig
+    from fdt.config import Credentials, JoinConfig, Network, RunConfig, ServeConfig
 
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
@@ -35,6 +35,7 @@ RUNTIME_OPTIONS = {
 }
 
 _DEFAULT_LISTEN = "127.0.0.1:7077"
+_DEFAULT_WORKERS = 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,9 +57,31 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
     if options.command == "run":
         _check_run(commands["run"], options, script)
         options.script, options.arguments = script, tuple(arguments)
-    if options.command == "serve" and (options.tls_cert is None) != (options.tls_key is None):
-        commands["serve"].error("--tls-cert and --tls-key belong together: expected both or none")
+    if options.command == "serve":
+        _check_serve(commands["serve"], options)
     return options
+
+
+def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
+    if (options.tls_cert is None) != (options.tls_key is None):
+        parser.error("--tls-cert and --tls-key belong together: expected both or none")
+    if options.interface is not None and options.trusted_network is None:
+        parser.error("--interface says which address on the --trusted-network; expected both")
+    if options.join is None:
+        # Not --tls-ca: it may be set in the environment, for other commands.
+        if options.slots is not None:
+            parser.error("--slots goes with --join HOST:PORT; a pool of its own has --workers")
+        return
+    for flag, value in (("--workers", options.workers), ("--listen", options.listen), ("--tls-cert", options.tls_cert)):
+        if value is not None:
+            parser.error(f"{flag} is the pool's own; a host that joins one has --slots. Received: {flag} {value}")
+    if options.slots is None:
+        parser.error("--join needs --slots N: how many workers this host offers")
+    if options.trusted_network is None:
+        parser.error(
+            "--join needs --trusted-network INTERFACE: what workers of several hosts say to each other is neither "
+            "encrypted nor authenticated; name the network that you trust with it, here and where the pool is served"
+        )
 
 
 def _check_run(parser: _Parser, options: argparse.Namespace, script: str | None) -> None:
@@ -148,11 +171,29 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
 def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     choices = (*modes, "both") if len(modes) > 1 else modes
     parser.add_argument("--mode", choices=choices, default=modes[0], help="what the pool offers")
-    _add_workers(parser)
-    parser.add_argument("--listen", metavar="HOST:PORT", default=_DEFAULT_LISTEN, help=f"default: {_DEFAULT_LISTEN}")
-    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients must know")
+    parser.add_argument(
+        "--workers",
+        type=_num_own_workers,
+        metavar="N",
+        help=f"how many of this machine's own (default: {_DEFAULT_WORKERS}; 0: the hosts that join bring them)",
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help=f"default: {_DEFAULT_LISTEN}")
+    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients and hosts must know")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
+    hosts = parser.add_argument_group("several hosts")
+    hosts.add_argument(
+        "--join", type=_address, metavar="HOST:PORT", help="make this machine a host of the pool that is served there"
+    )
+    hosts.add_argument("--slots", type=_num_workers, metavar="N", help="with --join: how many workers this host offers")
+    hosts.add_argument(
+        "--trusted-network",
+        metavar="NETWORK",
+        help="where workers of several hosts meet, in the clear: an interface of this machine, its address, or a CIDR; "
+        "a pool without it takes no hosts",
+    )
+    hosts.add_argument("--interface", metavar="ADDRESS", help="this machine's address there, if it has several")
+    _add_file(hosts, "--tls-ca", "FDT_TLS_CA", "with --join: authority that signed the pool's certificate, PEM")
 
 
 def _add_pool_options(parser: _Parser, default: str | None) -> None:
@@ -167,19 +208,29 @@ def _add_pool_options(parser: _Parser, default: str | None) -> None:
     _add_file(parser, "--tls-ca", "FDT_TLS_CA", "authority that signed the pool's certificate, PEM")
 
 
-def _add_file(parser: _Parser, flag: str, variable: str, summary: str) -> None:
+def _add_file(parser: argparse._ActionsContainer, flag: str, variable: str, summary: str) -> None:
     default = os.environ.get(variable) or None
     parser.add_argument(flag, type=Path, metavar="FILE", default=default, help=f"{summary} (environment: {variable})")
 
 
 def _add_workers(parser: _Parser) -> None:
-    parser.add_argument("--workers", type=_num_workers, metavar="N", default=2, help="how many (default: 2)")
+    parser.add_argument(
+        "--workers",
+        type=_num_workers,
+        metavar="N",
+        default=_DEFAULT_WORKERS,
+        help=f"how many (default: {_DEFAULT_WORKERS})",
+    )
 
 
 def _num_workers(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of workers, 1 or more. Received: {text}")
     return int(text)
+
+
+def _num_own_workers(text: str) -> int:
+    return 0 if text == "0" else _num_workers(text)
 
 
 def _address(text: str) -> str:
@@ -280,10 +331,37 @@ def serve_config(options: argparse.Namespace) -> "ServeConfig":
     from fdt.config import ServeConfig
 
     return ServeConfig(
-        listen=options.listen,
+        listen=options.listen or _DEFAULT_LISTEN,
         modes=offered(options),
-        num_workers=options.workers,
+        num_workers=_DEFAULT_WORKERS if options.workers is None else options.workers,
         token=_token(options.token_file),
         tls_cert=_readable(options.tls_cert, "--tls-cert"),
         tls_key=_readable(options.tls_key, "--tls-key"),
+        network=_network(options) if options.trusted_network is not None else None,
     )
+
+
+def join_config(options: argparse.Namespace) -> "JoinConfig":
+    """Builds the configuration of `serve --join`.
+
+    Raises:
+        UsageError: A file cannot be read, or this machine is not on the trusted network.
+    """
+    import platform
+
+    from fdt.config import JoinConfig
+
+    network = _network(options)
+    return JoinConfig(
+        pool=options.join,
+        num_workers=options.slots,
+        network=network,
+        name=platform.node() or network.address,
+        credentials=credentials(options),
+    )
+
+
+def _network(options: argparse.Namespace) -> "Network":
+    from fdt.network import trusted
+
+    return trusted(options.trusted_network, options.interface)

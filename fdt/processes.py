@@ -52,11 +52,18 @@ class Processes:
 
     def terminate(self, name: str) -> None:
         """Asks the process to end."""
-        self._signal(name, signal.SIGTERM)
+        self.signal(name, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
         """Ends the process and all it has started."""
-        self._signal(name, signal.SIGKILL)
+        self.signal(name, signal.SIGKILL)
+
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal to the process and all it has started."""
+        with self._lock:
+            servers = list(self._servers.values())
+        for server in servers:
+            server.signal(name, number)
 
     def pid(self, name: str) -> int | None:
         """Returns a worker's process number; None before it has started and after it has ended."""
@@ -70,12 +77,6 @@ class Processes:
             servers = list(self._servers.values())
         for server in servers:
             server.close()
-
-    def _signal(self, name: str, number: int) -> None:
-        with self._lock:
-            servers = list(self._servers.values())
-        for server in servers:
-            server.signal(name, number)
 
 
 class _Server:

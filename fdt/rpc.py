@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -218,20 +218,20 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
 class RequireToken(grpc.ServerInterceptor):
     """Refuses calls without the token of their service, before anything of the request is read."""
 
-    def __init__(self, token: str | None, tokens: Mapping[str, str]) -> None:
-        """Takes the token of all services (None: they are open) and those of services that have one of their own."""
+    def __init__(self, token: str | None, tokens: Mapping[str, Sequence[str | None]]) -> None:
+        """Takes the token of all services (None: they are open), and by service those that open it instead of that."""
         self._token = token
-        self._tokens = dict(tokens)
+        self._tokens = {service: tuple(each) for service, each in tokens.items()}
         # Whatever the method: as a stream, so that not even a first message is waited for.
         self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Passes the call on, or answers it."""
         service = details.method.rpartition("/")[0].lstrip("/")
-        expected = self._tokens.get(service, self._token)
-        given = next((value for key, value in details.invocation_metadata if key == TOKEN_KEY), "")
-        if expected is None or hmac.compare_digest(_encoded(given), expected.encode()):
-            return continuation(details)
+        given = _encoded(next((value for key, value in details.invocation_metadata if key == TOKEN_KEY), ""))
+        for expected in self._tokens.get(service, (self._token,)):
+            if expected is None or hmac.compare_digest(given, expected.encode()):
+                return continuation(details)
         return self._refusal
 
 

@@ -40,6 +40,49 @@ class Assignment:
     options: Mapping[str, str]
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a worker is.
+
+    Attributes:
+        host: Name of its host; "" for the pool's own machine.
+        address: Of the host on the pool's trusted network; loopback for a pool that takes no hosts.
+        interface: The network interface with this address, such as "eth1".
+    """
+
+    host: str = ""
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where the workers of a job are.
+
+    Attributes:
+        workers: One place a worker, by rank; the workers of one host are neighbours.
+        pool: Where the pool's control process is, and on which address it may open what the workers need.
+    """
+
+    workers: tuple[Place, ...]
+    pool: Place = Place()
+
+    @classmethod
+    def own(cls, num_workers: int) -> "Placement":
+        """So many workers on the pool's own machine."""
+        return cls((Place(),) * num_workers)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the hosts, each once, in the order of the ranks."""
+        return tuple(dict.fromkeys(place.host for place in self.workers))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether all workers are on the pool's own machine, so that loopback is enough."""
+        return set(self.hosts) <= {self.pool.host}
+
+
 class Rendezvous(Protocol):
     """What the processes of one job need to find each other; lives as long as the job."""
 
@@ -55,6 +98,8 @@ class Launcher(Protocol):
 
     # Where the worker process finds its engine: "module:Class".
     engine: str
+    # Whether the workers of one job may be on several hosts.
+    spans_hosts: bool
 
     def check(self, options: Mapping[str, str]) -> None:
         """Looks at a job's options before anything is started.
@@ -64,10 +109,10 @@ class Launcher(Protocol):
         """
 
     def num_processes(self, num_workers: int) -> int:
-        """Returns how many processes a job of so many workers takes."""
+        """Returns how many processes so many workers of a job take on one host."""
 
-    def rendezvous(self, num_workers: int) -> Rendezvous:
-        """Opens what a job of so many workers needs, on loopback."""
+    def rendezvous(self, placement: Placement) -> Rendezvous:
+        """Opens what a job with its workers there needs: on loopback where that is enough, else on the pool's address."""
 
 
 def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:

@@ -15,15 +15,16 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2
 
-from fdt import admission, jobs, lifecycle, rpc, wire
+from fdt import admission, hosts, jobs, lifecycle, rpc, wire
 from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data, flat
 from fdt.config import ServeConfig, Timing
-from fdt.errors import FdtError, ProtocolError, UsageError, VersionError
+from fdt.errors import FdtError, ProtocolError, VersionError
+from fdt.hosts import JoinedHost
 from fdt.relay import JobRelay
 from fdt.runtime import Launcher, find_launchers
 from fdt.supervisor import Supervisor
 from fdt.versions import versions
-from protos import blobs_pb2, job_pb2, pool_pb2, program_pb2, worker_pb2
+from protos import blobs_pb2, host_pb2, job_pb2, pool_pb2, program_pb2, worker_pb2
 
 # The longest path that a unix socket can have is 107 bytes.
 _MAX_DIRECTORY = 80
@@ -168,8 +169,8 @@ class _Workers:
             relay.loaded(event)
         elif kind == "drained":
             drained = relay.drained(rank, event)
-            for ref in relay.served_blobs(drained) if drained is not None else ():
-                self._supervisor.store.drop(ref)
+            if drained is not None:
+                self._supervisor.drop(relay.served_blobs(drained))
         elif kind == "closed":
             relay.closed(event)
             self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))
@@ -180,6 +181,41 @@ class _Workers:
             )
 
 
+class _Hosts:
+    """`fdt.v1.Hosts`."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def Attach(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        first = wire.decode(host_pb2.HostEvent, next(requests, b""))
+        if not first.HasField("hello"):
+            raise ProtocolError("A host's first event must be `hello`.")
+        host = self._supervisor.join(first.hello)
+        lost = functools.partial(self._gone, host, "was lost: its connection broke")
+        if not context.add_callback(lost):
+            lost()
+        threading.Thread(target=self._take, args=(host, requests), name=f"fdt-{host.name}-events", daemon=True).start()
+        yield from host.outbox
+
+    def _gone(self, host: JoinedHost, reason: str) -> None:
+        self._supervisor.post(lifecycle.HostGone(time.time(), host.name, reason))
+
+    def _take(self, host: JoinedHost, requests: Iterator[bytes]) -> None:
+        try:
+            for raw in requests:
+                host.heard_s = time.monotonic()
+                event = wire.decode(host_pb2.HostEvent, raw)
+                if event.HasField("exit"):
+                    self._supervisor.exited_on(host, event.exit)
+                elif event.HasField("goodbye"):
+                    self._gone(host, "left the pool")
+        except ProtocolError as error:
+            self._gone(host, f"was sent away: {error}")
+        except Exception:  # gRPC raises a bare Exception when the stream has broken
+            return
+
+
 class _Pool:
     """`fdt.v1.Pool`."""
 
@@ -188,11 +224,11 @@ class _Pool:
 
     def Describe(self, request: pool_pb2.DescribeRequest, _: grpc.ServicerContext) -> pool_pb2.DescribeReply:
         check_version(request.versions)
-        num_warm, num_free = self._supervisor.load()
+        num_workers, num_free, num_warm = self._supervisor.load()
         return pool_pb2.DescribeReply(
             versions=versions(),
             modes=self._config.modes,
-            num_workers=self._config.num_workers,
+            num_workers=num_workers,
             num_warm=num_warm,
             num_free=num_free,
         )
@@ -268,8 +304,7 @@ class Server:
         """
         tls = config.tls_cert is not None and config.tls_key is not None
         rpc.check_listen(config.listen, config.token, tls)
-        if config.num_workers < 1:
-            raise UsageError(f"A pool has at least 1 worker. Received: workers={config.num_workers}")
+        hosts.check(config)
         self._config = config
         self._launchers = dict(launchers) if launchers is not None else find_launchers(config.modes)
         self._directory = directory
@@ -289,18 +324,21 @@ class Server:
         supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, secret)
         workers = worker_pb2.DESCRIPTOR.services_by_name["Workers"]
         # Clients' streams that wait or run, two threads' worth of workers, and short calls.
-        max_calls = jobs.MAX_QUEUED + 64 + 4 * config.num_workers * len(self._launchers)
-        interceptor = rpc.RequireToken(config.token, {workers.full_name: secret})
+        num_workers, num_hosts = config.num_workers, 0
+        if config.network is not None:
+            num_workers, num_hosts = num_workers + hosts.MAX_JOINED_WORKERS, hosts.MAX_HOSTS
+        max_calls = jobs.MAX_QUEUED + 64 + 4 * num_workers * len(self._launchers) + 2 * num_hosts
+        blobs = blobs_pb2.DESCRIPTOR.services_by_name["Blobs"]
+        # Workers on hosts that joined fetch blobs themselves, and do not know the clients' token.
+        tokens = {workers.full_name: (secret,), blobs.full_name: (config.token, secret)}
+        interceptor = rpc.RequireToken(config.token, tokens)
         server = self._server = rpc.create_server(interceptor, max_calls, config.timing)
         server.add_generic_rpc_handlers(
             (
-                rpc.service(
-                    blobs_pb2.DESCRIPTOR.services_by_name["Blobs"],
-                    _Blobs(supervisor.store, config.timing),
-                    {"Put", "Get"},
-                ),
+                rpc.service(blobs, _Blobs(supervisor.store, config.timing), {"Put", "Get"}),
                 rpc.service(job_pb2.DESCRIPTOR.services_by_name["Jobs"], _Jobs(supervisor), {"Train"}),
                 rpc.service(workers, _Workers(supervisor), {"Attach"}),
+                rpc.service(host_pb2.DESCRIPTOR.services_by_name["Hosts"], _Hosts(supervisor), {"Attach"}),
                 rpc.service(pool_pb2.DESCRIPTOR.services_by_name["Pool"], _Pool(supervisor, config)),
                 rpc.service(health_pb2.DESCRIPTOR.services_by_name["Health"], _Health()),
             )

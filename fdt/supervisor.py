@@ -1,23 +1,25 @@
 """Does what `fdt.jobs` decides: one thread takes events, asks the state what to do, and does it."""
 
 import contextlib
-import os
+import dataclasses
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fdt import jobs, lifecycle
+from fdt import hosts, jobs, lifecycle
 from fdt.blobs import STORE, BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
+from fdt.hosts import Host, JoinedHost, OwnHost
+from fdt.lifecycle import OWN_HOST
 from fdt.processes import Processes, last_line
 from fdt.relay import JobRelay, Outbox
-from fdt.runtime import Launcher, Rendezvous
-from fdt.versions import versions
-from fdt.worker import WorkerConfig
-from protos import job_pb2, worker_pb2
+from fdt.runtime import Launcher, Placement, Rendezvous
+from fdt.versions import host_versions, versions
+from protos import blobs_pb2, host_pb2, job_pb2, worker_pb2
 
 # Log files of workers that are kept.
 _MAX_LOGS = 200
@@ -38,18 +40,14 @@ class Supervisor:
             socket: Where workers attach.
             secret: With what they attach.
         """
-        self._config, self._launchers, self._directory = config, launchers, directory
-        self._socket, self._secret = socket, secret
+        self._config, self._launchers, self._secret = config, launchers, secret
+        self._logs = directory / "logs"
+        self._logs.mkdir(mode=0o700, exist_ok=True)
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
-        (directory / "logs").mkdir(mode=0o700, exist_ok=True)
-        # The most that all jobs at once can take.
-        most = config.num_workers if config.max_jobs is None else config.max_jobs
-        processes = {
-            mode: min(config.num_workers, most * launcher.num_processes(config.num_workers))
-            for mode, launcher in launchers.items()
-        }
-        self._state = jobs.PoolState(config.num_workers, processes, config.timing)
+        modes = {mode: jobs.Mode(each.num_processes, each.spans_hosts) for mode, each in launchers.items()}
+        self._state = jobs.PoolState(config.num_workers, modes, config.timing, config.max_jobs)
         self._processes = Processes(self._exited, directory, config.timing)
+        own = OwnHost(config, launchers, self._processes, self.store, self._logs, socket, secret)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
         self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
@@ -58,6 +56,11 @@ class Supervisor:
         self._opened: dict[str, job_pb2.OpenJob] = {}
         self._relays: dict[str, JobRelay] = {}
         self._rendezvous: dict[str, Rendezvous] = {}
+        self._hosts: dict[str, Host] = {OWN_HOST: own}
+        self._joined: dict[str, JoinedHost] = {}
+        self._num_joined = 0
+        # Of each worker.
+        self._host_of: dict[str, Host] = {}
         self._outboxes: dict[str, Outbox] = {}
         self._heard_s: dict[str, float] = {}
         self._checked_s = time.monotonic()
@@ -66,7 +69,10 @@ class Supervisor:
         self._do: dict[type[lifecycle.Instruction], Callable[..., None]] = {
             lifecycle.StartWorker: self._start_worker,
             lifecycle.EndWorker: self._end_worker,
-            lifecycle.KillWorker: lambda do: self._processes.kill(do.worker),
+            lifecycle.KillWorker: lambda do: self._host_of[do.worker].kill(do.worker),
+            lifecycle.WelcomeHost: self._welcome_host,
+            lifecycle.DropHost: self._drop_host,
+            lifecycle.Say: lambda do: print(f"fdt: {do.line}", file=sys.stderr, flush=True),
             lifecycle.Assign: self._assign,
             lifecycle.TellQueued: self._tell_queued,
             lifecycle.TellStarted: self._tell_started,
@@ -104,10 +110,39 @@ class Supervisor:
             name = f"job-{self._num_jobs}"
             relay = self._relays[name] = JobRelay(name)
             self._opened[name] = opening
-        launcher = self._launchers.get(opening.mode)
-        processes = launcher.num_processes(opening.num_workers) if launcher and opening.num_workers else 0
-        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, processes, opening.script))
+        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, opening.script))
         return relay
+
+    def join(self, hello: host_pb2.Hello) -> JoinedHost:
+        """Takes a new host in.
+
+        Raises:
+            UsageError: Not this one; see `fdt.hosts.admit`.
+            VersionError: It has other versions.
+            CapacityError: The pool is stopping.
+        """
+        with self._lock:
+            if not self._thread.is_alive():
+                raise CapacityError("The pool is stopping.")
+            hosts.admit(hello, self._config, host_versions(), self._joined.values())
+            self._num_joined += 1
+            host = JoinedHost(f"host-{self._num_joined}", hello)
+            self._hosts[host.name] = self._joined[host.name] = host
+        self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers))
+        return host
+
+    def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
+        """Takes note of the end of a process on a host that joined, and keeps its log."""
+        if self._host_of.get(end.worker) is host:
+            log = self._log(end.worker)
+            log.write_bytes(end.log)
+            self.post(lifecycle.WorkerExited(time.time(), end.worker, end.status, last_line(log)))
+
+    def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Deletes states that have served, on all hosts."""
+        if refs:
+            for host in list(self._hosts.values()):
+                host.drop(refs)
 
     def attach(self, worker: str) -> Outbox:
         """Returns what is to be sent to a worker that has just attached.
@@ -141,10 +176,11 @@ class Supervisor:
         relay = self._relays.get(job)
         return relay.steps if relay else 0
 
-    def load(self) -> tuple[int, int]:
-        """Returns how many processes are warm and how many workers are free."""
+    def load(self) -> tuple[int, int, int]:
+        """Returns how many workers there are, how many of them are free, and how many processes are warm."""
         with self._lock:
-            return self._state.num_warm, self._state.num_workers - self._state.num_busy
+            num_workers = self._state.num_workers
+            return num_workers, num_workers - self._state.num_busy, self._state.num_warm
 
     def logs(self, job: str) -> list[Path]:
         """Returns the log files of a job's workers, by rank.
@@ -185,6 +221,15 @@ class Supervisor:
             if isinstance(event, lifecycle.WorkerExited):
                 self._forget_worker(event.worker)
 
+    def _check_hosts(self, now_s: float, asleep: bool) -> None:
+        for host in list(self._joined.values()):
+            silent_s = now_s - host.heard_s
+            if asleep:
+                host.heard_s = now_s
+            elif silent_s > self._config.timing.heartbeat_limit_s:
+                reason = f"has stopped answering: nothing was heard from it for {silent_s:.0f} s"
+                self.post(lifecycle.HostGone(time.time(), host.name, reason))
+
     def _check_processes(self) -> None:
         now_s = time.monotonic()
         if now_s - self._checked_s < self._config.timing.heartbeat_s / 2:
@@ -192,6 +237,8 @@ class Supervisor:
         # After a pause of this process itself (a laptop's lid), everybody seems silent.
         asleep = now_s - self._checked_s > self._config.timing.heartbeat_limit_s / 2
         self._checked_s = now_s
+        # Before their workers: these are silent because their host is.
+        self._check_hosts(now_s, asleep)
         for worker, heard_s in list(self._heard_s.items()):
             if asleep:
                 self._heard_s[worker] = now_s
@@ -199,7 +246,8 @@ class Supervisor:
                 self.post(lifecycle.WorkerSilent(time.time(), worker, now_s - heard_s))
         for worker, (when_s, terminated) in list(self._patience.items()):
             if now_s >= when_s:
-                (self._processes.kill if terminated else self._processes.terminate)(worker)
+                host = self._host_of[worker]
+                (host.kill if terminated else host.terminate)(worker)
                 self._patience[worker] = now_s + self._config.timing.stop_s, True
 
     def _shut_down(self) -> None:
@@ -211,6 +259,8 @@ class Supervisor:
                     self._end_job(lifecycle.EndJob(job))
             for outbox in self._outboxes.values():
                 outbox.close()
+            for host in self._joined.values():
+                host.outbox.close()
         self._processes.close()
 
     def _exited(self, worker: str, status: int) -> None:
@@ -219,6 +269,7 @@ class Supervisor:
     def _forget_worker(self, worker: str) -> None:
         self._heard_s.pop(worker, None)
         self._patience.pop(worker, None)
+        self._host_of.pop(worker, None)
         outbox = self._outboxes.pop(worker, None)
         if outbox is not None:
             outbox.close()
@@ -227,19 +278,31 @@ class Supervisor:
 
     def _start_worker(self, do: lifecycle.StartWorker) -> None:
         self._outboxes[do.worker] = Outbox()
+        host = self._host_of[do.worker] = self._hosts[do.host]
         self._prune_logs()
-        config = WorkerConfig(
-            socket=self._socket,
-            secret=self._secret,
-            name=do.worker,
-            store=str(self.store.directory),
-            timing=self._config.timing,
-        )
-        engine = self._launchers[do.mode].engine
+        if do.host != OWN_HOST:
+            text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"
+            self._log(do.worker).write_text(text)
         try:
-            self._processes.start(do.worker, engine, config.environment(), self._log(do.worker))
+            host.start(do.worker, do.mode)
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
+
+    def _welcome_host(self, do: lifecycle.WelcomeHost) -> None:
+        welcome = host_pb2.Welcome(
+            modes=self._launchers,
+            secret=self._secret,
+            timing=dataclasses.asdict(self._config.timing),
+            address=self._hosts[OWN_HOST].place.address,
+        )
+        self._joined[do.host].tell(welcome=welcome)
+
+    def _drop_host(self, do: lifecycle.DropHost) -> None:
+        host = self._hosts.pop(do.host)
+        self._joined.pop(do.host, None)
+        host.dismiss(f"This host {do.reason}; the pool goes on without it.")
+        for worker in [worker for worker, its_host in self._host_of.items() if its_host is host]:
+            self._forget_worker(worker)
 
     def _end_worker(self, do: lifecycle.EndWorker) -> None:
         self._outboxes[do.worker].close()
@@ -247,9 +310,12 @@ class Supervisor:
 
     def _assign(self, do: lifecycle.Assign) -> None:
         opening, relay = self._opened[do.job], self._relays[do.job]
+        places = self._state.jobs[do.job].places
+        workers = tuple(self._hosts[host].place for host, number in places for _ in range(number))
+        placement = Placement(workers, self._hosts[OWN_HOST].place)
         try:
-            self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(opening.num_workers)
-            assignments = [self._assignment(do.job, rank) for rank in range(len(do.workers))]
+            self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(placement)
+            assignments = [self._assignment(do.job, rank, worker) for rank, worker in enumerate(do.workers)]
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
@@ -260,13 +326,13 @@ class Supervisor:
             outbox.put(assignment)
         relay.assign(outboxes)
 
-    def _assignment(self, job: str, rank: int) -> bytes:
+    def _assignment(self, job: str, rank: int, worker: str) -> bytes:
         opening = self._opened[job]
         assignment = worker_pb2.Assignment(
             job=job,
             rank=rank,
             num_workers=opening.num_workers,
-            num_threads=max(1, len(os.sched_getaffinity(0)) // self._config.num_workers),
+            num_threads=self._host_of[worker].num_threads,
             environment=self._rendezvous[job].environment(rank),
             options=opening.options,
         )
@@ -287,8 +353,7 @@ class Supervisor:
     def _end_job(self, do: lifecycle.EndJob) -> None:
         relay = self._relays[do.job]
         self.store.release(do.job)
-        for ref in relay.passing_blobs():
-            self.store.drop(ref)
+        self.drop(relay.passing_blobs())
         relay.end()
         rendezvous = self._rendezvous.pop(do.job, None)
         if rendezvous is not None:
@@ -301,10 +366,10 @@ class Supervisor:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def _log(self, worker: str) -> Path:
-        return self._directory / "logs" / f"{worker}.log"
+        return self._logs / f"{worker}.log"
 
     def _prune_logs(self) -> None:
-        logs = sorted((self._directory / "logs").iterdir(), key=lambda log: log.stat().st_mtime)
+        logs = sorted(self._logs.iterdir(), key=lambda log: log.stat().st_mtime)
         for log in logs[: max(0, len(logs) - _MAX_LOGS)]:
             if log.stem not in self._outboxes:
                 log.unlink()

@@ -18,6 +18,12 @@ def versions() -> program_pb2.Versions:
     )
 
 
+def host_versions() -> dict[str, str]:
+    """Returns the versions that must be the same on all hosts of a pool; "" for what is not installed."""
+    packages = {package: _version(package) for package in ("fdt", "tensorflow", "horovod")}
+    return {**packages, "python": ".".join(platform.python_version_tuple()[:2])}
+
+
 def _version(package: str) -> str:
     try:
         return metadata.version(package)

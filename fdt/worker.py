@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 
 from fdt import rpc, wire
-from fdt.blobs import BlobStore
+from fdt.blobs import BlobClient, BlobStore, HostStore
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError
 from fdt.runtime import Assignment, Engine
@@ -38,13 +38,25 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """What the pool tells a worker process, through its environment."""
+    """What the pool tells a worker process, through its environment.
 
-    socket: str
+    Attributes:
+        pool: Where to attach: "unix:..." or, on a host that joined the pool, "host:port".
+        secret: With what to attach.
+        name: The worker's.
+        store: Directory of the host's blobs.
+        timing: The pool's.
+        tls_ca: Authority that signed the pool's certificate; None for a plain connection.
+        joined: Whether this host joined the pool, so that its store fetches from there.
+    """
+
+    pool: str
     secret: str
     name: str
     store: str
     timing: Timing
+    tls_ca: str | None = None
+    joined: bool = False
 
     def environment(self) -> dict[str, str]:
         """Returns the variable that `from_environment` reads."""
@@ -74,8 +86,9 @@ class Link:
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._channel = rpc.open_channel(config.socket, Credentials(token=config.secret), config.timing)
-        attach = self._channel.stream_stream(
+        credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
+        self.channel = rpc.open_channel(config.pool, credentials, config.timing)
+        attach = self.channel.stream_stream(
             "/fdt.v1.Workers/Attach",
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
             response_deserializer=worker_pb2.WorkerInstruction.FromString,
@@ -111,7 +124,7 @@ class Link:
         self._call.cancel()
         for thread in self._threads:
             thread.join(self._config.timing.stop_s)
-        self._channel.close()
+        self.channel.close()
 
     def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
         while (event := self._outgoing.get()) is not None:
@@ -303,6 +316,13 @@ def _tensorflow_version() -> str:
     return getattr(module, "__version__", "")
 
 
+def _store(config: WorkerConfig, link: Link) -> BlobStore:
+    directory = Path(config.store)
+    if not config.joined:
+        return BlobStore(directory)
+    return HostStore(directory, BlobClient(link.channel, config.timing), config.timing.chunk_s)
+
+
 def work(engine_class: Callable[[], Engine]) -> None:
     """Runs a worker in this process, as its environment says; returns when its job has ended."""
     config = WorkerConfig.from_environment(os.environ)
@@ -313,5 +333,5 @@ def work(engine_class: Callable[[], Engine]) -> None:
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
-    Worker(engine, link, BlobStore(Path(config.store))).serve()
+    Worker(engine, link, _store(config, link)).serve()
     link.close()

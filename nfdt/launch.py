@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from fdt.runtime import Placement
 from nfdt.options import read_options
 
 
@@ -9,6 +10,7 @@ class ParameterServerLauncher:
     """See `fdt.runtime.Launcher`."""
 
     engine = "nfdt.runtime:ParameterServerEngine"
+    spans_hosts = False
 
     def check(self, options: Mapping[str, str]) -> None:
         """Reads the options, as the job's process will."""
@@ -18,7 +20,7 @@ class ParameterServerLauncher:
         """Workers and parameter servers are devices of one process."""
         return 1
 
-    def rendezvous(self, num_workers: int) -> "NoRendezvous":
+    def rendezvous(self, placement: Placement) -> "NoRendezvous":
         """Nobody has to be found."""
         return NoRendezvous()
 

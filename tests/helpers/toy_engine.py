@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fdt.blobs import BlobStore
-from fdt.runtime import Assignment
+from fdt.runtime import Assignment, Placement
 from protos import blobs_pb2, job_pb2, program_pb2
 
 # States above this go through the store.
@@ -33,6 +33,7 @@ class ToyLauncher:
     """Starts `ToyEngine`s, one process a worker."""
 
     engine = "tests.helpers.toy_engine:ToyEngine"
+    spans_hosts = True
 
     def check(self, options: Mapping[str, str]) -> None:
         pass
@@ -40,7 +41,7 @@ class ToyLauncher:
     def num_processes(self, num_workers: int) -> int:
         return num_workers
 
-    def rendezvous(self, num_workers: int) -> ToyRendezvous:
+    def rendezvous(self, placement: Placement) -> ToyRendezvous:
         return ToyRendezvous()
 
 

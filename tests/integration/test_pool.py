@@ -39,11 +39,17 @@ TOKEN = "a token for these tests"
 class Pool:
     """A server in this process, and a channel to it."""
 
-    def __init__(self, num_workers: int = 2, launcher: type[ToyLauncher] = ToyLauncher, **config: object) -> None:
+    def __init__(
+        self,
+        num_workers: int = 2,
+        launcher: type[ToyLauncher] = ToyLauncher,
+        tls_ca: Path | None = None,
+        **config: object,
+    ) -> None:
         config = {"listen": "127.0.0.1:0", "token": TOKEN, "timing": TIMING, **config}
         self.server = Server(ServeConfig(num_workers=num_workers, **config), {"sync": launcher()})
         self.address = self.server.start()
-        self.channel = rpc.connect(self.address, Credentials(TOKEN), TIMING)
+        self.channel = rpc.connect(self.address, Credentials(TOKEN, tls_ca), TIMING)
         self.blobs = BlobClient(self.channel, TIMING)
         self.stub = pool_pb2_grpc.PoolStub(self.channel)
 

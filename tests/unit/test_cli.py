@@ -13,7 +13,7 @@ from typing import Self
 import pytest
 
 from fdt import cli, doctor, options, pool_commands, script
-from fdt.config import RunConfig
+from fdt.config import Credentials, RunConfig, ServeConfig
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
 from protos import pool_pb2
 
@@ -23,14 +23,19 @@ _BOTH = ("sync", "async")
 # Public, and therefore frozen: changing it is a decision, to be told in the CHANGELOG.
 _POOL_OPTIONS = ["--server", "--tls-ca", "--token-file"]
 _ASYNC_OPTIONS = ["--average-every", "--ddc", "--lambda0", "--max-delay", "--outer", "--ps", "--q", "--update"]
+# fmt: off
 _OPTIONS = {
     "run": sorted([*_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
-    "serve": ["--listen", "--mode", "--tls-cert", "--tls-key", "--token-file", "--workers"],
+    "serve": [
+        "--interface", "--join", "--listen", "--mode", "--slots", "--tls-ca", "--tls-cert", "--tls-key", "--token-file",
+        "--trusted-network", "--workers",
+    ],
     "jobs": _POOL_OPTIONS,
     "logs": _POOL_OPTIONS,
     "cancel": _POOL_OPTIONS,
     "doctor": _POOL_OPTIONS,
 }
+# fmt: on
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +113,15 @@ def test_everything_after_the_script_is_its_own(argv: list[str], name: str, argu
         (["run", "--server", "host:0", "t.py"], "HOST:PORT"),
         (["run", "--server", "host:99999", "t.py"], "HOST:PORT"),
         (["serve", "--tls-cert", "c.pem"], "belong together"),
+        (["serve", "--workers", "-1"], "1 or more"),
+        (["serve", "--slots", "2"], "--join"),
+        (["serve", "--interface", "10.0.0.5"], "--trusted-network"),
+        (["serve", "--join", "pool", "--slots", "2", "--trusted-network", "lo"], "HOST:PORT"),
+        (["serve", "--join", "pool:1", "--trusted-network", "lo"], "--slots N"),
+        (["serve", "--join", "pool:1", "--slots", "0", "--trusted-network", "lo"], "1 or more"),
+        (["serve", "--join", "pool:1", "--slots", "2"], "neither encrypted nor authenticated"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--workers", "2"], "--workers is the pool's own"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--listen", "0.0.0.0:1"], "--listen is the pool's own"),
         (["logs"], "JOB"),
         ([], "COMMAND"),
         (["walk"], "walk"),
@@ -174,6 +188,25 @@ def test_an_asynchronous_run_has_nothing_to_scale(capsys: pytest.CaptureFixture[
         with pytest.raises(SystemExit):
             _parse("run", "--mode", "async", *given, "t.py")
         assert "there is nothing to scale" in capsys.readouterr().err
+
+
+def test_a_host_says_what_it_brings() -> None:
+    chosen = _parse(
+        "serve", "--join", "pool:7077", "--slots", "3", "--trusted-network", "127.0.0.1", "--tls-ca", __file__
+    )
+    config = options.join_config(chosen)
+    assert (config.pool, config.num_workers, config.credentials) == ("pool:7077", 3, Credentials(None, Path(__file__)))
+    assert (config.network.address, config.network.interface) == ("127.0.0.1", "lo") and config.name
+
+
+def test_a_pool_by_default_and_with_hosts() -> None:
+    assert options.serve_config(_parse("serve")) == ServeConfig()
+    config = options.serve_config(
+        _parse("serve", "--workers", "0", "--trusted-network", "lo", "--interface", "127.0.0.1")
+    )
+    assert config.num_workers == 0 and config.network is not None and config.network.address == "127.0.0.1"
+    with pytest.raises(UsageError, match="not on that network"):
+        options.serve_config(_parse("serve", "--trusted-network", "203.0.113.77"))
 
 
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 """The life of jobs and workers: every race is a list of events."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from fdt import jobs
 from fdt.config import Timing
-from fdt.jobs import JobState, PoolState, WorkerState
+from fdt.jobs import JobState, Mode, PoolState, WorkerState
 from fdt.lifecycle import (
     Assign,
     Cancelled,
@@ -30,13 +32,16 @@ from fdt.lifecycle import (
 )
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
+# A process a worker, over all hosts; and one process for all workers of a job, which therefore are on one host.
+MODES = {"sync": Mode(lambda num_workers: num_workers, spans_hosts=True)}
+ONE_PROCESS = Mode(lambda num_workers: 1, spans_hosts=False)
 
 
 class Pool:
     """A state whose instructions pile up."""
 
-    def __init__(self, num_workers: int = 2, **processes: int) -> None:
-        self.state = PoolState(num_workers, processes or {"sync": num_workers}, TIMING)
+    def __init__(self, num_workers: int = 2, modes: Mapping[str, Mode] = MODES) -> None:
+        self.state = PoolState(num_workers, modes, TIMING)
         self.out: list[Instruction] = []
         self(Tick(0.0))
 
@@ -54,7 +59,7 @@ class Pool:
     def submit(
         self, job: str = "a", num_workers: int = 2, time_s: float = 2.0, mode: str = "sync"
     ) -> list[Instruction]:
-        return self(Submitted(time_s, job, mode, num_workers, num_workers))
+        return self(Submitted(time_s, job, mode, num_workers))
 
     def running(self, job: str = "a") -> tuple[str, ...]:
         """Brings a new job to run on all workers; returns their names by rank."""
@@ -82,8 +87,15 @@ def failed(worker: str, time_s: float, noticed_s: float = 5.0, error: str = "Wor
 
 
 def test_first_tick_starts_the_workers() -> None:
-    pool = Pool(2, sync=2)
+    pool = Pool(2)
     assert pool.out == [StartWorker("sync-1", "sync"), StartWorker("sync-2", "sync")]
+
+
+def test_no_more_processes_than_jobs_can_take() -> None:
+    modes = {**MODES, "async": ONE_PROCESS}
+    for max_jobs, expected in ((None, ["sync"] * 3 + ["async"] * 3), (1, ["sync"] * 3 + ["async"])):
+        started = only(StartWorker, list(PoolState(3, modes, TIMING, max_jobs).handle(Tick(0.0))))
+        assert [instruction.mode for instruction in started] == expected
 
 
 def test_whole_life() -> None:
@@ -131,9 +143,9 @@ def test_two_small_jobs_at_once() -> None:
 
 
 def test_modes_share_the_workers() -> None:
-    pool = Pool(2, sync=2, **{"async": 1})
+    pool = Pool(2, {**MODES, "async": ONE_PROCESS})
     pool.warm()
-    pool(Submitted(2.0, "a", "async", 2, 1))
+    pool.submit("a", 2, mode="async")
     assert pool.state_of() is JobState.STARTING
     assert pool.submit("b", 1) == [TellQueued("b", 1, "2 of 2 worker(s) are busy")]
 
@@ -204,6 +216,13 @@ def test_exit_after_closed_is_no_failure() -> None:
     first, second = pool.running()
     pool(WorkerClosed(5.0, first), WorkerExited(5.1, first, 0), WorkerClosed(5.2, second))
     assert pool.state_of() is JobState.FINISHED
+
+
+def test_cause_that_has_exited_meanwhile() -> None:
+    pool = Pool()
+    first, _ = pool.running()
+    pool(failed(first, time_s=5.0), WorkerExited(5.1, first, 1), Tick(5.5))
+    assert (pool.failure().rank, pool.failure().message) == (0, f"from {first}")
 
 
 def test_silent_worker_is_named_and_killed() -> None:

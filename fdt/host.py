@@ -1,0 +1,224 @@
+"""This machine as a host of a pool elsewhere: `fdt serve --join`.
+
+One stream to the pool carries it all: what the pool wants started or ended comes in, ends of processes and heartbeats go
+out. The workers attach to the pool themselves, over the same address and with the same certificate.
+"""
+
+import contextlib
+import os
+import queue
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fdt import rpc
+from fdt.blobs import STORE, BlobStore
+from fdt.config import JoinConfig, Timing
+from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
+from fdt.network import holds
+from fdt.processes import Processes
+from fdt.runtime import Launcher, find_launchers
+from fdt.versions import host_versions
+from fdt.worker import WorkerConfig
+from protos import host_pb2
+
+# How much of the end of a worker's log the pool is given.
+_LOG_BYTES = 1 << 20
+
+
+class Membership:
+    """A host's part in a pool. Every method is called from one thread, which must live as long as the workers: the kernel
+    ends them with it.
+    """
+
+    def __init__(self, config: JoinConfig, launchers: Mapping[str, Launcher] | None = None) -> None:
+        """Opens nothing yet.
+
+        Args:
+            config: The host's.
+            launchers: By mode; those that are installed, of the pool's modes, if None.
+        """
+        self._config = config
+        self._launchers = dict(launchers) if launchers is not None else None
+        self._welcome = host_pb2.Welcome()
+        self._timing = config.timing
+        self._directory = Path(tempfile.mkdtemp(prefix="fdt-host-"))
+        self._store = BlobStore(self._directory / STORE)
+        self._processes = Processes(self._exited, self._directory, config.timing)
+        self._outgoing: queue.SimpleQueue[host_pb2.HostEvent | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[host_pb2.HostInstruction | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._channel: grpc.Channel | None = None
+        self._call: Any = None
+        self._threads = [
+            threading.Thread(target=self._receive, name="fdt-host-receive", daemon=True),
+            threading.Thread(target=self._beat, name="fdt-host-heartbeat", daemon=True),
+        ]
+        self._do: dict[str, Callable[[host_pb2.HostInstruction], None]] = {
+            "start": lambda instruction: self._start(instruction.start),
+            "signal": lambda instruction: self._signal(instruction.signal),
+            "drop": lambda instruction: self._drop(instruction.drop),
+            "dismissal": lambda instruction: self._dismissed(instruction.dismissal),
+        }
+
+    def join(self) -> None:
+        """Becomes a part of the pool.
+
+        Raises:
+            PoolUnreachableError: No pool answers there.
+            AccessError: It does not accept the token, or the certificate does not fit.
+            VersionError: It has other versions.
+            UsageError: It takes no hosts, or not this one.
+        """
+        config = self._config
+        self._channel = rpc.connect(config.pool, config.credentials, config.timing)
+        attach = self._channel.stream_stream(
+            "/fdt.v1.Hosts/Attach",
+            request_serializer=host_pb2.HostEvent.SerializeToString,
+            response_deserializer=host_pb2.HostInstruction.FromString,
+        )
+        self._send(hello=self._hello())
+        # No deadline: the heartbeats take its place, and the channel's keepalive notices a pool that is gone.
+        self._call = attach(self._events())
+        self._threads[0].start()
+        self._welcome = self._first().welcome
+        if not holds(config.network, self._welcome.address):
+            raise UsageError(
+                f"The pool's address is not on this host's trusted network. Expected one of {config.network.cidr}: name "
+                f"the interface that leads to the pool with --trusted-network. Received: pool={self._welcome.address}"
+            )
+        if self._launchers is None:
+            self._launchers = find_launchers(tuple(self._welcome.modes))
+        self._timing = Timing(**self._welcome.timing)
+        self._threads[1].start()
+
+    def serve(self) -> None:
+        """Does what the pool asks for, until the pool ends.
+
+        Raises:
+            PoolError: The pool has let this host go, or was lost.
+        """
+        while (instruction := self._incoming.get()) is not None:
+            kind = instruction.WhichOneof("kind")
+            if kind not in self._do:
+                raise ProtocolError(f"An instruction that a host does not know. Received: kind={kind}")
+            self._do[kind](instruction)
+        if self._error is not None:
+            raise self._error
+
+    def leave(self) -> None:
+        """Says goodbye, and waits until the pool has taken note, so that no worker's end is taken for a failure."""
+        if self._call is not None:
+            self._send(goodbye=host_pb2.Goodbye())
+            self._ended.wait(self._timing.stop_s)
+
+    def close(self) -> None:
+        """Ends all workers and threads, and removes what was stored."""
+        self._stop.set()
+        self._outgoing.put(None)
+        if self._call is not None:
+            self._call.cancel()
+        self._processes.close()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(self._timing.stop_s)
+        if self._channel is not None:
+            self._channel.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # ---- the stream -------------------------------------------------------------------------------------------------
+
+    def _hello(self) -> host_pb2.Hello:
+        network = self._config.network
+        return host_pb2.Hello(
+            name=self._config.name,
+            num_workers=self._config.num_workers,
+            num_cores=len(os.sched_getaffinity(0)),
+            address=network.address,
+            interface=network.interface,
+            versions=host_versions(),
+        )
+
+    def _first(self) -> host_pb2.HostInstruction:
+        try:
+            first = self._incoming.get(timeout=self._timing.call_s)
+        except queue.Empty:
+            raise PoolUnreachableError(f"The pool at {self._config.pool} did not answer in time.") from None
+        if self._error is not None:
+            raise self._error
+        if first is None or not first.HasField("welcome"):
+            raise ProtocolError(f"The pool at {self._config.pool} did not begin with `welcome`.")
+        return first
+
+    def _send(self, **kind: Any) -> None:
+        self._outgoing.put(host_pb2.HostEvent(**kind))
+
+    def _events(self) -> Iterator[host_pb2.HostEvent]:
+        while (event := self._outgoing.get()) is not None:
+            yield event
+
+    def _receive(self) -> None:
+        try:
+            for instruction in self._call:
+                self._incoming.put(instruction)
+        except grpc.RpcError as error:
+            self._error = rpc.from_rpc_error(error, self._config.pool)
+        self._ended.set()
+        self._incoming.put(None)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._timing.heartbeat_s):
+            self._send(heartbeat={})
+
+    # ---- what the pool asks for -------------------------------------------------------------------------------------
+
+    def _start(self, start: host_pb2.StartWorker) -> None:
+        assert self._launchers is not None
+        tls_ca = self._config.credentials.tls_ca
+        config = WorkerConfig(
+            pool=self._config.pool,
+            secret=self._welcome.secret,
+            name=start.worker,
+            store=str(self._store.directory),
+            timing=self._timing,
+            tls_ca=str(tls_ca.absolute()) if tls_ca is not None else None,
+            joined=True,
+        )
+        log = self._log(start.worker)
+        try:
+            engine = self._launchers[start.mode].engine
+            self._processes.start(start.worker, engine, config.environment(), log)
+        except OSError as error:
+            log.write_text(f"{error}\n")
+            self._exited(start.worker, 127)
+
+    def _signal(self, request: host_pb2.SignalWorker) -> None:
+        self._processes.signal(request.worker, request.signal)
+
+    def _drop(self, drop: host_pb2.DropBlobs) -> None:
+        for ref in drop.blobs:
+            self._store.drop(ref)
+
+    def _dismissed(self, dismissal: host_pb2.Dismissal) -> None:
+        raise PoolError(dismissal.reason)
+
+    # ---- workers ----------------------------------------------------------------------------------------------------
+
+    def _log(self, worker: str) -> Path:
+        return self._directory / f"{Path(worker).name}.worker.log"
+
+    def _exited(self, worker: str, status: int) -> None:
+        """Tells the pool of an end; called by the thread that hears of it."""
+        log, content = self._log(worker), b""
+        with contextlib.suppress(OSError), open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            content = file.read()
+        log.unlink(missing_ok=True)
+        self._send(exit=host_pb2.WorkerExit(worker=worker, status=status, log=content))

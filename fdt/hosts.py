@@ -1,0 +1,228 @@
+"""The hosts of a pool, as its supervisor uses them: the pool's own machine, and those that joined."""
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fdt.blobs import BlobStore
+from fdt.config import ServeConfig
+from fdt.errors import UsageError, VersionError
+from fdt.network import holds
+from fdt.processes import Processes
+from fdt.relay import Outbox
+from fdt.runtime import Launcher, Place
+from fdt.worker import WorkerConfig
+from protos import blobs_pb2, host_pb2
+
+# Hosts that may have joined at once, and the workers that they may offer in all.
+MAX_HOSTS = 64
+MAX_JOINED_WORKERS = 512
+# A person's name for a host goes into messages.
+_MAX_NAME = 64
+
+
+class Host(Protocol):
+    """Where worker processes are started and ended."""
+
+    place: Place
+    num_threads: int
+
+    def start(self, worker: str, mode: str) -> None:
+        """Starts a process; that it does not start is told as its end is."""
+
+    def terminate(self, worker: str) -> None:
+        """Asks a process to end."""
+
+    def kill(self, worker: str) -> None:
+        """Ends a process and all it has started."""
+
+    def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Deletes blobs that nobody uses any more."""
+
+    def dismiss(self, reason: str) -> None:
+        """Lets the host go."""
+
+
+class OwnHost:
+    """The pool's own machine."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        launchers: Mapping[str, Launcher],
+        processes: Processes,
+        store: BlobStore,
+        logs: Path,
+        socket: str,
+        secret: str,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            config: The pool's.
+            launchers: By mode.
+            processes: Starts them.
+            store: The pool's.
+            logs: Directory of the workers' logs.
+            socket: Where workers attach.
+            secret: With what they attach.
+        """
+        self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
+        self._socket, self._secret, self._timing = socket, secret, config.timing
+        network = config.network
+        self.place = Place(address=network.address, interface=network.interface) if network else Place()
+        self.num_threads = threads_each(len(os.sched_getaffinity(0)), config.num_workers)
+
+    def start(self, worker: str, mode: str) -> None:
+        """See `Host.start`; raises OSError if there cannot be a process."""
+        store = str(self._store.directory)
+        config = WorkerConfig(self._socket, self._secret, worker, store, self._timing)
+        self._processes.start(worker, self._launchers[mode].engine, config.environment(), self._logs / f"{worker}.log")
+
+    def terminate(self, worker: str) -> None:
+        """See `Host.terminate`."""
+        self._processes.terminate(worker)
+
+    def kill(self, worker: str) -> None:
+        """See `Host.kill`."""
+        self._processes.kill(worker)
+
+    def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """See `Host.drop`."""
+        for ref in refs:
+            self._store.drop(ref)
+
+    def dismiss(self, reason: str) -> None:
+        """It goes when the pool does."""
+
+
+class JoinedHost:
+    """A host that joined: what is asked of it goes into the stream that it holds open.
+
+    Attributes:
+        name: The pool's name for it, which never comes again.
+        label: What a person calls it.
+        num_workers: What it offers.
+        outbox: What its stream will send.
+        heard_s: When it was last heard of, by the monotonic clock.
+    """
+
+    def __init__(self, name: str, hello: host_pb2.Hello) -> None:
+        self.name = name
+        self.label = f"{_shown(hello.name)} ({hello.address})"
+        self.num_workers = hello.num_workers
+        self.place = Place(name, hello.address, hello.interface)
+        self.num_threads = threads_each(hello.num_cores, hello.num_workers)
+        self.outbox = Outbox()
+        self.heard_s = time.monotonic()
+
+    def tell(self, **kind: Any) -> None:
+        """Sends an instruction, by its kind."""
+        self.outbox.put(host_pb2.HostInstruction(**kind).SerializeToString())
+
+    def start(self, worker: str, mode: str) -> None:
+        """See `Host.start`."""
+        self.tell(start=host_pb2.StartWorker(worker=worker, mode=mode))
+
+    def terminate(self, worker: str) -> None:
+        """See `Host.terminate`."""
+        self.tell(signal=host_pb2.SignalWorker(worker=worker, signal=signal.SIGTERM))
+
+    def kill(self, worker: str) -> None:
+        """See `Host.kill`."""
+        self.tell(signal=host_pb2.SignalWorker(worker=worker, signal=signal.SIGKILL))
+
+    def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """See `Host.drop`."""
+        self.tell(drop=host_pb2.DropBlobs(blobs=refs))
+
+    def dismiss(self, reason: str) -> None:
+        """See `Host.dismiss`."""
+        self.tell(dismissal=host_pb2.Dismissal(reason=reason))
+        self.outbox.close()
+
+
+def threads_each(num_cores: int, num_workers: int) -> int:
+    """Returns how many threads an operation may use in each of the workers that share so many cores."""
+    return max(1, num_cores // max(1, num_workers))
+
+
+def check(config: ServeConfig) -> None:
+    """Refuses a pool that could have no workers, or would let strangers bring some.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if config.network is not None and not config.token:
+        raise UsageError(
+            "A pool that takes hosts needs --token-file: who joins is given others' programs and data. Received: "
+            f"trusted_network={config.network.cidr}"
+        )
+    least = 1 if config.network is None else 0
+    if config.num_workers < least:
+        raise UsageError(
+            "A pool has at least 1 worker, or takes hosts that bring some (--trusted-network INTERFACE). Received: "
+            f"workers={config.num_workers}"
+        )
+
+
+def admit(
+    hello: host_pb2.Hello, config: ServeConfig, versions: Mapping[str, str], joined: Iterable[JoinedHost]
+) -> None:
+    """Looks at a host that wants to join.
+
+    Args:
+        hello: What it says of itself.
+        config: The pool's.
+        versions: The pool's, see `fdt.versions.host_versions`.
+        joined: The hosts that have joined.
+
+    Raises:
+        UsageError: The pool takes no hosts, or no more of them, or the host is not on its network.
+        VersionError: Its versions are not the pool's.
+    """
+    if config.network is None:
+        raise UsageError(
+            "The pool takes no hosts: what workers of several hosts say to each other is neither encrypted nor "
+            "authenticated, so it must be told which network to trust with it. Start the pool with "
+            "--trusted-network INTERFACE."
+        )
+    _check_versions(hello, versions)
+    if not holds(config.network, hello.address):
+        raise UsageError(
+            f"The host's address is not on the pool's trusted network. Expected one of {config.network.cidr}: name the "
+            f"interface that leads there with --trusted-network on the host. Received: address={hello.address}"
+        )
+    if not 1 <= hello.num_workers <= MAX_JOINED_WORKERS or not hello.interface:
+        raise UsageError(
+            f"A host offers 1 to {MAX_JOINED_WORKERS} workers on a named interface. Received: "
+            f"slots={hello.num_workers} interface={_shown(hello.interface)}"
+        )
+    others = list(joined)
+    offered = sum(host.num_workers for host in others) + hello.num_workers
+    if len(others) >= MAX_HOSTS or offered > MAX_JOINED_WORKERS:
+        raise UsageError(
+            f"The pool is as large as it can be: {MAX_HOSTS} hosts and {MAX_JOINED_WORKERS} workers on them. Received: "
+            f"{len(others) + 1} hosts, {offered} workers"
+        )
+
+
+def _check_versions(hello: host_pb2.Hello, ours: Mapping[str, str]) -> None:
+    different = [name for name, version in ours.items() if hello.versions.get(name, "") != version]
+    if different:
+        told = "; ".join(
+            f"{name} {_shown(hello.versions.get(name, '')) or 'none'} on the host, {ours[name] or 'none'} in the pool"
+            for name in different
+        )
+        raise VersionError(
+            f"The host {_shown(hello.name)} has other versions than the pool: {told}. All hosts of a pool need the same: "
+            "install them from the same checkout with `make install`, on both sides."
+        )
+
+
+def _shown(text: str) -> str:
+    """Returns a text from elsewhere as it may stand in a message."""
+    return "".join(c for c in text[:_MAX_NAME] if c.isprintable())

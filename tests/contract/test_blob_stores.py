@@ -1,0 +1,162 @@
+"""What a worker's engine may rely on, whichever store it is given: the pool's own, or that of a host that joined."""
+
+import dataclasses
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fdt import rpc, server
+from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, reference
+from fdt.config import Credentials, Timing
+from fdt.errors import ProtocolError
+from protos import blobs_pb2
+
+LIMIT_S = 20.0
+TIMING = Timing(connect_s=LIMIT_S)
+
+
+@dataclasses.dataclass
+class Stores:
+    """The store under test, and the one in which the pool puts what clients upload."""
+
+    store: BlobStore
+    pool: BlobStore
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "pool")
+
+
+@pytest.fixture
+def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
+    """Transfers to and from the pool's store, over the real wire."""
+    serving = rpc.create_server(rpc.RequireToken(None, {}), 8, TIMING)
+    blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], server._Blobs(pool, TIMING), {"Put", "Get"})
+    serving.add_generic_rpc_handlers((blobs,))
+    address = rpc.listen(serving, f"unix:{tmp_path}/blobs.sock")
+    serving.start()
+    with rpc.open_channel(address, Credentials(), TIMING) as channel:
+        yield BlobClient(channel, TIMING)
+    serving.stop(0).wait(LIMIT_S)
+
+
+@pytest.fixture(params=["own", "joined"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    pool = request.getfixturevalue("pool")
+    if request.param == "own":
+        return Stores(pool, pool)
+    return Stores(HostStore(tmp_path / "host", request.getfixturevalue("client")), pool)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 1])
+def test_what_a_client_uploaded_can_be_opened(stores: Stores, size: int) -> None:
+    content = os.urandom(size)
+    ref = stores.pool.write(content)
+    assert stores.store.open(ref).tobytes() == content
+    assert stores.store.open(ref).tobytes() == content
+
+
+@pytest.mark.parametrize("size", [0, 1, 3 * CHUNK_BYTES + 1])
+def test_what_is_written_reaches_the_pool(stores: Stores, size: int) -> None:
+    content = os.urandom(size)
+    ref = stores.store.write(content)
+    assert ref == reference(content)
+    assert stores.pool.open(ref).tobytes() == content
+    assert stores.store.open(ref).tobytes() == content
+
+
+def test_an_opened_blob_is_private(stores: Stores) -> None:
+    ref = stores.pool.write(b"\0" * 4)
+    stores.store.open(ref)[:] = 1
+    assert stores.store.open(ref).tobytes() == b"\0" * 4 == stores.pool.open(ref).tobytes()
+
+
+def test_an_opened_blob_outlives_its_drop(stores: Stores) -> None:
+    ref = stores.pool.write(b"state")
+    opened = stores.store.open(ref)
+    stores.store.drop(ref)
+    assert opened.tobytes() == b"state"
+
+
+def test_nobody_has_it(stores: Stores) -> None:
+    with pytest.raises(ProtocolError, match="upload it first"):
+        stores.store.open(reference(b"missing"))
+
+
+@pytest.mark.parametrize("digest", [b"", b"../../../etc/passwd"])
+def test_no_name_of_a_blob(stores: Stores, digest: bytes) -> None:
+    with pytest.raises(ProtocolError, match="32 bytes"):
+        stores.store.open(blobs_pb2.BlobRef(digest=digest))
+
+
+# ---- a host's store -------------------------------------------------------------------------------------------------
+
+
+class CountingClient:
+    """Notes what is fetched; the first fetch waits until it may go on."""
+
+    def __init__(self, client: BlobClient) -> None:
+        self._client = client
+        self.fetched: list[bytes] = []
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
+        self.fetched.append(ref.digest)
+        self.begun.set()
+        assert self.go_on.wait(LIMIT_S)
+        yield from self._client.chunks(ref)
+
+
+def test_the_ranks_of_a_host_fetch_a_blob_once(pool: BlobStore, client: BlobClient, tmp_path: Path) -> None:
+    ref = pool.write(os.urandom(2 * CHUNK_BYTES))
+    counting = CountingClient(client)
+    opened: list[bytes] = []
+
+    def rank() -> None:
+        # As in a process of its own: the store's directory is the only thing they share.
+        store = HostStore(tmp_path / "host", counting)  # type: ignore[arg-type]
+        opened.append(store.open(ref).tobytes())
+
+    ranks = [threading.Thread(target=rank) for _ in range(3)]
+    for thread in ranks:
+        thread.start()
+    assert counting.begun.wait(LIMIT_S)
+    counting.go_on.set()
+    for thread in ranks:
+        thread.join(LIMIT_S)
+    assert opened == [pool.open(ref).tobytes()] * 3
+    assert counting.fetched == [ref.digest]
+
+
+def test_a_blob_that_was_dropped_is_fetched_again(pool: BlobStore, client: BlobClient, tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "host", client)
+    ref = pool.write(b"array")
+    store.open(ref)
+    store.drop(ref)
+    assert store.open(ref).tobytes() == b"array"
+
+
+def test_a_blob_that_changes_on_its_way_is_refused(pool: BlobStore, client: BlobClient, tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "host", client)
+    ref = pool.write(b"array")
+    pool.path(ref).write_bytes(b"other")
+    with pytest.raises(ProtocolError, match="content"):
+        store.open(ref)
+    assert not list((tmp_path / "host").iterdir())
+
+
+def test_a_fetch_that_fails_lets_the_next_one_in(pool: BlobStore, client: BlobClient, tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "host", client)
+    with pytest.raises(ProtocolError):
+        store.open(reference(b"later"))
+    ref = pool.write(b"later")
+    assert store.open(ref).tobytes() == b"later"
+
+
+def test_what_is_written_does_not_stay_on_the_host(pool: BlobStore, client: BlobClient, tmp_path: Path) -> None:
+    ref = HostStore(tmp_path / "host", client).write(b"state")
+    assert pool.has(ref) and not list((tmp_path / "host").iterdir())

@@ -1,0 +1,25 @@
+"""`fdt serve` with the toy runtime on a host that joins: `python -m tests.helpers.toy_host --join HOST:PORT ...`.
+
+The variable TOY_VERSIONS (JSON) gives it other versions than it has.
+"""
+
+import json
+import os
+import sys
+from unittest import mock
+
+from fdt import cli, host
+from tests.helpers.toy_engine import ToyLauncher
+
+
+def main() -> int:
+    versions = {**host.host_versions(), **json.loads(os.environ.get("TOY_VERSIONS", "{}"))}
+    with (
+        mock.patch.object(host, "find_launchers", lambda modes: {mode: ToyLauncher() for mode in modes}),
+        mock.patch.object(host, "host_versions", lambda: versions),
+    ):
+        return cli.main(["serve", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
