@@ -16,6 +16,9 @@ from typing import Any
 from fdt.errors import UsageError
 from fdt.runtime import Placement
 
+# The variable that tells a rank on which of its host's addresses to meet the others.
+ADDRESS = "FDT_GLOO_ADDRESS"
+
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo"
 # Horovod looks for work every so many milliseconds. Its default of 1 costs a small exchange more than it takes.
@@ -62,6 +65,7 @@ class HorovodRendezvous:
         """Returns Horovod's settings for a rank; the operator's own HOROVOD_CYCLE_TIME and the like are kept."""
         place = self._placement.workers[rank]
         one_host = len(self._placement.hosts) == 1
+        interface, address = (_LOOPBACK_INTERFACE, _LOOPBACK) if one_host else (place.interface, place.address)
         settings = {
             **_numbers(self._placement, rank),
             "HOROVOD_CONTROLLER": "gloo",
@@ -70,8 +74,13 @@ class HorovodRendezvous:
             "HOROVOD_HOSTNAME": place.host or "pool",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self._address,
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._server.server_port),
-            "HOROVOD_GLOO_IFACE": _LOOPBACK_INTERFACE if one_host else place.interface,
+            # Horovod heeds the first for some of its connections only; see `hfdt.address`.
+            "HOROVOD_GLOO_IFACE": interface,
+            ADDRESS: address,
         }
+        if not one_host:
+            # NCCL would choose among all interfaces of a host; "=": this one, not all whose names begin like it.
+            settings["NCCL_SOCKET_IFNAME"] = f"={interface}"
         if "HOROVOD_CYCLE_TIME" not in os.environ:
             settings["HOROVOD_CYCLE_TIME"] = _CYCLE_TIME_MS
         return settings

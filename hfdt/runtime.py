@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -14,6 +15,8 @@ from fdt.errors import ProtocolError, WorkerError
 from fdt.program import LoadedProgram, load, pack
 from fdt.runtime import Assignment
 from hfdt import exchange
+from hfdt.address import hold_to
+from hfdt.launch import ADDRESS
 from hfdt.loop import StepLoop, share_of
 from protos import job_pb2, program_pb2
 
@@ -43,6 +46,8 @@ class HorovodEngine:
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
         _pin_gpu(assignment.rank)
+        (library,) = Path(hvd.__file__).parent.glob("mpi_lib*.so")
+        hold_to(library, assignment.environment[ADDRESS])
         hvd.init()
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
         if self._size != assignment.num_workers:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fdt.runtime import Place, Placement
-from hfdt.launch import HorovodLauncher, HorovodRendezvous
+from hfdt.launch import ADDRESS, HorovodLauncher, HorovodRendezvous
 
 
 @pytest.fixture
@@ -77,6 +77,7 @@ def test_numbers_over_hosts(over_hosts: HorovodRendezvous) -> None:
         (4, 5, 2, 3, 0, 1),
     ]
     assert [each["HOROVOD_GLOO_IFACE"] for each in environments] == ["eth0"] * 2 + ["eth7"] * 3
+    assert [each[ADDRESS] for each in environments] == ["127.0.0.1"] * 2 + ["127.0.0.9"] * 3
     assert [each["HOROVOD_HOSTNAME"] for each in environments] == ["pool"] * 2 + ["host-1"] * 3
 
 
@@ -86,7 +87,7 @@ def test_loopback_is_enough_on_one_host() -> None:
         rendezvous = HorovodLauncher().rendezvous(Placement(workers, pool))
         try:
             environment = rendezvous.environment(1)
-            assert environment["HOROVOD_GLOO_IFACE"] == "lo"
+            assert (environment["HOROVOD_GLOO_IFACE"], environment[ADDRESS]) == ("lo", "127.0.0.1")
             assert environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == address
             assert rendezvous._server.server_address[0] == address
         finally:
