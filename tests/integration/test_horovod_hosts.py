@@ -42,6 +42,14 @@ model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layer
 model.compile(keras.optimizers.Adam(0.01), "mse")
 """
 LOSSES = TRAIN + 'print("losses", *model.fit(x, y, batch_size=20, epochs=3, verbose=0).history["loss"])\n'
+# Weights of 2 MB that the script changes between two fits.
+LARGE = (
+    LOSSES.replace("Dense(16", "Dense(50_000")
+    + "model.set_weights([w / 2 for w in model.get_weights()])\n"
+    + """
+print("losses", *model.fit(x, y, batch_size=20, epochs=3, verbose=0).history["loss"])
+"""
+)
 # Says that it is in the middle of training, and goes on when somebody has written to the pipe.
 PAUSES = (
     TRAIN
@@ -100,15 +108,23 @@ class Cluster:
         self.address = match[0]
 
     @contextmanager
-    def host(self) -> Iterator[Background]:
-        """One worker more, in the second namespace."""
-        options = ["--join", self.address, "--slots", "1", "--trusted-network", "eth0", *credentials(self.directory)]
+    def host(self, slots: int = 1) -> Iterator[Background]:
+        """More workers, in the second namespace."""
+        options = [
+            "--join",
+            self.address,
+            "--slots",
+            str(slots),
+            "--trusted-network",
+            HOST,
+            *credentials(self.directory),
+        ]
         with background(inside(self.namespaces[1], "serve", *options), cwd=self.directory) as process:
             process.wait_for_line("joined the pool", START_S)
             yield process
 
-    def command(self, script: Path, *arguments: str) -> list[str]:
-        options = ["--workers", "2", "--server", self.address, *credentials(self.directory)]
+    def command(self, script: Path, *arguments: str, workers: int = 2) -> list[str]:
+        options = ["--workers", str(workers), "--server", self.address, *credentials(self.directory)]
         return inside(self.namespaces[0], "run", *options, str(script), *arguments)
 
     def pipe(self, name: str) -> Path:
@@ -116,9 +132,9 @@ class Cluster:
         os.mkfifo(self.directory / name)
         return self.directory / name
 
-    def run(self, text: str, *arguments: str) -> Finished:
+    def run(self, text: str, workers: int = 2) -> Finished:
         script = written(self.directory, text)
-        return run(self.command(script, *arguments), limit_s=LIMIT_S, cwd=self.directory)
+        return run(self.command(script, workers=workers), limit_s=LIMIT_S, cwd=self.directory)
 
 
 def inside(namespace: str, *arguments: str) -> list[str]:
@@ -150,9 +166,9 @@ def cluster(namespaces: tuple[str, str], tmp_path_factory: pytest.TempPathFactor
 
 
 def losses(finished: Finished) -> list[float]:
-    match = re.search(r"^losses (.*)$", finished.expect(0).stdout, re.MULTILINE)
-    assert match, finished.describe()
-    return [float(loss) for loss in match[1].split()]
+    found = re.findall(r"^losses (.*)$", finished.expect(0).stdout, re.MULTILINE)
+    assert found, finished.describe()
+    return [float(loss) for line in found for loss in line.split()]
 
 
 def addresses(process: Background) -> set[str]:
@@ -183,6 +199,12 @@ def test_trains_as_on_one_machine_then_the_host_leaves(cluster: Cluster) -> None
         assert host.process.wait(LIMIT_S) == 0
     refused = cluster.run(LOSSES).expect(125)
     assert "has 1 workers" in refused.stderr, refused.describe()
+
+
+def test_hosts_of_unequal_size_and_states_that_travel_as_blobs(cluster: Cluster) -> None:
+    plain = run_python(written(cluster.directory, LARGE), limit_s=LIMIT_S, cwd=cluster.directory)
+    with cluster.host(slots=2):
+        np.testing.assert_allclose(losses(cluster.run(LARGE, workers=3)), losses(plain), atol=1e-4)
 
 
 def test_ranks_meet_on_the_trusted_network_only(cluster: Cluster) -> None:
