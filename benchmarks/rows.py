@@ -1,7 +1,11 @@
-"""What `step_rate.py` measures: the commands of its rows, and the numbers each gives."""
+"""What `step_rate.py` measures: the commands of its rows, and the numbers each gives.
+
+`async_rate.py` has rows of its own (`async_rows.py`), measured the same way.
+"""
 
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -23,11 +27,15 @@ class Row:
         title: In the table.
         command: What runs before the model's name.
         environment: Added to the process's.
+        models: On which it is measured.
+        variants: Options of which the fastest is found first, model by model; empty: there is nothing to choose.
     """
 
     title: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    models: tuple[str, ...] = MODELS
+    variants: tuple[tuple[str, ...], ...] = ()
 
 
 def _peer(*options: str) -> tuple[str, ...]:
@@ -36,29 +44,39 @@ def _peer(*options: str) -> tuple[str, ...]:
     return (horovodrun, "-np", "2", "--gloo", *options, *python(PEER))
 
 
-_PEER_PATH = {"PYTHONPATH": str(ROOT / "benchmarks" / "models")}
+def models_path() -> dict[str, str]:
+    """Returns the environment in which `import mlp` finds a model of this folder; fit.py finds it beside itself."""
+    others = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks" / "models"), *([others] if others else [])])}
+
+
 ROWS = {
     "keras": Row("plain keras.fit", tuple(python(FIT))),
     "fdt1": Row("fdt run --workers 1", tuple(fdt("run", "--workers", "1", FIT))),
     "fdt2": Row("fdt run --workers 2", tuple(fdt("run", "--workers", "2", FIT))),
-    "peer": Row("Horovod by hand, 2 ranks", _peer(), _PEER_PATH),
-    "peer_tuned": Row("the same, HOROVOD_CYCLE_TIME=0.1", _peer("--cycle-time-ms", "0.1"), _PEER_PATH),
+    "peer": Row("Horovod by hand, 2 ranks", _peer(), models_path()),
+    "peer_tuned": Row("the same, HOROVOD_CYCLE_TIME=0.1", _peer("--cycle-time-ms", "0.1"), models_path()),
 }
 
 
-def step_rate(row: Row, model: str, sizes: list[str]) -> dict[str, Any]:
+def sizes(epochs: int, steps: int | None) -> list[str]:
+    """Returns the options of fit.py and of every peer for so many epochs of so many steps."""
+    return ["--epochs", str(epochs), *(["--steps", str(steps)] if steps else [])]
+
+
+def step_rate(row: Row, model: str, options: list[str]) -> dict[str, Any]:
     """Runs one row on one model; the first epoch is warm-up (tracing, loading, broadcasting).
 
     Args:
-        row: One of ROWS.
+        row: What to run.
         model: One of MODELS.
-        sizes: `--epochs` and `--steps` for the script.
+        options: For the script: `sizes(…)` and what else it takes.
     """
-    finished = run([*row.command, model, *sizes], row.environment)
+    finished = run([*row.command, model, *options], row.environment)
     result = finished.result()
     timed = result["epoch_seconds"][1:]
     return {
-        "command": readable([*row.command, model, *sizes]),
+        "command": readable([*row.command, model, *options]),
         "steps_per_s": result["steps"] * len(timed) / sum(timed),
         "process_s": finished.seconds,
         **result,

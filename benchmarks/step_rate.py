@@ -9,78 +9,27 @@ an array of 200 MB and not again for a second fit, and the pool's memory beside 
 """
 
 import argparse
-import datetime
-import importlib.metadata
-import json
-import os
-import platform
 import sys
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import rows
 import summary
 from pool import ServedPool
-from processes import ROOT, RunFailedError
+from processes import RunFailedError
+from record import Record
 
-RESULTS = ROOT / "benchmarks" / "results" / "step_rate"
 NUM_WORKERS = 2
-Measure = Callable[[], dict[str, Any]]
-
-
-class Record:
-    """All that was measured, written after every measurement so that nothing is lost."""
-
-    def __init__(self, settings: dict[str, Any], output: Path | None) -> None:
-        self._output = output
-        self.content: dict[str, Any] = {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": "python benchmarks/step_rate.py " + " ".join(sys.argv[1:]),
-            "settings": settings,
-            "machine": _machine(),
-            "versions": _versions(),
-            "measurements": [],
-        }
-
-    def add(self, kind: str, measure: Measure, **labels: Any) -> None:
-        """Takes one measurement; one that fails is kept as a failure and the others go on."""
-        where = " ".join(str(label) for label in labels.values())
-        try:
-            values = measure()
-            print(f"{kind} {where}: {_short(values)}", flush=True)
-        except RunFailedError as error:
-            # What a process printed holds this machine's paths: shown here, not kept.
-            values = {"failed": str(error).splitlines()[0].replace(f"{ROOT}/", "")}
-            print(f"{kind} {where}: failed: {error}", flush=True)
-        entry = {"kind": kind, **labels, "load_1min": os.getloadavg()[0], **values}
-        self.content["measurements"].append(entry)
-        self.write()
-
-    def write(self) -> None:
-        if self._output:
-            self._output.parent.mkdir(parents=True, exist_ok=True)
-            self._output.with_suffix(".json").write_text(json.dumps(self.content, indent=1) + "\n")
-            self._output.with_suffix(".md").write_text(summary.markdown(self.content))
-
-    def failed(self) -> bool:
-        return any("failed" in entry for entry in self.content["measurements"])
+PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy", "grpcio")
 
 
 def measure_step_rates(record: Record, options: argparse.Namespace, number: int) -> None:
     """One round: every row on every model."""
-    sizes = ["--epochs", str(options.epochs), *(["--steps", str(options.steps)] if options.steps else [])]
+    sizes = rows.sizes(options.epochs, options.steps)
     order = options.rows if number % 2 == 0 else options.rows[::-1]
     for model in rows.MODELS:
         for name in order:
-            record.add(
-                "step_rate",
-                partial(rows.step_rate, rows.ROWS[name], model, sizes),
-                round=number,
-                model=model,
-                row=name,
-            )
+            measure = partial(rows.step_rate, rows.ROWS[name], model, sizes)
+            record.add("step_rate", measure, round=number, model=model, row=name)
 
 
 def measure_pool(record: Record, options: argparse.Namespace) -> None:
@@ -95,23 +44,6 @@ def measure_pool(record: Record, options: argparse.Namespace) -> None:
         record.add("big_array_plain", partial(rows.big_array_plain, options.megabytes), round=number)
         with ServedPool(NUM_WORKERS) as pool:
             record.add("big_array_fdt", partial(rows.big_array_fdt, pool, options.megabytes), round=number)
-
-
-def _short(values: dict[str, Any]) -> str:
-    """Returns the numbers of a measurement in one line."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))
-
-
-def _machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"processor": model, "cores": os.cpu_count(), "memory_gb": round(memory / 1e9, 1)}
-
-
-def _versions() -> dict[str, str]:
-    names = ("fdt", "tensorflow", "keras", "horovod", "numpy", "grpcio")
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -131,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = parse_arguments()
-    record = Record(vars(options), None if options.quick else RESULTS)
+    record = Record("step_rate", vars(options), PACKAGES, summary.markdown, keep=not options.quick)
     for number in range(options.rounds):
         measure_step_rates(record, options, number)
     if not options.no_pool:
@@ -141,7 +73,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             record.content["measurements"].append({"kind": "pool", "failed": str(error).splitlines()[0]})
     record.write()
-    print("\n" + summary.markdown(record.content))
+    print("\n" + record.markdown())
     return 1 if record.failed() else 0
 
 

@@ -1,5 +1,8 @@
 """A narrow residual network on 32x32 colour images: 107 variables, many operations per byte to exchange."""
 
+# Annotations stay text: Keras 2, under which a peer trains this model too, has no keras.KerasTensor.
+from __future__ import annotations
+
 import keras
 import numpy as np
 from keras import layers

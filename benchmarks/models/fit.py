@@ -30,7 +30,7 @@ class EpochClock(keras.callbacks.Callback):
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("mlp", "cnn", "embedding"))
+    parser.add_argument("model", choices=("mlp", "cnn", "embedding", "compute_bound"))
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's STEPS")
     parser.add_argument("--batch-size", type=int, default=64)

@@ -1,0 +1,56 @@
+"""Turns the raw measurements of `async_rate.py` into the tables of `results/async_rate.md`."""
+
+from async_rows import ALL_MODELS, COMPUTE_BOUND, ROWS, STOCK, best_variant
+from rate_tables import Comparison, failures, heading, rates, ratios
+from record import Content
+from rows import MODELS
+from tables import table
+
+COMPARISONS = [
+    Comparison("fdt2", STOCK, dict.fromkeys(MODELS, 2.0), "the best of TensorFlow's own"),
+    *(Comparison("fdt2", (name,)) for name in STOCK),
+    # What compensation may cost: a tenth of the rate.
+    Comparison("fdt2", ("fdt2_asgd",), dict.fromkeys(MODELS, 0.9)),
+    Comparison("fdt2", ("fdt1",), {COMPUTE_BOUND: 1.7}),
+    Comparison("fdt2", ("fdt1_core",)),
+    Comparison("fdt2", ("keras",)),
+]
+
+
+def markdown(content: Content) -> str:
+    """Returns all tables; what has not been measured is left out."""
+    settings = content["settings"]
+    what = (
+        f"Medians of {settings['rounds']} alternated rounds (least–most), steps of all workers together. A step is a "
+        "batch of 64 and one update; the first epoch is warm-up. TensorFlow's own (`ParameterServerStrategy`, after its "
+        "guide, Keras 2; × n: n steps a closure, or an execution): 2 workers, one parameter server and a coordinator are "
+        "processes that meet on loopback. FDT's one-host form is one process of TensorFlow. Plain Keras has all cores. "
+        "The raw figures, with the machine's load at each, are in the JSON."
+    )
+    parts = ["# Asynchronous step rate", heading(content), what]
+    parts += ["## Steps per second", rates(content, ROWS, ALL_MODELS)]
+    parts += ["## Ratios, within each round", ratios(content, ROWS, ALL_MODELS, COMPARISONS)]
+    parts += [*_variants(content), *failures(content)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _variants(content: Content) -> list[str]:
+    """Which settings TensorFlow's own were measured with."""
+    tried = [entry for entry in content["measurements"] if entry["kind"] == "variant"]
+    if not tried:
+        return []
+    names = [name for name in STOCK if any(entry["row"] == name for entry in tried)]
+    lines = [[ROWS[name].title, *(_choice(tried, name, model) for model in MODELS)] for name in names]
+    note = "Each was tried first, once a model, with the settings shown; the fastest is what the rounds measured."
+    return ["## Settings of TensorFlow's own", table(["", *MODELS], lines), note]
+
+
+def _choice(tried: list[Content], name: str, model: str) -> str:
+    """Returns all that was tried with its steps per second, the best marked."""
+    best = " ".join(best_variant(tried, name, model))
+    cells = []
+    for entry in tried:
+        if (entry["row"], entry["model"]) == (name, model) and "failed" not in entry:
+            mark = "**" if entry["variant"] == best else ""
+            cells.append(f"{mark}{entry['variant'].replace('--', '')}: {entry['steps_per_s']:.1f}{mark}")
+    return ", ".join(cells) or "–"
