@@ -1,4 +1,4 @@
-"""`make demo`: the digits script as plain Python, on one worker and on two.
+"""`make demo`: the digits script as plain Python, then on one worker and on two, synchronous and asynchronous.
 
     python benchmarks/demo.py
 
@@ -39,18 +39,18 @@ def run_plain(arguments: list[str]) -> list[str]:
     return ["python", *_printed(finished.output, finished.seconds), "", "", ""]
 
 
-def run_hfdt(num_workers: int, arguments: list[str]) -> list[str]:
+def run_distributed(name: str, mode: str, num_workers: int, arguments: list[str]) -> list[str]:
     """Runs the script on a pool that lives for the length of the run and returns its row."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = ["--mode", "sync", "--workers", str(num_workers)]
-        print(f"$ hfdt run --workers {num_workers} {' '.join([SCRIPT, *arguments])}", flush=True)
+        options = ["--mode", mode, "--workers", str(num_workers)]
+        print(f"$ {name} run --workers {num_workers} {' '.join([SCRIPT, *arguments])}", flush=True)
         finished = run(fdt("run", *options, "--report", str(report), SCRIPT, *arguments))
         fit: dict[str, Any] = json.loads(report.read_text())["fits"][0]
     samples = " + ".join(str(rank["samples"]) for rank in fit["ranks"])
     distributed = [str(fit["steps"]), samples, f"{fit['bytes_exchanged'] / 1e6:.1f}"]
     return [
-        f"hfdt, {num_workers} worker{'s' * (num_workers > 1)}",
+        f"{name}, {num_workers} worker{'s' * (num_workers > 1)}",
         *_printed(finished.output, finished.seconds),
         *distributed,
     ]
@@ -69,7 +69,9 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=30)
     arguments = ["--epochs", str(parser.parse_args().epochs)]
     try:
-        rows = [run_plain(arguments), run_hfdt(1, arguments), run_hfdt(2, arguments)]
+        rows = [run_plain(arguments)]
+        rows += [run_distributed("hfdt", "sync", n, arguments) for n in (1, 2)]
+        rows += [run_distributed("nfdt", "async", n, arguments) for n in (1, 2)]
     except RunFailedError as error:
         print(error, file=sys.stderr)
         return 1
