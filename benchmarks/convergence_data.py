@@ -1,6 +1,7 @@
 """Data sets and models of `convergence.py`: digits always, others where Keras has downloaded them before."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def load(name: str) -> Data:
 
 def available() -> Iterator[Data]:
     """Yields the data sets that need no download."""
-    cache = Path(keras.config.keras_home()) / "datasets"
+    cache = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
     yield load("digits")
     if (cache / "fashion-mnist" / "train-images-idx3-ubyte.gz").exists():
         yield load("fashion_mnist")
