@@ -27,7 +27,7 @@ class Session:
     """One run of a script against a pool.
 
     Attributes:
-        distributed: Whether any training step went to the pool.
+        distributed: Whether the script came to a training step that is the pool's; it may have failed there.
         config: The run's configuration.
     """
 
@@ -103,6 +103,7 @@ class Session:
         if self._job is None:
             blobs = BlobClient(self._channel, self.config.timing) if self._store is None else SharedStore(self._store)
             self._job = Job(self._channel, self._address, self.config, blobs)
+            self.distributed = True
         return self._job
 
     def opening(self, lines: Sequence[str]) -> None:
@@ -114,7 +115,6 @@ class Session:
 
     def record(self, fit: FitRecord) -> None:
         """Adds a finished `fit` to the report."""
-        self.distributed = True
         self._report.fits.append(fit)
 
     def close(self, exit_status: int = 0) -> None:
