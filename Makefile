@@ -13,7 +13,7 @@ demo: install
 	$(RUN)/python benchmarks/demo.py
 
 test: install
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: install
 	$(RUN)/python -m pytest tests/unit -q

@@ -1,6 +1,6 @@
-"""How fast is an asynchronous step? FDT's one-host form beside TensorFlow's own parameter server training.
+"""How fast is an asynchronous step? FDT on one host and over two, beside TensorFlow's own parameter server training.
 
-    python benchmarks/async_rate.py            # about an hour; writes benchmarks/results/async_rate.{json,md}
+    python benchmarks/async_rate.py            # writes benchmarks/results/async_rate.{json,md}; a round takes 15 minutes
     python benchmarks/async_rate.py --quick    # one round, tiny sizes, prints only: does everything run?
 
 Every row of TensorFlow's own is first tried with each of its settings, model by model, and keeps the best. Then rounds:

@@ -16,6 +16,10 @@ def _async(num_workers: int, *options: str) -> tuple[str, ...]:
     return tuple(fdt("run", "--mode", "async", "--workers", str(num_workers), *options, FIT))
 
 
+def _over_hosts(num_hosts: int, *options: str) -> tuple[str, ...]:
+    return tuple(python("benchmarks/over_hosts.py", "--hosts", str(num_hosts), *options, "--", FIT))
+
+
 def _on_one_core(command: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the command confined to one core, as each of two workers is on a machine of two."""
     return ("taskset", "--cpu-list", "0", *command)
@@ -37,6 +41,8 @@ ROWS = {
     "fdt1_core": Row("fdt, 1 worker on one core", _on_one_core(_async(1)), models=(COMPUTE_BOUND,)),
     "fdt2": Row("fdt, 2 workers (ddc-asgd)", _async(2), models=ALL_MODELS),
     "fdt2_asgd": Row("fdt, 2 workers, --update asgd", _async(2, "--update", "asgd")),
+    "hosts2": Row("fdt, 2 hosts", _over_hosts(2)),
+    "hosts2_asgd": Row("fdt, 2 hosts, --update asgd", _over_hosts(2, "--update", "asgd")),
     "loop1": _stock("ClusterCoordinator × 1", _LOOP, "--steps-per-closure", "1"),
     "loop10": _stock("ClusterCoordinator × 10", _LOOP, "--steps-per-closure", "10"),
     "fit1": _stock("tf_keras Model.fit × 1", _FIT, "--steps-per-execution", "1"),

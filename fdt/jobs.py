@@ -53,17 +53,8 @@ class WorkerState(enum.Enum):
 # ---- state ----------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Mode:
-    """How jobs of a mode take up hosts.
-
-    Attributes:
-        processes: How many processes so many workers on one host take.
-        spans_hosts: Whether the workers of one job may be on several hosts.
-    """
-
-    processes: Callable[[int], int]
-    spans_hosts: bool
+# How many processes so many workers of a job take on one host.
+Processes = Callable[[int], int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +88,7 @@ class Job:
     num_workers: int
     script: str
     submitted_s: float
+    needs_pool: bool = False
     state: JobState = JobState.QUEUED
     started_s: float = 0.0
     ended_s: float = 0.0
@@ -116,13 +108,13 @@ class PoolState:
     """All jobs and workers of a pool."""
 
     def __init__(
-        self, num_workers: int, modes: Mapping[str, Mode], timing: Timing, max_jobs: int | None = None
+        self, num_workers: int, modes: Mapping[str, Processes], timing: Timing, max_jobs: int | None = None
     ) -> None:
         """Begins with no process at all; the first `lifecycle.Tick` starts them.
 
         Args:
             num_workers: Workers of the pool's own machine that may serve jobs at once.
-            modes: What the pool serves.
+            modes: What the pool serves, and how many processes a job of each takes.
             timing: `warm_s`, `join_s` and `settle_s` are looked at.
             max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
         """
@@ -185,7 +177,7 @@ class PoolState:
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
     def _submitted(self, event: lifecycle.Submitted) -> None:
-        job = Job(event.job, event.mode, event.num_workers, event.script, event.time_s)
+        job = Job(event.job, event.mode, event.num_workers, event.script, event.time_s, event.needs_pool)
         self.jobs[job.name] = job
         # Whoever asks again may have mended it.
         if self._failed_starts.get((OWN_HOST, event.mode), 0) >= MAX_FAILED_STARTS:
@@ -200,23 +192,13 @@ class PoolState:
             return ("UsageError", f"The pool does not serve this mode; it serves {modes}. Received: mode={job.mode}")
         if job.num_workers < 1:
             return ("UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}")
-        if not self._has_room_for(job):
+        if job.num_workers > self.num_workers:
             return ("CapacityError", self._too_large(job))
         if len(self._queue()) > MAX_QUEUED:
             return ("CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later.")
         return None
 
-    def _has_room_for(self, job: Job) -> bool:
-        """Returns whether the job could run if nothing else did."""
-        slots = [host.slots for host in self.hosts.values()]
-        return job.num_workers <= (sum(slots) if self._modes[job.mode].spans_hosts else max(slots))
-
     def _too_large(self, job: Job) -> str:
-        if job.num_workers <= self.num_workers:
-            return (
-                f"The workers of a job of mode {job.mode} are all on one host, and no host of the pool has so many. "
-                f"Received: workers={job.num_workers}"
-            )
         return (
             f"The pool has {self.num_workers} worker(s). Ask for at most that many with --workers, or start a larger "
             f"pool. Received: workers={job.num_workers}"
@@ -244,9 +226,17 @@ class PoolState:
 
     def _places(self, job: Job) -> tuple[tuple[str, int], ...]:
         """Returns the hosts that have room for the job now and how many workers each takes; () if they have not."""
+        places = self._room(job)
+        if places and job.needs_pool and places[0][0] != OWN_HOST:
+            return ((OWN_HOST, 0), *places)
+        return places
+
+    def _room(self, job: Job) -> tuple[tuple[str, int], ...]:
         free = {host.name: host.slots - self._busy_on(host.name) for host in self.hosts.values()}
-        if not self._modes[job.mode].spans_hosts:
-            return next((((host, job.num_workers),) for host, slots in free.items() if slots >= job.num_workers), ())
+        # What fits on one host needs no network.
+        whole = next((host for host, slots in free.items() if slots >= job.num_workers), None)
+        if whole is not None:
+            return ((whole, job.num_workers),)
         places, left = [], job.num_workers
         for host, slots in free.items():
             taken = min(slots, left)
@@ -260,7 +250,7 @@ class PoolState:
         workers: list[str] = []
         for host, num_workers in places:
             warm = [name for name, worker in self.workers.items() if self._is_warm(worker, mode, host)]
-            needed = self._modes[mode].processes(num_workers)
+            needed = self._modes[mode](num_workers)
             if needed > len(warm):
                 return ()
             workers += warm[:needed]
@@ -343,7 +333,7 @@ class PoolState:
         if ranks:
             message = f"Host {host.label} {event.reason}. Rank(s) {ranks} of job {job.name} ran there."
             self._fail(job.name, "WorkerError", message, ranks[0], event.time_s)
-        elif job.state is JobState.QUEUED and not self._has_room_for(job):
+        elif job.state is JobState.QUEUED and job.num_workers > self.num_workers:
             message = f"Host {host.label} {event.reason}. {self._too_large(job)}"
             self._fail(job.name, "CapacityError", message, -1, event.time_s)
 
@@ -362,13 +352,16 @@ class PoolState:
                 self._start_workers_on(host, mode, time_s)
 
     def _start_workers_on(self, host: Host, mode: str, time_s: float) -> None:
-        if self._failed_starts.get((host.name, mode), 0) >= MAX_FAILED_STARTS or not host.slots:
+        if self._failed_starts.get((host.name, mode), 0) >= MAX_FAILED_STARTS:
             return
         there = [w for w in self.workers.values() if (w.host, w.mode) == (host.name, mode)]
         here = sum(worker.state is not WorkerState.LEAVING for worker in there)
         # The most that all jobs at once can take.
         max_jobs = host.slots if self._max_jobs is None else self._max_jobs
-        wanted = min(host.slots, max_jobs * self._modes[mode].processes(host.slots))
+        wanted = min(host.slots, max_jobs * self._modes[mode](host.slots)) if host.slots else 0
+        if host.name == OWN_HOST:
+            # Besides its workers, and not kept ready for jobs to come: few jobs ask for one.
+            wanted += sum(job.needs_pool for job in self.jobs.values() if job.mode == mode and not job.state.ended)
         for _ in range(wanted - here):
             self._num_started += 1
             name = f"{mode}-{self._num_started}"

@@ -21,6 +21,8 @@ class Submitted(Event):
     mode: str
     num_workers: int
     script: str = ""
+    # Whether it has a process on the pool's own machine even if none of its workers is there.
+    needs_pool: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

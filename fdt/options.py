@@ -21,6 +21,11 @@ MODES = {"sync": "synchronous", "async": "asynchronous"}
 # Options of the runtimes, by their names in a job; what they may be is for the runtime to say (`fdt.runtime.Launcher`).
 RUNTIME_OPTIONS = {
     "ps": ("K", "parameter servers that share the model (default: 1)"),
+    "ps-place": (
+        "WHERE",
+        "where they are if a job is on several hosts: hosts, beside the workers, or pool, on the pool's own machine "
+        "(default: hosts)",
+    ),
     "update": (
         "RULE",
         "what a parameter server does with a gradient that comes late: asgd, dc-asgd-c, dc-asgd-a, dc-asgdk, ddc-asgd, "
@@ -36,6 +41,14 @@ RUNTIME_OPTIONS = {
 
 _DEFAULT_LISTEN = "127.0.0.1:7077"
 _DEFAULT_WORKERS = 2
+
+# Options of `serve` that a host which joins a pool has no use for, and what to do instead.
+_POOLS_OWN = {
+    "--mode": "a host runs what its pool offers; leave it away here, and give it where the pool is served",
+    "--workers": "a host says with --slots N how many it offers",
+    "--listen": "a host opens no port for clients; they go to the pool. Leave it away",
+    "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,6 +72,7 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
         options.script, options.arguments = script, tuple(arguments)
     if options.command == "serve":
         _check_serve(commands["serve"], options)
+        options.mode = options.mode or modes[0]
     return options
 
 
@@ -72,9 +86,10 @@ def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
         if options.slots is not None:
             parser.error("--slots goes with --join HOST:PORT; a pool of its own has --workers")
         return
-    for flag, value in (("--workers", options.workers), ("--listen", options.listen), ("--tls-cert", options.tls_cert)):
+    for flag, remedy in _POOLS_OWN.items():
+        value = getattr(options, flag[2:].replace("-", "_"))
         if value is not None:
-            parser.error(f"{flag} is the pool's own; a host that joins one has --slots. Received: {flag} {value}")
+            parser.error(f"{flag} is the pool's own, and means nothing with --join: {remedy}. Received: {flag} {value}")
     if options.slots is None:
         parser.error("--join needs --slots N: how many workers this host offers")
     if options.trusted_network is None:
@@ -170,7 +185,8 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
 
 def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     choices = (*modes, "both") if len(modes) > 1 else modes
-    parser.add_argument("--mode", choices=choices, default=modes[0], help="what the pool offers")
+    # No default: with --join it must be seen whether it was given.
+    parser.add_argument("--mode", choices=choices, help=f"what the pool offers (default: {modes[0]})")
     parser.add_argument(
         "--workers",
         type=_num_own_workers,

@@ -111,13 +111,15 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
     """Returns each worker's account of what came between two moments, as the report shows it."""
     start = {usage.rank: usage for usage in before}
     accounts = []
+    # One that took no batch has met no delay, and is a worker like the others.
+    asynchronous = any(usage.delays for usage in after)
     for usage in sorted(after, key=lambda u: u.rank):
         first = start.get(usage.rank, job_pb2.WorkerUsage())
         account: dict[str, Any] = {"rank": usage.rank}
         for name in ("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes"):
             account[name] = round(getattr(usage, name) - getattr(first, name), 6)
         account["peak_memory_bytes"] = usage.peak_memory_bytes
-        if usage.delays:
+        if asynchronous:
             account |= _asynchronous(first, usage)
         accounts.append(account)
     return accounts

@@ -62,10 +62,12 @@ class Placement:
     Attributes:
         workers: One place a worker, by rank; the workers of one host are neighbours.
         pool: Where the pool's control process is, and on which address it may open what the workers need.
+        pool_takes_part: Whether the job has a process there even if none of its workers is.
     """
 
     workers: tuple[Place, ...]
     pool: Place = Place()
+    pool_takes_part: bool = False
 
     @classmethod
     def own(cls, num_workers: int) -> "Placement":
@@ -73,9 +75,15 @@ class Placement:
         return cls((Place(),) * num_workers)
 
     @property
+    def processes(self) -> tuple[tuple[Place, int], ...]:
+        """The places of the job, each once, in the order of the ranks, and how many workers are there."""
+        places = (*((self.pool,) if self.pool_takes_part else ()), *self.workers)
+        return tuple((place, self.workers.count(place)) for place in dict.fromkeys(places))
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names of the hosts, each once, in the order of the ranks."""
-        return tuple(dict.fromkeys(place.host for place in self.workers))
+        return tuple(place.host for place, _ in self.processes)
 
     @property
     def is_own(self) -> bool:
@@ -98,8 +106,6 @@ class Launcher(Protocol):
 
     # Where the worker process finds its engine: "module:Class".
     engine: str
-    # Whether the workers of one job may be on several hosts.
-    spans_hosts: bool
 
     def check(self, options: Mapping[str, str]) -> None:
         """Looks at a job's options before anything is started.
@@ -110,6 +116,9 @@ class Launcher(Protocol):
 
     def num_processes(self, num_workers: int) -> int:
         """Returns how many processes so many workers of a job take on one host."""
+
+    def needs_pool(self, options: Mapping[str, str]) -> bool:
+        """Returns whether a job has a process on the pool's own machine even if none of its workers is there."""
 
     def rendezvous(self, placement: Placement) -> Rendezvous:
         """Opens what a job with its workers there needs: on loopback where that is enough, else on the pool's address."""

@@ -44,7 +44,7 @@ class Supervisor:
         self._logs = directory / "logs"
         self._logs.mkdir(mode=0o700, exist_ok=True)
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
-        modes = {mode: jobs.Mode(each.num_processes, each.spans_hosts) for mode, each in launchers.items()}
+        modes = {mode: each.num_processes for mode, each in launchers.items()}
         self._state = jobs.PoolState(config.num_workers, modes, config.timing, config.max_jobs)
         self._processes = Processes(self._exited, directory, config.timing)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs, socket, secret)
@@ -106,11 +106,13 @@ class Supervisor:
         with self._lock:
             if not self._thread.is_alive():
                 raise CapacityError("The pool is stopping.")
+            launcher = self._launchers.get(opening.mode)
+            needs_pool = launcher is not None and launcher.needs_pool(opening.options)
             self._num_jobs += 1
             name = f"job-{self._num_jobs}"
             relay = self._relays[name] = JobRelay(name)
             self._opened[name] = opening
-        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, opening.script))
+        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, opening.script, needs_pool))
         return relay
 
     def join(self, hello: host_pb2.Hello) -> JoinedHost:
@@ -312,7 +314,7 @@ class Supervisor:
         opening, relay = self._opened[do.job], self._relays[do.job]
         places = self._state.jobs[do.job].places
         workers = tuple(self._hosts[host].place for host, number in places for _ in range(number))
-        placement = Placement(workers, self._hosts[OWN_HOST].place)
+        placement = Placement(workers, self._hosts[OWN_HOST].place, places[0] == (OWN_HOST, 0))
         try:
             self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(placement)
             assignments = [self._assignment(do.job, rank, worker) for rank, worker in enumerate(do.workers)]

@@ -7,13 +7,10 @@ neither has what the ranks then say to each other: hence the operator's word for
 """
 
 import os
-import socketserver
-import threading
-from collections.abc import Collection, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Mapping
 
 from fdt.errors import UsageError
+from fdt.rendezvous import KeyValueServer
 from fdt.runtime import Placement
 
 # The variable that tells a rank on which of its host's addresses to meet the others.
@@ -23,15 +20,12 @@ _LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo"
 # Horovod looks for work every so many milliseconds. Its default of 1 costs a small exchange more than it takes.
 _CYCLE_TIME_MS = "0.1"
-# Ranks tell each other addresses: some hundred bytes each.
-_MAX_VALUE_BYTES = 1 << 20
 
 
 class HorovodLauncher:
     """See `fdt.runtime.Launcher`."""
 
     engine = "hfdt.runtime:HorovodEngine"
-    spans_hosts = True
 
     def check(self, options: Mapping[str, str]) -> None:
         """Knows no option."""
@@ -42,6 +36,10 @@ class HorovodLauncher:
     def num_processes(self, num_workers: int) -> int:
         """A process a rank."""
         return num_workers
+
+    def needs_pool(self, options: Mapping[str, str]) -> bool:
+        """Ranks are all there is."""
+        return False
 
     def rendezvous(self, placement: Placement) -> "HorovodRendezvous":
         """Opens a rendezvous on a port that the system chooses."""
@@ -55,11 +53,7 @@ class HorovodRendezvous:
         self._placement = placement
         self._address = _LOOPBACK if placement.is_own else placement.pool.address
         peers = {self._address} | {place.address for place in placement.workers}
-        self._server = _Server(self._address, peers)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="fdt-rendezvous", daemon=True
-        )
-        self._thread.start()
+        self._server = KeyValueServer(self._address, peers)
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Returns Horovod's settings for a rank; the operator's own HOROVOD_CYCLE_TIME and the like are kept."""
@@ -73,7 +67,7 @@ class HorovodRendezvous:
             # To Horovod a name under which the ranks of one host find each other, and no address.
             "HOROVOD_HOSTNAME": place.host or "pool",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self._address,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._server.server_port),
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._server.address[1]),
             # Horovod heeds the first for some of its connections only; see `hfdt.address`.
             "HOROVOD_GLOO_IFACE": interface,
             ADDRESS: address,
@@ -87,9 +81,7 @@ class HorovodRendezvous:
 
     def close(self) -> None:
         """Frees the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
 
 def _numbers(placement: Placement, rank: int) -> dict[str, str]:
@@ -109,56 +101,3 @@ def _numbers(placement: Placement, rank: int) -> dict[str, str]:
         "CROSS_SIZE": len(cross),
     }
     return {f"HOROVOD_{name}": str(number) for name, number in numbers.items()}
-
-
-class _Server(ThreadingHTTPServer):
-    """Answers some addresses only."""
-
-    daemon_threads = True
-
-    def __init__(self, address: str, peers: Collection[str]) -> None:
-        self._peers = frozenset(peers)
-        super().__init__((address, 0), _handler({}, threading.Lock()))
-
-    def server_bind(self) -> None:
-        # Not HTTPServer's: it asks the resolver for a name of the address, which may take long and is not needed.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return client_address[0] in self._peers
-
-
-def _handler(values: dict[str, bytes], lock: threading.Lock) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
-
-        def do_GET(self) -> None:
-            with lock:
-                value = values.get(self.path)
-            self._answer(404 if value is None else 200, value or b"")
-
-        def do_PUT(self) -> None:
-            size = int(self.headers.get("Content-Length", 0))
-            if size > _MAX_VALUE_BYTES:
-                self._answer(413)
-                return
-            value = self.rfile.read(size)
-            with lock:
-                values[self.path] = value
-            self._answer(200)
-
-        def do_DELETE(self) -> None:
-            # Horovod says goodbye to a scope; the store ends with the job anyway.
-            self._answer(200)
-
-        def _answer(self, status: int, body: bytes = b"") -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keeps quiet."""
-
-    return Handler

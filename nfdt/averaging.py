@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fdt.program import LoadedProgram, dtype_of, load, shape_of
 from nfdt.devices import Devices
+from nfdt.feed import Feed
 from nfdt.options import Options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from nfdt.rebound import Rebound
@@ -37,7 +38,7 @@ class Averaging:
         """Makes every worker a copy."""
         self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
 
-    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
         """Hands a batch to the worker whose turn it is; a full round is waited for."""
         if self._round is not None and self._round.program is not self._programs[program]:
             self.wait()
@@ -46,7 +47,7 @@ class Averaging:
         worker = len(self._round.futures) % len(self._threads)
         self._round.weights[worker] += len(rows)
         self._round.num_steps[worker] += 1
-        self._round.futures.append(self._threads[worker].submit(self._train, self._round.program, worker, arrays, rows))
+        self._round.futures.append(self._threads[worker].submit(self._train, self._round.program, worker, feed, rows))
         if len(self._round.futures) == len(self._threads) * self._options.average_every:
             self.wait()
 
@@ -96,10 +97,10 @@ class Averaging:
         """Returns every worker's account."""
         return list(self._usage)
 
-    def _train(self, program: "_Program", worker: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+    def _train(self, program: "_Program", worker: int, feed: Feed, rows: np.ndarray) -> None:
         """Runs in a worker's own thread."""
         usage, started_s = self._usage[worker], time.perf_counter()
-        program.step(worker, arrays, rows)
+        program.step(worker, feed.batch(worker, rows))
         usage.compute_s += time.perf_counter() - started_s
         usage.samples += len(rows)
         usage.steps += 1
@@ -135,10 +136,7 @@ class _Program:
         self._outer = {i: OuterOptimizer(outer) for i in self._trained}
         self.outputs = [np.zeros(shape_of(o.tensor).as_list(), dtype_of(o.tensor)) for o in source.outputs]
 
-    def step(self, worker: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
-        indices = tf.constant(rows, tf.int64)
-        with tf.device("/CPU:0"):
-            batch = [tf.gather(array, indices) for array in arrays]
+    def step(self, worker: int, batch: Sequence[tf.Tensor]) -> None:
         with tf.device(self._devices[worker]):
             outputs = self._step(self.variables[worker], [tf.constant(1.0), *batch])
         if worker == 0:

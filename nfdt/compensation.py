@@ -44,7 +44,9 @@ def compensate(
         lengths: How many entries each tensor takes of the vector, one after the other: the clip looks at each by itself. A
             table is one tensor.
     """
-    correction, mean_square = _correction(rule, gradient, now, then, mean_square, count)
+    # Code is compiled for shapes; for each number of rows anew it would take longer than it saves.
+    compute = _compiled_correction if gradient.shape.is_fully_defined() else _correction
+    correction, mean_square = compute(rule, gradient, now, then, mean_square, count)
     wide = tf.cast(gradient, correction.dtype)
     # Sums are left to TensorFlow's own kernels, which are quicker at them than compiled code.
     pieces = _parts(correction, lengths)
@@ -66,7 +68,6 @@ def compensate(
     return Compensated(tf.cast(wide + correction, gradient.dtype), mean_square, squares)
 
 
-@tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
 def _correction(
     rule: Rule,
     gradient: tf.Tensor,
@@ -75,7 +76,7 @@ def _correction(
     mean_square: tf.Tensor | None,
     count: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns c and s, element by element, in one pass over memory."""
+    """Returns c and s, element by element."""
     # Squares of small half-precision numbers are zero, of large ones infinite.
     wide = tf.float64 if gradient.dtype == tf.float64 else tf.float32
     g, delta = tf.cast(gradient, wide), tf.cast(now, wide) - tf.cast(then, wide)
@@ -88,15 +89,20 @@ def _correction(
     return rule.lambda0 * square / tf.sqrt(shown + EPSILON) * delta, mean_square
 
 
+_compiled_correction = tf.function(_correction, autograph=False, jit_compile=True)
+
+
 def seen(gradient: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
     """Returns s after a gradient that needs no compensation."""
-    return _seen(gradient, mean_square)
+    return (_compiled_seen if gradient.shape.is_fully_defined() else _seen)(gradient, mean_square)
 
 
-@tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
 def _seen(gradient: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
     g = tf.cast(gradient, mean_square.dtype)
     return DECAY * mean_square + (1.0 - DECAY) * (g * g)
+
+
+_compiled_seen = tf.function(_seen, autograph=False, jit_compile=True)
 
 
 def _parts(vector: tf.Tensor, lengths: Sequence[int]) -> list[tf.Tensor]:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2
 
 from fdt.errors import ProtocolError, UnsupportedError
-from nfdt.graph import PASSING, Graph, Tensor, control_inputs, data_inputs, tensor
+from nfdt.graph import PASSING, Graph, Tensor, control_inputs, data_inputs, placeholder, tensor
 from protos import program_pb2
 
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
@@ -207,7 +206,7 @@ class _Cutter:
         part = graph.part(needed - unused, redirect)
         received = [(r, c) for g in gradients for r, c in zip(g.received, g.computed, strict=True)]
         received += [(_extra(i), extra) for i, extra in enumerate(extras)]
-        part.node.extend(_placeholder(name, graph.dtype(edge)) for name, edge in received)
+        part.node.extend(placeholder(name, graph.dtype(edge)) for name, edge in received)
         return part
 
 
@@ -224,10 +223,3 @@ class _HoleGradient:
     # The hole's own outputs.
     outputs: tuple[Tensor, ...]
     hole: str
-
-
-def _placeholder(name: str, dtype: int) -> Any:
-    node = node_def_pb2.NodeDef(name=name, op="Placeholder")
-    node.attr["dtype"].type = dtype
-    node.attr["shape"].shape.unknown_rank = True
-    return node

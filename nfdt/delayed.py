@@ -10,6 +10,7 @@ import tensorflow as tf
 from fdt.program import dtype_of, shape_of
 from nfdt.delays import Delays
 from nfdt.devices import Devices
+from nfdt.feed import Feed
 from nfdt.gate import Gate
 from nfdt.options import Options
 from nfdt.servers import ParameterServers, Stepped
@@ -20,7 +21,7 @@ from protos import job_pb2, program_pb2
 @dataclasses.dataclass(frozen=True)
 class _Batch:
     program: int
-    arrays: Sequence[tf.Tensor]
+    feed: Feed
     rows: np.ndarray
 
 
@@ -50,9 +51,9 @@ class Delayed:
             source, self._options.rule, self._devices.shards, self._devices.workers
         )
 
-    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
         """Adds a batch."""
-        self._team.give(_Batch(program, arrays, rows))
+        self._team.give(_Batch(program, feed, rows))
 
     def wait(self) -> None:
         """Waits for all batches."""
@@ -97,9 +98,7 @@ class Delayed:
 
     def _step(self, worker: int, batch: _Batch) -> None:
         """Runs in the worker's own thread."""
-        rows = tf.constant(batch.rows, tf.int64)
-        with tf.device("/CPU:0"):
-            inputs = [tf.gather(array, rows) for array in batch.arrays]
+        inputs = batch.feed.batch(worker, batch.rows)
         stepped = self._programs[batch.program].step(worker, inputs)
         largest = max(stepped.pushed, key=lambda pushed: pushed.delay)
         correction = sum(pushed.correction_square for pushed in stepped.pushed)

@@ -1,8 +1,12 @@
-"""The devices of a job on one host: logical CPU devices or GPUs for the workers, CPU devices for the parameter servers."""
+"""The devices of a job: logical CPU devices or GPUs for the workers, CPU devices for the parameter servers."""
 
 import dataclasses
 
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+# Of a process that lends its devices, in TensorFlow's names of devices.
+JOB = "fdt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,26 +22,83 @@ class Devices:
     workers: tuple[str, ...]
 
 
-def make_devices(num_workers: int, num_shards: int, num_threads: int) -> Devices:
-    """Divides this process's devices; before TensorFlow has used any of them.
+@dataclasses.dataclass(frozen=True)
+class HostDevices:
+    """What a job uses of one host.
 
-    Args:
-        num_workers: How many.
-        num_shards: How many parameter servers.
+    Attributes:
+        num_workers: Workers there.
+        num_shards: Parameter servers there.
         num_threads: Threads that one operation of a worker may use.
+        num_gpus: GPUs that the host has; without one, workers are CPU devices.
     """
-    # One pool serves all operations of the process. With one thread, an operation runs where it was called.
-    tf.config.threading.set_intra_op_parallelism_threads(1 if num_threads == 1 else num_threads * num_workers)
-    tf.config.threading.set_inter_op_parallelism_threads(num_workers + num_shards + 1)
-    gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:
+
+    num_workers: int
+    num_shards: int
+    num_threads: int
+    num_gpus: int
+
+    @property
+    def num_cpus(self) -> int:
+        """Logical CPU devices."""
+        return max(1, self.num_shards + (0 if self.num_gpus else self.num_workers))
+
+    @property
+    def intra_op_threads(self) -> int:
+        """One pool serves all operations of the process. With one thread, an operation runs where it was called."""
+        return 1 if self.num_threads == 1 else self.num_threads * max(1, self.num_workers)
+
+    @property
+    def inter_op_threads(self) -> int:
+        """Operations that may run at once."""
+        return self.num_workers + self.num_shards + 1
+
+    def shards(self, prefix: str = "/") -> list[str]:
+        """Returns the names of the parameter servers' devices."""
+        return [f"{prefix}CPU:{i}" for i in range(self.num_shards)]
+
+    def workers(self, prefix: str = "/") -> list[str]:
+        """Returns the names of the workers' devices."""
+        if self.num_gpus:
+            return [f"{prefix}GPU:{i % self.num_gpus}" for i in range(self.num_workers)]
+        return [f"{prefix}CPU:{self.num_shards + i}" for i in range(self.num_workers)]
+
+
+def cpu_beside(device: str) -> str:
+    """Returns a CPU device of the same host: the device itself if it is one."""
+    host, _, unit = device.rpartition("/device:") if "/device:" in device else ("", "", device.lstrip("/"))
+    return device if unit.startswith("CPU") else f"{host}/device:CPU:0"
+
+
+def count_gpus() -> int:
+    """Returns how many GPUs TensorFlow finds on this host."""
+    return len(tf.config.list_physical_devices("GPU"))
+
+
+def configure(host: HostDevices) -> None:
+    """Divides this process's devices; before TensorFlow has used any of them."""
+    tf.config.threading.set_intra_op_parallelism_threads(host.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(host.inter_op_threads)
+    for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
-    num_cpus = num_shards + (0 if gpus else num_workers)
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(num_cpus)])
-    shards = [f"/CPU:{i}" for i in range(num_shards)]
-    if gpus:
-        workers = [f"/GPU:{i % len(gpus)}" for i in range(num_workers)]
-    else:
-        workers = [f"/CPU:{num_shards + i}" for i in range(num_workers)]
-    return Devices(tuple(shards), tuple(workers))
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(host.num_cpus)]
+    tf.config.set_logical_device_configuration(cpu, logical)
+
+
+def server_config(host: HostDevices) -> config_pb2.ConfigProto:
+    """Returns the same for a process that lends its devices."""
+    config = config_pb2.ConfigProto(
+        device_count={"CPU": host.num_cpus},
+        intra_op_parallelism_threads=host.intra_op_threads,
+        inter_op_parallelism_threads=host.inter_op_threads,
+    )
+    config.gpu_options.allow_growth = True
+    return config
+
+
+def make_devices(num_workers: int, num_shards: int, num_threads: int) -> Devices:
+    """Divides this process's devices between all workers and parameter servers of a job."""
+    host = HostDevices(num_workers, num_shards, num_threads, count_gpus())
+    configure(host)
+    return Devices(tuple(host.shards()), tuple(host.workers()))

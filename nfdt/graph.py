@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import op_def_registry
 
 # Operations that take a variable and leave it as it is.
@@ -43,6 +43,19 @@ def text_of(edge: Tensor) -> str:
 def data_inputs(node: Any) -> list[Tensor]:
     """Returns the tensors that a node computes with."""
     return [tensor(text) for text in node.input if not text.startswith("^")]
+
+
+def placeholder(name: str, dtype: int) -> Any:
+    """Makes a node for a value that comes in, of any shape.
+
+    Args:
+        name: Of the node.
+        dtype: Its type's number, as types.proto has it.
+    """
+    node = node_def_pb2.NodeDef(name=name, op="Placeholder")
+    node.attr["dtype"].type = dtype
+    node.attr["shape"].shape.unknown_rank = True
+    return node
 
 
 def control_inputs(node: Any) -> list[str]:

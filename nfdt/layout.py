@@ -68,13 +68,15 @@ class ShardLayout:
 
     Attributes:
         loose: Parameters and state that are kept one by one.
-        writers: The operations of the update that run here; of a fused vector those of its first entry.
+        writers: The operations of the update that run here, unit by unit; of a fused vector those of its first entry.
+        shared_writers: Those that update what every shard keeps.
     """
 
     vectors: tuple[Vector, ...]
     tables: tuple[Table, ...]
     loose: tuple[int, ...]
-    writers: tuple[str, ...]
+    writers: tuple[tuple[str, ...], ...]
+    shared_writers: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,15 +147,15 @@ def _shard(
         else:
             fused.setdefault((unit.signature, source.variables[unit.parameters[0]].tensor.dtype), []).append(unit)
     vectors: list[Vector] = []
-    writers: list[str] = []
+    writers: list[tuple[str, ...]] = []
     for (_, dtype), alike in fused.items():
         entries = [_entry(source, unit.parameters[0], unit.gradients[0], unit.slots) for unit in alike]
         vectors.append(Vector(dtype, True, tuple(entries)))
-        writers += alike[0].writers
+        writers.append(alike[0].writers)
     apart: dict[str, list[Entry]] = {}
     tables: list[Table] = []
     for unit in loose:
-        writers += unit.writers
+        writers.append(unit.writers)
         for number in unit.gradients:
             gradient = cut.gradients[number]
             spec = source.variables[gradient.variable].tensor
@@ -168,7 +170,7 @@ def _shard(
                 tables.append(Table(variable, None, tuple(spec.shape), spec.dtype))
     vectors += [Vector(dtype, False, tuple(entries)) for dtype, entries in apart.items()]
     kept = [v for unit in loose for v in (*unit.parameters, *unit.slots)]
-    return ShardLayout(tuple(vectors), tuple(tables), tuple(dict.fromkeys(kept)), (*writers, *shared_writers))
+    return ShardLayout(tuple(vectors), tuple(tables), tuple(dict.fromkeys(kept)), tuple(writers), tuple(shared_writers))
 
 
 def _entry(source: program_pb2.StepProgram, variable: int, gradient: int, slots: tuple[int, ...]) -> Entry:

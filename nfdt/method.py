@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
+from nfdt.feed import Feed
 from protos import job_pb2, program_pb2
 
 
@@ -15,12 +15,12 @@ class Method(Protocol):
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
 
-    def give(self, program: int, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
         """Adds a batch, to be worked on exactly once; waits while many are there already.
 
         Args:
             program: Its number.
-            arrays: [num_samples, ...], one for each input of the step.
+            feed: Of the inputs of the step.
             rows: int64 [batch].
         """
 

@@ -10,6 +10,7 @@ from nfdt.rules import Rule, make_rule
 
 T = TypeVar("T")
 DEFAULT_UPDATE = "ddc-asgd"
+_PLACES = ("hosts", "pool")
 _OUTER = ("averaging", "diloco")
 
 
@@ -20,6 +21,7 @@ class Options:
     Attributes:
         rule: What a shard does with a gradient; None for averaging, where no gradients are exchanged.
         num_shards: Parameter servers.
+        ps_place: Where they are, if a job is on several hosts: "hosts", going round them, or "pool", on the pool's own.
         max_delay: Of the fastest worker to the slowest; None for no limit.
         average_every: Steps of a worker between two averages.
         outer: What is done with the average.
@@ -27,9 +29,14 @@ class Options:
 
     rule: Rule | None
     num_shards: int = 1
+    ps_place: str = "hosts"
     max_delay: int | None = None
     average_every: int = 1
     outer: str = "averaging"
+
+    def shard_hosts(self, num_hosts: int) -> tuple[int, ...]:
+        """Returns for each parameter server the number of its host; the pool's own machine, if it takes part, is 0."""
+        return tuple(0 if self.ps_place == "pool" else shard % num_hosts for shard in range(self.num_shards))
 
 
 def read_options(options: Mapping[str, str]) -> Options:
@@ -38,7 +45,7 @@ def read_options(options: Mapping[str, str]) -> Options:
     Raises:
         UsageError: One is unknown, out of range, or does not go with the others.
     """
-    known = {"update", "ddc", "lambda0", "q", "ps", "max-delay", "average-every", "outer"}
+    known = {"update", "ddc", "lambda0", "q", "ps", "ps-place", "max-delay", "average-every", "outer"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise UsageError(
@@ -60,6 +67,10 @@ def read_options(options: Mapping[str, str]) -> Options:
         raise UsageError(f"--ddc goes with --update ddc-asgd. Received: --update {update} --ddc {options['ddc']}")
     if options.get("outer", _OUTER[0]) not in _OUTER:
         raise UsageError(f"--outer must be one of {', '.join(_OUTER)}. Received: --outer {options['outer']}")
+    if options.get("ps-place", _PLACES[0]) not in _PLACES:
+        raise UsageError(f"--ps-place must be one of {', '.join(_PLACES)}. Received: --ps-place {options['ps-place']}")
+    if "ps-place" in options and averaging:
+        raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it away.")
     rule = None
     if not averaging:
         lambda0, q = _number(options, "lambda0", float), _number(options, "q", float)
@@ -67,6 +78,7 @@ def read_options(options: Mapping[str, str]) -> Options:
     return Options(
         rule=rule,
         num_shards=_at_least(options, "ps", 1) or 1,
+        ps_place=options.get("ps-place", _PLACES[0]),
         max_delay=_at_least(options, "max-delay", 0),
         average_every=_at_least(options, "average-every", 1) or 1,
         outer=options.get("outer", _OUTER[0]),

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from nfdt.graph import Graph, control_inputs, data_inputs, text_of
+from nfdt.graph import Graph, control_inputs, data_inputs, placeholder, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +42,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
     graph = Graph(graph_def)
     result = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     values = {handle: f"{handle}/fdt_value" for handle in graph.nodes if handle in types}
-    for handle, name in values.items():
-        node = result.node.add(name=name, op="Placeholder")
-        node.attr["dtype"].type = types[handle]
-        node.attr["shape"].shape.unknown_rank = True
+    result.node.extend(placeholder(name, types[handle]) for handle, name in values.items())
     # What a variable holds at the point that has been reached: a node's input.
     current = dict(values)
     read: dict[tuple[str, int], str] = {}

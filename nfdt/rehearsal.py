@@ -32,7 +32,8 @@ def rehearse(
         longest = max(longest, lag)
         pulled = history[-1 - min(lag, len(history) - 1)]
         inputs = [tf.convert_to_tensor(array) for array in batch(number)]
-        computed = servers.replicas[0].compute(pulled.snapshots, pulled.optimizer, inputs)
+        received = servers.replicas[0].receive(pulled.snapshots, pulled.optimizer)
+        computed = servers.replicas[0].compute(received, inputs)
         yield servers.push(computed.gradients, pulled)
         history.append(servers.pull())
         # Lags are not known beforehand; what is older than twice the longest so far is not expected to be asked for.

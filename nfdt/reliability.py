@@ -21,6 +21,8 @@ class Reliability:
     function of its library, which can capture nothing.
     """
 
+    dtype, shape = tf.float32, tf.TensorShape([])
+
     def __init__(self, device: str):
         """Starts at 1.
 
@@ -34,6 +36,12 @@ class Reliability:
     def assign(self, reliability: float) -> None:
         """Makes it the factor from now on."""
         tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.constant(reliability, tf.float32))
+
+    def read_value(self) -> tf.Tensor:
+        """Returns it, in a graph."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=tf.float32)
+        value.set_shape([])
+        return value
 
     def body(self, share: tf.Tensor, rate: tf.Tensor) -> Sequence[tf.Tensor]:
         """Fills a hole inside a library function: (share, rate) -> the rate that the optimizer is to use."""

@@ -12,6 +12,7 @@ from nfdt.cut import Cut
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
 from nfdt.shard import Gradients, Snapshot
+from nfdt.transfer import Transfer
 from nfdt.vectors import join, part
 from protos import program_pb2
 
@@ -58,19 +59,6 @@ class Computation:
         with tf.device(device):
             variables = self.first if first else self._make_variables()
         return Replica(self, variables, device)
-
-    def arguments(
-        self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Returns the arguments of `run`.
-
-        Args:
-            snapshots: Of every shard.
-            optimizer: The optimizer variables that the computation looks at (Cut.optimizer_reads).
-            batch: Of the script's, whole.
-        """
-        pulled = [t for snapshot in snapshots for t in (*snapshot.vectors, *snapshot.tables)]
-        return [*pulled, *optimizer, *batch]
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
         """Puts what `run` returned in order."""
@@ -145,14 +133,29 @@ class Replica:
 
     def __init__(self, computation: Computation, variables: list[tf.Variable], device: str):
         self._computation, self._variables, self._device = computation, variables, device
+        self._transfer = Transfer(device)
 
-    def compute(
-        self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]
-    ) -> Computed:
-        """Computes the gradients of one batch from pulled parameters."""
-        arguments = self._computation.arguments(snapshots, optimizer, batch)
+    def receive(self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns what was pulled, where the worker computes.
+
+        Args:
+            snapshots: Of every shard.
+            optimizer: The optimizer variables that the computation looks at (Cut.optimizer_reads).
+        """
+        return self._transfer([*(t for s in snapshots for t in (*s.vectors, *s.tables)), *optimizer])
+
+    def compute(self, received: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]) -> Computed:
+        """Computes gradients.
+
+        Args:
+            received: The parameters.
+            batch: Of the script's, whole.
+        """
         with tf.device(self._device):
-            return self._computation.computed(self._computation.run(self._variables, arguments))
+            results = self._computation.run(self._variables, [*received, *batch])
+        # So that a computation elsewhere has ended when this returns.
+        self._transfer(results[:1])
+        return self._computation.computed(results)
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of variables."""

@@ -89,9 +89,10 @@ class ParameterServers:
     def step(self, worker: int, batch: Sequence[tf.Tensor]) -> Stepped:
         """Pulls, computes and pushes."""
         times = [time.perf_counter()]
-        pulled = self.pull()
+        pulled, replica = self.pull(), self.replicas[worker]
+        received = replica.receive(pulled.snapshots, pulled.optimizer)
         times.append(time.perf_counter())
-        computed = self.replicas[worker].compute(pulled.snapshots, pulled.optimizer, batch)
+        computed = replica.compute(received, batch)
         times.append(time.perf_counter())
         pushed = self.push(computed.gradients, pulled)
         times.append(time.perf_counter())

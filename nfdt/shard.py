@@ -13,6 +13,7 @@ from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
 from nfdt.reliability import Reliability
 from nfdt.rules import Rule, Weigh
+from nfdt.transfer import Transfer
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join
 from protos import program_pb2
@@ -102,11 +103,14 @@ class Shard:
             self._reliability = Reliability(device) if weighs_rate else None
             compiled = num_workers > 1
             self._apply = Update(source, cut, self._layout, self._handles(), self._reliability, compiled)
-        self._push = tf.function(self._push_plain if self._plain else self._push_weighed, autograph=False)
+        # How many rows of a table come differs from push to push; after two it is left open.
+        run = self._push_plain if self._plain else self._push_weighed
+        self._push = tf.function(run, autograph=False, reduce_retracing=True)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
         self._latest = self._snapshot()
+        self._receive = Transfer(device)
 
     @property
     def version(self) -> int:
@@ -125,12 +129,11 @@ class Shard:
 
     def push(self, gradients: Gradients, snapshot: Snapshot) -> Pushed:
         """Applies a gradient that was computed from a snapshot."""
-        values = [*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras]
+        values = self._receive([*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras])
         with self._lock, tf.device(self._device):
             delay = self._version - snapshot.version
-            squares = (0.0, 0.0)
             if self._plain:
-                self._push(values)
+                squares = self._push(values).numpy()
             else:
                 rho = self._rule.rho(delay, self._num_workers, self._momentum)
                 if self._reliability is not None:
@@ -189,8 +192,10 @@ class Shard:
 
     # ---- in the graph -----------------------------------------------------------------------------------------------
 
-    def _push_plain(self, values: Sequence[tf.Tensor]) -> None:
+    def _push_plain(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Applies; returns float32 [2], zeros, for which whoever asks for them waits until it is done."""
         self._apply(values)
+        return tf.zeros([2])
 
     def _push_weighed(
         self,

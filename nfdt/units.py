@@ -14,12 +14,12 @@ from nfdt.cut import Cut
 from nfdt.graph import Graph, Tensor, control_inputs, data_inputs
 from protos import program_pb2
 
-_ELEMENTWISE = set(
+ELEMENTWISE = set(
     "Abs Add AddN AddV2 Cast ClipByValue Div DivNoNan Equal Exp Floor Greater GreaterEqual IsFinite IsInf IsNan Less "
     "LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg NotEqual OnesLike Pow RealDiv "
     "Reciprocal Round Rsqrt SelectV2 Sigmoid Sign Sqrt Square SquaredDifference Sub Tanh ZerosLike".split()
 )
-_VARIABLES = {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
+VARIABLES = {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 # Attributes that say nothing about what an operation computes.
 _MEANINGLESS = ("_output_shapes", "_user_specified_name", "_class", "validate_shape")
 
@@ -143,7 +143,7 @@ class _Finder:
         leaves = handles | set(self._gradients)
         for name in mine - leaves:
             node = self._graph.nodes[name]
-            if node.op not in _ELEMENTWISE | _VARIABLES:
+            if node.op not in ELEMENTWISE | VARIABLES:
                 return False
             if not all(edge[0] in mine or self._is_scalar(edge) for edge in data_inputs(node)):
                 return False
@@ -159,7 +159,7 @@ class _Finder:
         if node.op == "ReadVariableOp":
             handle = data_inputs(node)[0][0]
             return handle in self._variables and not self._source.variables[self._variables[handle]].tensor.shape
-        return node.op in _ELEMENTWISE and all(self._is_scalar(e) for e in data_inputs(node))
+        return node.op in ELEMENTWISE and all(self._is_scalar(e) for e in data_inputs(node))
 
 
 class _Canonical:

@@ -6,7 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program import fill_holes, import_function
+from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
+from nfdt.frontier import Frontier, find_frontier
 from nfdt.graph import Graph
 from nfdt.layout import ShardLayout
 from nfdt.pure import purify
@@ -16,7 +18,11 @@ from protos import program_pb2
 
 
 class Update:
-    """A shard's part of an update, called in a graph with gradients and extras."""
+    """A shard's part of an update, called in a graph with gradients and extras.
+
+    What can be compiled is: fused vectors, tables whose update makes a dense gradient of the rows, tensors whose update looks
+    at the whole of the gradient first (clipping by its norm). The rest runs as it was traced.
+    """
 
     def __init__(
         self,
@@ -35,22 +41,29 @@ class Update:
             layout: Of the shard.
             variables: What the update works on, by the indices that it knows them by.
             reliability: By which learning rates are multiplied; None to leave them.
-            compiled: Whether an update of fused vectors may be compiled to one pass over memory. Compiled code multiplies and
-                adds at once, so the last bit may differ.
+            compiled: Whether it may be compiled. Compiled code multiplies and adds at once, so the last bit may differ.
         """
         self._source, self._cut, self._layout, self._reliability = source, cut, layout, reliability
-        graph = Graph(cut.update)
-        self._graph_def = graph.part(graph.ancestors(layout.writers))
+        self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
+        graph_def = cut.update if reliability is None else multiply_rates(cut.update, self._rates)
+        self._graph = Graph(graph_def)
         self._variables: dict[str, Any] = {source.step.variables[i]: v for i, v in variables.items()}
         if reliability is not None:
-            rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
-            self._graph_def = multiply_rates(self._graph_def, rates)
-        names = {node.name for node in self._graph_def.node}
-        self._variables = {name: v for name, v in self._variables.items() if name in names}
+            self._variables[HANDLE] = reliability
         self._inputs = self._describe_inputs()
-        self._used = [name in names for name in self._inputs]
-        fused = all(vector.fused for vector in layout.vectors) and not layout.tables and not layout.loose
-        self._run = self._import_compiled() if compiled and fused else self._import()
+        chosen = [writers for writers in layout.writers if compiled and self._can_be_compiled(writers)]
+        frontier = self._frontier([w for writers in chosen for w in writers])
+        if not chosen or frontier is None:
+            chosen, frontier = [], None
+        left = [w for writers in layout.writers if writers not in chosen for w in writers]
+        self._plain = self._import([*left, *layout.shared_writers]) if left or not chosen else None
+        # What all parts look at is written by the last of them.
+        self._compiled = self._compile(frontier, layout.shared_writers if left else ()) if frontier else None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether all of it is."""
+        return self._plain is None
 
     def __call__(self, values: Sequence[tf.Tensor]) -> None:
         """Applies gradients.
@@ -59,47 +72,75 @@ class Update:
             values: A tensor for each vector, values and indices for each table with a gradient, and the extras.
         """
         # The whole batch is one worker's: its share is 1.
-        given = [tf.constant(1.0)]
+        given: list[tf.Tensor] = [tf.constant(1.0)]
         for vector, value in zip(self._layout.vectors, values, strict=False):
             given += [value] if vector.fused else part(vector.entries, value)
         given += values[len(self._layout.vectors) :]
-        self._run([value for value, used in zip(given, self._used, strict=True) if used])
+        by_name = dict(zip(self._inputs, given, strict=True))
+        if self._compiled is not None:
+            self._compiled(by_name)
+        if self._plain is not None:
+            self._plain(by_name)
 
-    def _import(self) -> Callable[[Sequence[tf.Tensor]], None]:
-        handles = dict(self._variables)
-        if any(node.name == HANDLE for node in self._graph_def.node):
-            handles[HANDLE] = self._reliability
-        specs = {name: spec for (name, spec), used in zip(self._inputs.items(), self._used, strict=True) if used}
-        function = import_function(self._filled(self._graph_def), specs, handles, [], self._layout.writers)
+    def _frontier(self, writers: Sequence[str]) -> Frontier | None:
+        shared = self._layout.shared_writers
+        # Shared variables may be read before they are written, or after: their writers show which.
+        return find_frontier(self._graph, [*writers, *shared], self._inputs, self._rates)
 
-        def run(values: Sequence[tf.Tensor]) -> None:
-            function(*values)
+    def _can_be_compiled(self, writers: Sequence[str]) -> bool:
+        frontier = self._frontier(writers)
+        return frontier is not None and all(s.shape.is_fully_defined() for s in self._before(frontier)[1].values())
+
+    def _before(self, frontier: Frontier) -> tuple[Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]], Any]:
+        """Returns what runs before the compiled function, and what it returns by the placeholders of that."""
+        # As a function of values too: of a variable in a graph the shape may not be known.
+        handles = self._handles(frontier.before)
+        pure = purify(frontier.before, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
+        specs = self._specs(pure.graph_def)
+        values = {pure.values[name]: tf.TensorSpec(v.shape, v.dtype) for name, v in handles.items()}
+        outputs = [f"{name}:{index}" for name, index in frontier.crossing]
+        function = import_function(self._filled(pure.graph_def), specs | values, {}, outputs, [])
+        described = [tf.TensorSpec(output.shape, output.dtype) for output in function.outputs]
+
+        def run(given: Mapping[str, tf.Tensor]) -> Sequence[tf.Tensor]:
+            now = [variable.read_value() for variable in handles.values()]
+            return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
+
+        return run, dict(zip(frontier.crossing.values(), described, strict=True))
+
+    def _compile(self, frontier: Frontier, unwritten: Sequence[str]) -> Callable[[Mapping[str, tf.Tensor]], None]:
+        before, crossing = self._before(frontier)
+        handles = self._handles(frontier.after)
+        pure = purify(frontier.after, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
+        inputs = self._specs(pure.graph_def) | crossing
+        shared = {handle[0] for w in unwritten for handle in self._graph.writes(self._graph.nodes[w])}
+        function = CompiledUpdate(pure, self._filled(pure.graph_def), inputs, handles, shared)
+
+        def run(given: Mapping[str, tf.Tensor]) -> None:
+            crossed = zip(crossing, before(given), strict=True) if crossing else ()
+            function({**given, **dict(crossed)})
 
         return run
 
-    def _import_compiled(self) -> Callable[[Sequence[tf.Tensor]], None]:
-        types = {name: v.dtype.as_datatype_enum for name, v in self._variables.items()}
-        pure = purify(self._graph_def, types | {HANDLE: tf.float32.as_datatype_enum})
-        specs = {name: spec for (name, spec), used in zip(self._inputs.items(), self._used, strict=True) if used}
-        for handle, value in pure.values.items():
-            specs[value] = tf.TensorSpec([], tf.float32)
-            if handle != HANDLE:
-                specs[value] = tf.TensorSpec(self._variables[handle].shape, self._variables[handle].dtype)
-        imported = import_function(self._filled(pure.graph_def), specs, {}, list(pure.results.values()), [])
-        function = tf.function(lambda values: imported(*values), autograph=False, jit_compile=True)
+    def _import(self, writers: Sequence[str]) -> Callable[[Mapping[str, tf.Tensor]], None]:
+        graph_def = self._graph.part(self._graph.ancestors(writers))
+        specs, handles = self._specs(graph_def), self._handles(graph_def)
+        function = import_function(self._filled(graph_def), specs, handles, [], writers)
 
-        def run(values: Sequence[tf.Tensor]) -> None:
-            now = [self._read(handle) for handle in pure.values]
-            for handle, result in zip(pure.results, function([*values, *now]), strict=True):
-                self._variables[handle].assign(result, read_value=False)
+        def run(given: Mapping[str, tf.Tensor]) -> None:
+            function(*(given[name] for name in specs))
 
         return run
 
-    def _read(self, handle: str) -> tf.Tensor:
-        if handle == HANDLE:
-            assert self._reliability is not None
-            return tf.raw_ops.ReadVariableOp(resource=self._reliability.handle, dtype=tf.float32)
-        return self._variables[handle].read_value()
+    def _specs(self, graph_def: Any) -> dict[str, tf.TensorSpec]:
+        """Returns the inputs that a part of the update has."""
+        names = {node.name for node in graph_def.node}
+        return {name: spec for name, spec in self._inputs.items() if name in names}
+
+    def _handles(self, graph_def: Any) -> dict[str, Any]:
+        """Returns the variables that a part of the update has."""
+        names = {node.name for node in graph_def.node}
+        return {name: variable for name, variable in self._variables.items() if name in names}
 
     def _filled(self, graph_def: Any) -> Any:
         meta_graph = tf.compat.v1.MetaGraphDef.FromString(self._source.step.meta_graph)

@@ -18,7 +18,7 @@ class Run(Protocol):
 
 Record = Callable[[str, int, list[Difference]], None]
 
-_rows: list[tuple[str, int, dict[str, float], bool]] = []
+_PROPERTY = "differences"
 _COLUMNS = {"loss": "loss (rel)", "weights": "weights (abs)", "state": "optimizer (rel)", "rate": "accuracy (abs)"}
 
 
@@ -50,22 +50,26 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return get
 
 
-@pytest.fixture(scope="session")
-def record() -> Record:
-    """Keeps the differences of a case for the table at the end."""
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Record:
+    """Keeps the differences of a case for the table at the end, which another process may print."""
 
     def keep(case: str, num_workers: int, differences: list[Difference]) -> None:
-        _rows.append((case, num_workers, largest(differences), all(one.within for one in differences)))
+        row = (case, num_workers, largest(differences), all(one.within for one in differences))
+        request.node.user_properties.append((_PROPERTY, row))
 
     return keep
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not _rows:
+    reports = [r for outcome in ("passed", "failed") for r in terminalreporter.stats.get(outcome, [])]
+    properties = [each for report in reports for each in getattr(report, "user_properties", [])]
+    rows = [row for name, row in properties if name == _PROPERTY]
+    if not rows:
         return
     terminalreporter.section("largest difference from plain python")
     heads = "".join(f"{title:>17}" for title in _COLUMNS.values())
     terminalreporter.write_line(f"{'case':<32}{'workers':>7}{heads}")
-    for case, num_workers, found, passed in sorted(_rows, key=lambda row: (row[1], row[0])):
+    for case, num_workers, found, passed in sorted(rows, key=lambda row: (row[1], row[0])):
         cells = "".join(f"{found[kind]:17.1e}" if kind in found else f"{'-':>17}" for kind in _COLUMNS)
         terminalreporter.write_line(f"{case:<32}{num_workers:>7}{cells}{'' if passed else '  beyond the limit'}")

@@ -33,13 +33,15 @@ class ToyLauncher:
     """Starts `ToyEngine`s, one process a worker."""
 
     engine = "tests.helpers.toy_engine:ToyEngine"
-    spans_hosts = True
 
     def check(self, options: Mapping[str, str]) -> None:
         pass
 
     def num_processes(self, num_workers: int) -> int:
         return num_workers
+
+    def needs_pool(self, options: Mapping[str, str]) -> bool:
+        return False
 
     def rendezvous(self, placement: Placement) -> ToyRendezvous:
         return ToyRendezvous()

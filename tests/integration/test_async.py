@@ -8,44 +8,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.processes import Finished, run_fdt, run_python
+from tests.helpers.seen import SEEN
 
 _LIMIT_S = 240.0
 _EXAMPLES = Path(__file__).parents[2] / "client_examples"
-
-_SEEN = """
-    import keras
-    import numpy as np
-
-    keras.utils.set_random_seed(1)
-    SAMPLES, BATCH = 1000, 10
-
-    class Seen(keras.metrics.Metric):
-        '''How often each sample was seen; the first column of x is its number.'''
-
-        def __init__(self):
-            super().__init__(name="seen")
-            self.counts = self.add_weight(shape=(SAMPLES,), initializer="zeros", name="counts")
-
-        def update_state(self, y_true, y_pred, sample_weight=None):
-            index = keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32")
-            self.counts.assign_add(keras.ops.sum(keras.ops.one_hot(index, SAMPLES), axis=0))
-
-        def result(self):
-            return keras.ops.max(self.counts)
-
-    class AtEnd(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            counts = keras.ops.convert_to_numpy(seen.counts)
-            print("epoch", epoch, "seen", int(counts.min()), int(counts.max()), "iterations",
-                  int(self.model.optimizer.iterations), flush=True)
-
-    x = np.random.default_rng(0).normal(size=(SAMPLES, 4)).astype("float32")
-    y = np.arange(SAMPLES, dtype="float32")[:, None]
-    seen = Seen()
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(1e-9, momentum=0.9), "mse", metrics=[seen])
-    model.fit(x, y, batch_size=BATCH, epochs=10, verbose=0, callbacks=[AtEnd()])
-"""
 
 
 def _script(directory: Path, text: str) -> Path:
@@ -67,7 +33,7 @@ def _run(directory: Path, text: str, *options: str, workers: int) -> tuple[Finis
     ids=lambda options: " ".join(options) or "default",
 )
 def test_a_thousand_updates_from_four_workers(tmp_path: Path, options: tuple[str, ...]) -> None:
-    finished, report = _run(tmp_path, _SEEN, *options, workers=4)
+    finished, report = _run(tmp_path, SEEN, *options, workers=4)
     finished.expect(0)
     expected = [f"epoch {epoch} seen 1 1 iterations {100 * (epoch + 1)}" for epoch in range(10)]
     assert finished.stdout.splitlines() == expected
@@ -114,14 +80,14 @@ def test_a_rule_trains(tmp_path: Path, update: str) -> None:
     ],
 )
 def test_bad_options_end_the_run_with_a_clear_line(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
-    finished, _ = _run(tmp_path, _SEEN, *options, workers=2)
+    finished, _ = _run(tmp_path, SEEN, *options, workers=2)
     assert finished.status not in (0, None)
     assert expected in finished.stderr, finished.describe()
     assert "Traceback" not in finished.stderr or "fdt.errors" in finished.stderr or "Error" in finished.stderr
 
 
 def test_an_update_rule_with_a_synchronous_run_is_refused(tmp_path: Path) -> None:
-    finished = run_fdt(_script(tmp_path, _SEEN), options=("--update", "asgd"), limit_s=_LIMIT_S)
+    finished = run_fdt(_script(tmp_path, SEEN), options=("--update", "asgd"), limit_s=_LIMIT_S)
     assert finished.status not in (0, None)
     assert "--update goes with --mode async" in finished.stderr
 

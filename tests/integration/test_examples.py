@@ -1,12 +1,14 @@
-"""Every client example runs under plain python, and unchanged under `fdt run`."""
+"""Every client example runs under plain python, and unchanged under `fdt run` in both modes."""
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +17,44 @@ from tests.helpers import datasets
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "client_examples"
 OURS = ("fdt", "hfdt", "nfdt", "protos")
-LAST_LINE = re.compile(r"final loss (\d+\.\d+)  test accuracy ([01]\.\d+)")
+NUM_WORKERS = 2
 
-# Script, its arguments, the least test accuracy that shows that it learnt (None: accuracy is not what it is after).
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A script with arguments that make it small.
+
+    Attributes:
+        rows: Of an epoch: what is left of the training data without the rows for validation.
+        batch_size: As the arguments, or the script's default, have it.
+        least_accuracy: Of the test set, that shows that it learnt; None where accuracy is not what it is after.
+    """
+
+    script: str
+    arguments: tuple[str, ...]
+    epochs: int
+    rows: int
+    batch_size: int
+    least_accuracy: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Of all epochs."""
+        return self.epochs * -(-self.rows // self.batch_size)
+
+
 SMALL = [
-    ("digits.py", ["--epochs", "3"], 0.8),
-    ("fashion_mnist_cnn.py", ["--epochs", "3", "--batch-size", "32"], 0.5),
-    ("cifar10_resnet.py", ["--epochs", "1", "--batch-size", "16", "--limit", "64"], None),
-    ("custom_layer.py", ["--epochs", "3"], 0.8),
-    ("gan.py", ["--epochs", "2"], None),
+    Example("digits.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
+    Example("fashion_mnist_cnn.py", ("--epochs", "3", "--batch-size", "32"), 3, 540, 32, 0.5),
+    Example("cifar10_resnet.py", ("--epochs", "1", "--batch-size", "16", "--limit", "64"), 1, 64, 16),
+    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
+    Example("gan.py", ("--epochs", "2"), 2, 1438, 64),
 ]
-NUM_FITS = 1
+EACH = pytest.mark.parametrize("example", SMALL, ids=lambda example: example.script)
+LAST_LINE = re.compile(r"final loss (\d+\.\d+)  test accuracy ([01]\.\d+)")
+# What may be another in another run: measured values and times, not the numbers of epochs and steps.
+TIME = re.compile(r"\b\d+(us|ms|s)\b")
+VALUE = re.compile(r"\b\d+\.\d+(e[+-]?\d+)?\b")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +78,20 @@ def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def plain(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[Example], str]:
+    """Returns what an example prints under plain python; each runs once."""
+    printed: dict[str, str] = {}
+
+    def output(example: Example) -> str:
+        if example.script not in printed:
+            command = [str(EXAMPLES / example.script), *example.arguments]
+            printed[example.script] = run(command, environ, tmp_path_factory.mktemp("plain"))
+        return printed[example.script]
+
+    return output
+
+
 def check_last_line(output: str, least_accuracy: float | None) -> None:
     match = LAST_LINE.fullmatch(output.splitlines()[-1])
     assert match, f"The last line is not the result. Received: {output.splitlines()[-1]!r}"
@@ -56,19 +99,31 @@ def check_last_line(output: str, least_accuracy: float | None) -> None:
         assert float(match[2]) >= least_accuracy
 
 
-def check_report(report: dict) -> None:
-    """The report says that the work was done by two workers."""
-    assert (report["mode"], report["workers"], report["exit_status"]) == ("sync", 2, 0)
-    assert len(report["fits"]) == NUM_FITS
-    fit = report["fits"][0]
-    assert fit["steps"] > 0
+def shape(output: str) -> list[str]:
+    """Returns the lines with a mark for every measured value; one that is not a finite number stays."""
+    return [VALUE.sub("#", TIME.sub("#", line)) for line in output.splitlines()]
+
+
+def check_report(report: dict[str, Any], mode: str, example: Example) -> None:
+    """The report says that two workers did the script's steps, and computed on each row once an epoch."""
+    assert (report["mode"], report["workers"], report["exit_status"]) == (mode, NUM_WORKERS, 0)
+    (fit,) = report["fits"]
+    ranks = fit["ranks"]
+    assert [rank["rank"] for rank in ranks] == list(range(NUM_WORKERS))
+    assert (fit["steps"], fit["epochs"], fit["global_batch"]) == (example.steps, example.epochs, example.batch_size)
+    assert sum(rank["samples"] for rank in ranks) == example.epochs * example.rows
     assert fit["bytes_exchanged"] > 0
-    assert [rank["rank"] for rank in fit["ranks"]] == [0, 1]
-    assert all(rank["samples"] > 0 for rank in fit["ranks"])
+    if mode == "sync":
+        assert [rank["steps"] for rank in ranks] == [example.steps] * NUM_WORKERS
+        assert all(rank["samples"] > 0 for rank in ranks)
+    else:
+        # Which worker takes how many of the batches is left to the machine; that each is one update is not.
+        assert sum(rank["steps"] for rank in ranks) == example.steps
+        assert sum(times for rank in ranks for times in rank.get("delays", {}).values()) == example.steps
 
 
 def test_every_example_is_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {script for script, _, _ in SMALL}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {example.script for example in SMALL}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
@@ -76,18 +131,19 @@ def test_example_imports_nothing_of_ours(path: Path) -> None:
     assert not re.search(rf"^\s*(import|from)\s+({'|'.join(OURS)})\b", path.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("script", "arguments", "least_accuracy"), SMALL)
-def test_plain_python(
-    script: str, arguments: list[str], least_accuracy: float | None, environ: dict[str, str], tmp_path: Path
-) -> None:
-    check_last_line(run([str(EXAMPLES / script), *arguments], environ, tmp_path), least_accuracy)
+@EACH
+def test_plain_python(example: Example, plain: Callable[[Example], str]) -> None:
+    check_last_line(plain(example), example.least_accuracy)
 
 
-@pytest.mark.parametrize(("script", "arguments", "least_accuracy"), SMALL)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@EACH
 def test_fdt_run(
-    script: str, arguments: list[str], least_accuracy: float | None, environ: dict[str, str], tmp_path: Path
+    example: Example, mode: str, plain: Callable[[Example], str], environ: dict[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    fdt = ["-m", "fdt", "run", "--mode", "sync", "--workers", "2", "--report", str(report)]
-    check_last_line(run([*fdt, str(EXAMPLES / script), *arguments], environ, tmp_path), least_accuracy)
-    check_report(json.loads(report.read_text()))
+    fdt = ["-m", "fdt", "run", "--mode", mode, "--workers", str(NUM_WORKERS), "--report", str(report)]
+    output = run([*fdt, str(EXAMPLES / example.script), *example.arguments], environ, tmp_path)
+    check_last_line(output, example.least_accuracy)
+    assert shape(output) == shape(plain(example))
+    check_report(json.loads(report.read_text()), mode, example)

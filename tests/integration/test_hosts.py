@@ -4,7 +4,6 @@ import json
 import os
 import queue
 import secrets
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -20,13 +19,13 @@ from fdt.config import Credentials, JoinConfig, Network
 from fdt.errors import AccessError, UsageError
 from fdt.host import Membership
 from protos import job_pb2, pool_pb2
+from tests.helpers.certificates import certificate
 from tests.helpers.ends import wait_gone
 from tests.helpers.pool import write_token
 from tests.helpers.processes import PYTHON, Background, background, run
 from tests.helpers.toy_engine import ROOT, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
 from tests.integration.test_pool import TIMING, TOKEN, Pool, logs, train_ten_steps
-from tests.integration.test_tls import certificate
 
 LOOPBACK = Network("lo", "127.0.0.1", "127.0.0.0/8")
 
@@ -270,7 +269,6 @@ def join_config(address: str, network: Network, **more: object) -> JoinConfig:
     return JoinConfig(pool=address, num_workers=1, network=network, name="node7", **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls(tmp_path: Path) -> None:
     """The host and its workers come in over TLS; the workers' secret opens nothing of a client's."""
     cert, key = certificate(tmp_path / "tls")

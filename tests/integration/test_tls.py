@@ -1,7 +1,5 @@
 """A pool with a certificate: who gets in, and what the others are told."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,20 +9,11 @@ from fdt import rpc
 from fdt.config import Credentials, ServeConfig, Timing
 from fdt.errors import AccessError, UsageError
 from fdt.server import Server
+from tests.helpers.certificates import certificate
 from tests.helpers.toy_engine import ToyLauncher
 
 TIMING = Timing(connect_s=5.0)
 TOKEN = "a token"
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-
-
-def certificate(directory: Path) -> tuple[Path, Path]:
-    directory.mkdir()
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", str(cert), "-keyout", str(key)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return cert, key
 
 
 @pytest.fixture(scope="module")

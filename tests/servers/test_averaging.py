@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from nfdt.averaging import Averaging
 from nfdt.devices import Devices
+from nfdt.feed import OwnFeed
 from nfdt.options import read_options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from tests.helpers.programs import traced
@@ -32,9 +33,9 @@ def averaged(optimizer: Any, steps: int, **options: str) -> tuple[list[np.ndarra
     method = Averaging(read_options({"update": "averaging", **options}), Devices(("/CPU:0",), ("/CPU:0",) * WORKERS))
     method.load(0, step.program)
     method.assign(0, step.values())
-    arrays = [tf.constant(X), tf.constant(Y)]
+    feed = OwnFeed([tf.constant(X), tf.constant(Y)])
     for number in range(steps * WORKERS):
-        method.give(0, arrays, np.arange(number * ROWS, (number + 1) * ROWS) % len(X))
+        method.give(0, feed, np.arange(number * ROWS, (number + 1) * ROWS) % len(X))
     method.wait()
     assert method.steps() == steps * WORKERS
     values = method.read(0, range(len(step.variables)))

@@ -22,7 +22,17 @@ _BOTH = ("sync", "async")
 
 # Public, and therefore frozen: changing it is a decision, to be told in the CHANGELOG.
 _POOL_OPTIONS = ["--server", "--tls-ca", "--token-file"]
-_ASYNC_OPTIONS = ["--average-every", "--ddc", "--lambda0", "--max-delay", "--outer", "--ps", "--q", "--update"]
+_ASYNC_OPTIONS = [
+    "--average-every",
+    "--ddc",
+    "--lambda0",
+    "--max-delay",
+    "--outer",
+    "--ps",
+    "--ps-place",
+    "--q",
+    "--update",
+]
 # fmt: off
 _OPTIONS = {
     "run": sorted([*_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
@@ -74,8 +84,8 @@ def test_run_by_default() -> None:
     assert chosen == {
         "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
         "report": None, "server": None, "token_file": None, "tls_ca": None,
-        "ps": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None, "average_every": None,
-        "outer": None,
+        "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
+        "average_every": None, "outer": None,
     }  # fmt: skip
 
 
@@ -122,6 +132,8 @@ def test_everything_after_the_script_is_its_own(argv: list[str], name: str, argu
         (["serve", "--join", "pool:1", "--slots", "2"], "neither encrypted nor authenticated"),
         (["serve", "--join", "pool:1", "--slots", "2", "--workers", "2"], "--workers is the pool's own"),
         (["serve", "--join", "pool:1", "--slots", "2", "--listen", "0.0.0.0:1"], "--listen is the pool's own"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--mode", "sync"], "--mode is the pool's own"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--tls-cert", "c", "--tls-key", "k"], "give --tls-ca"),
         (["logs"], "JOB"),
         ([], "COMMAND"),
         (["walk"], "walk"),
@@ -197,6 +209,16 @@ def test_a_host_says_what_it_brings() -> None:
     config = options.join_config(chosen)
     assert (config.pool, config.num_workers, config.credentials) == ("pool:7077", 3, Credentials(None, Path(__file__)))
     assert (config.network.address, config.network.interface) == ("127.0.0.1", "lo") and config.name
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "both"])
+def test_a_host_that_is_given_a_mode_is_told_what_to_do(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parse("serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--mode", mode)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fdt: --mode is the pool's own, and means nothing with --join: a host runs what its pool offers; leave it away here, "
+        f"and give it where the pool is served. Received: --mode {mode}"
+    )
 
 
 def test_a_pool_by_default_and_with_hosts() -> None:

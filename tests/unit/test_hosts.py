@@ -1,14 +1,14 @@
 """A pool of several hosts: where a job's workers go, and every way in which a host can go, as lists of events."""
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from fdt import hosts
 from fdt.config import Network, ServeConfig
 from fdt.errors import FdtError, UsageError, VersionError
-from fdt.jobs import MAX_FAILED_STARTS, JobState, Mode
+from fdt.jobs import MAX_FAILED_STARTS, JobState, Processes
 from fdt.lifecycle import (
     Assign,
     DropHost,
@@ -43,7 +43,7 @@ TWO_MODES = {**MODES, "async": ONE_PROCESS}
 class Hosts(Pool):
     """One worker of its own, and two on a host that joined."""
 
-    def __init__(self, own: int = 1, joined: Sequence[int] = (2,), modes: dict[str, Mode] = MODES) -> None:
+    def __init__(self, own: int = 1, joined: Sequence[int] = (2,), modes: Mapping[str, Processes] = MODES) -> None:
         super().__init__(own, modes)
         for number, slots in enumerate(joined, 1):
             self.join(number, slots)
@@ -111,15 +111,41 @@ def test_whole_life_over_hosts() -> None:
     ], "each host is warm again by itself"
 
 
-def test_a_mode_of_one_host_takes_the_first_with_room() -> None:
+@pytest.mark.parametrize("mode", TWO_MODES)
+def test_a_job_is_on_one_host_if_one_has_room(mode: str) -> None:
     pool = Hosts(own=1, joined=(2, 3), modes=TWO_MODES)
-    pool(Submitted(2.0, "a", "async", 2))
-    assert pool.state.jobs["a"].places == (("host-1", 2),) and len(pool.state.jobs["a"].workers) == 1
-    pool(Submitted(2.0, "b", "async", 3))
+    pool.submit("a", 2, mode=mode)
+    assert pool.state.jobs["a"].places == (("host-1", 2),)
+    pool.submit("b", 3, mode=mode)
     assert pool.state.jobs["b"].places == (("host-2", 3),)
-    out = pool(Submitted(2.0, "c", "async", 4))
-    refused = only(TellFailed, out)[0]
-    assert refused.error == "CapacityError" and "on one host" in refused.message
+
+
+def test_a_mode_with_a_process_a_host() -> None:
+    pool = Hosts(own=1, joined=(2, 3), modes=TWO_MODES)
+    pool.submit("a", 6, mode="async")
+    job = pool.state.jobs["a"]
+    assert job.places == (("", 1), ("host-1", 2), ("host-2", 3))
+    assert [pool.state.workers[name].host for name in job.workers] == ["", "host-1", "host-2"]
+
+
+def test_a_job_with_a_process_on_the_pools_own_machine_beside_those_of_its_workers() -> None:
+    pool = Hosts(own=0, joined=(2,), modes=TWO_MODES)
+    out = pool(Submitted(2.0, "a", "async", 2, needs_pool=True))
+    (own,) = only(StartWorker, out)
+    assert (own.mode, own.host) == ("async", ""), "none was kept ready"
+    out = pool(WorkerReady(3.0, own.worker))
+    job = pool.state.jobs["a"]
+    assert job.places == (("", 0), ("host-1", 2))
+    assert job.workers[0] == own.worker and only(Assign, out) == [Assign("a", job.workers)]
+    assert pool.state.num_busy == 2
+    out = pool(*(WorkerJoined(4.0, name) for name in job.workers), *(WorkerClosed(5.0, name) for name in job.workers))
+    assert [worker.host for worker in only(StartWorker, out)] == ["host-1"], "nor is one afterwards"
+
+
+def test_a_job_that_has_a_worker_there_needs_no_other_process() -> None:
+    pool = Hosts(own=1, joined=(2,), modes=TWO_MODES)
+    pool(Submitted(2.0, "a", "async", 3, needs_pool=True))
+    assert pool.state.jobs["a"].places == (("", 1), ("host-1", 2))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from fdt import jobs
 from fdt.config import Timing
-from fdt.jobs import JobState, Mode, PoolState, WorkerState
+from fdt.jobs import JobState, PoolState, Processes, WorkerState
 from fdt.lifecycle import (
     Assign,
     Cancelled,
@@ -32,15 +32,18 @@ from fdt.lifecycle import (
 )
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
-# A process a worker, over all hosts; and one process for all workers of a job, which therefore are on one host.
-MODES = {"sync": Mode(lambda num_workers: num_workers, spans_hosts=True)}
-ONE_PROCESS = Mode(lambda num_workers: 1, spans_hosts=False)
+# A process a worker; and one for all workers of a job on one host.
+MODES: Mapping[str, Processes] = {"sync": lambda num_workers: num_workers}
+
+
+def ONE_PROCESS(num_workers: int) -> int:
+    return 1
 
 
 class Pool:
     """A state whose instructions pile up."""
 
-    def __init__(self, num_workers: int = 2, modes: Mapping[str, Mode] = MODES) -> None:
+    def __init__(self, num_workers: int = 2, modes: Mapping[str, Processes] = MODES) -> None:
         self.state = PoolState(num_workers, modes, TIMING)
         self.out: list[Instruction] = []
         self(Tick(0.0))

@@ -44,7 +44,7 @@ def test_what_one_rank_puts_another_gets(rendezvous: HorovodRendezvous) -> None:
 
 
 def test_it_is_bound_to_loopback(rendezvous: HorovodRendezvous) -> None:
-    assert rendezvous._server.server_address[0] == "127.0.0.1"
+    assert rendezvous._server.address[0] == "127.0.0.1"
 
 
 def test_the_operators_cycle_time_is_kept(rendezvous: HorovodRendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_loopback_is_enough_on_one_host() -> None:
             environment = rendezvous.environment(1)
             assert (environment["HOROVOD_GLOO_IFACE"], environment[ADDRESS]) == ("lo", "127.0.0.1")
             assert environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == address
-            assert rendezvous._server.server_address[0] == address
+            assert rendezvous._server.address[0] == address
         finally:
             rendezvous.close()
 
@@ -109,5 +109,7 @@ def test_only_the_jobs_hosts_are_answered(over_hosts: HorovodRendezvous) -> None
 
 
 def test_a_value_has_a_limit(rendezvous: HorovodRendezvous) -> None:
-    with pytest.raises((urllib.error.HTTPError, ConnectionError)):
+    with pytest.raises(urllib.error.HTTPError, match="413"):
         _call(rendezvous, "PUT", "0", bytes(2 << 20))
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        _call(rendezvous, "GET", "0")

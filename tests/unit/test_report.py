@@ -43,6 +43,12 @@ def test_an_account_is_of_one_fit_only() -> None:
     assert (second["rank"], second["delays"]) == (1, {"2": 3})
 
 
+def test_a_worker_that_took_no_batch_has_the_same_account() -> None:
+    idle, busy = usage_since([], [usage(0, {}), usage(1, {0: 3})])
+    assert idle.keys() == busy.keys()
+    assert idle["delays"] == {}
+
+
 def test_a_record_works_out_rates_delays_and_corrections() -> None:
     ranks = [
         {"delays": {"0": 10, "1": 40}, "corrected": 50, "correction": 0.2},

@@ -1,0 +1,77 @@
+"""Runs `fdt run --mode async` on a pool of several hosts, all of them this machine: one worker a host, a core each.
+
+    python benchmarks/over_hosts.py --hosts 2 [OPTION of fdt run …] -- SCRIPT [ARGUMENTS …]
+
+The hosts meet on loopback, as the processes of TensorFlow's own parameter server training do that this is compared with.
+What the script prints is printed; the pool ends with it.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import processes
+
+START_LIMIT_S = 120.0
+
+
+def parse_arguments() -> tuple[int, list[str], list[str]]:
+    """Returns the number of hosts, the options of `fdt run`, and the script with its arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=2)
+    before, _, script = " ".join(sys.argv[1:]).partition(" -- ")
+    known, options = parser.parse_known_args(before.split())
+    if not script:
+        parser.error("a script is expected after --")
+    return known.hosts, options, script.split()
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[str], core: int, says: str, log: Path) -> Iterator[re.Match[str]]:
+    """Runs a part of the pool on one core; yields what it said when it was ready."""
+    pinned = ["taskset", "--cpu-list", str(core), *command]
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            pinned, cwd=processes.ROOT, env=processes.environment(), stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while (found := re.search(says, log.read_text())) is None:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise processes.RunFailedError(f"Not ready: {processes.readable(command)}\n{log.read_text()[-2000:]}")
+            time.sleep(0.1)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def main() -> int:
+    num_hosts, options, script = parse_arguments()
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as pool:
+        token = Path(folder, "token")
+        token.touch(0o600)
+        token.write_text(secrets.token_hex())
+        common = ["--trusted-network", "lo", "--token-file", str(token)]
+        serve = processes.fdt("serve", "--mode", "async", "--workers", "1", "--listen", "127.0.0.1:0", *common)
+        address = pool.enter_context(serving(serve, cores[0], r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
+        for number in range(1, num_hosts):
+            join = processes.fdt("serve", "--join", address, "--slots", "1", *common)
+            log = Path(folder, f"host-{number}.log")
+            pool.enter_context(serving(join, cores[number % len(cores)], "joined the pool", log))
+        where = ["--server", address, "--token-file", str(token)]
+        run = processes.fdt("run", "--mode", "async", "--workers", str(num_hosts), *where, *options, *script)
+        return subprocess.run(run, cwd=processes.ROOT, env=processes.environment(), check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

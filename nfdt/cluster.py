@@ -1,0 +1,52 @@
+"""A job whose workers are on several hosts: one process a host, and how they find each other."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+from fdt.rendezvous import KeyValueClient
+
+_VARIABLE = "FDT_CLUSTER"
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A host.
+
+    Attributes:
+        address: On the trusted network.
+        num_workers: Of the job, on this host.
+    """
+
+    address: str
+    num_workers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The hosts of a job. The first one's process drives the others' devices.
+
+    Attributes:
+        members: By the rank of their processes.
+        store: Address and port of the store through which they meet.
+    """
+
+    members: tuple[Member, ...]
+    store: tuple[str, int]
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variable that `read_cluster` reads."""
+        return {_VARIABLE: json.dumps(dataclasses.asdict(self))}
+
+    def client(self) -> KeyValueClient:
+        """Returns an end of the store."""
+        return KeyValueClient(self.store)
+
+
+def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
+    """Returns the cluster that a process is part of; None if the job is one process."""
+    if _VARIABLE not in environment:
+        return None
+    fields = json.loads(environment[_VARIABLE])
+    address, port = fields["store"]
+    return Cluster(tuple(Member(**member) for member in fields["members"]), (address, port))

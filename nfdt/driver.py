@@ -1,0 +1,154 @@
+"""Drives all workers and parameter servers of a job: those of its own process, and those that other hosts lend."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.blobs import BlobStore
+from fdt.engine import as_state, bound_arrays, state_values, worker_seed
+from fdt.errors import ProtocolError
+from fdt.program import pack
+from fdt.runtime import Assignment
+from nfdt.averaging import Averaging
+from nfdt.cluster import Cluster
+from nfdt.delayed import Delayed
+from nfdt.devices import Devices, cpu_beside, make_devices
+from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed
+from nfdt.hosts import borrow
+from nfdt.lender import data_key
+from nfdt.method import Method
+from nfdt.options import Options, read_options
+from protos import job_pb2, program_pb2
+
+# How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
+_FETCH_S = 3600.0
+_METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+
+
+class Driver:
+    """See `fdt.runtime.Engine`."""
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        """Does nothing yet.
+
+        Args:
+            cluster: The hosts of the job; None if all of it is in this process.
+        """
+        self._cluster = cluster
+        self._sources: dict[int, program_pb2.StepProgram] = {}
+        self._data: dict[int, Feed] = {}
+
+    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+        """Divides devices between workers and parameter servers."""
+        self._blobs = blobs
+        self._options: Options = read_options(assignment.options)
+        num_shards, num_threads = self._options.num_shards, assignment.num_threads
+        if self._cluster is None:
+            self._devices: Devices = make_devices(assignment.num_workers, num_shards, num_threads)
+        else:
+            shard_hosts = self._options.shard_hosts(len(self._cluster.members))
+            self._devices = borrow(self._cluster, shard_hosts, num_threads)
+        kind = Delayed if self._options.rule is not None else Averaging
+        self._method: Method = kind(self._options, self._devices)
+
+    def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Divides the step between workers and parameter servers."""
+        self._sources[program] = step_program
+        self._method.load(program, step_program)
+
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
+        """Maps the arrays; other hosts do so themselves."""
+        own = OwnFeed(bound_arrays(self._blobs, arrays))
+        self._data[data] = own if self._cluster is None else self._feeds(self._cluster, data, arrays, own)
+
+    def assign(self, program: int, state: job_pb2.State) -> None:
+        """Sets variables, once all steps before have run."""
+        self._method.wait()
+        source = self._sources[program]
+        values = state_values(self._blobs, source, state)
+        own = {i: v for i, v in values.items() if source.variables[i].role in (_METRIC, _SEED)}
+        self._method.assign(program, {i: v for i, v in values.items() if i not in own})
+        for worker in range(len(self._devices.workers)):
+            self._method.assign_own(program, worker, _for_worker(source, own, worker))
+
+    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+        """Hands the batches to the workers; waits only while many are waiting already."""
+        feed = self._data[data]
+        for raw in batches:
+            rows = np.frombuffer(raw, "<i8")
+            if not rows.size:
+                raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
+            self._method.give(program, feed, rows)
+
+    def steps(self) -> int:
+        """Returns how many steps have been finished."""
+        return self._method.steps()
+
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
+        """Returns the state of servers and workers put together."""
+        if what != job_pb2.Drain.WHAT_METRICS_SO_FAR:
+            self._method.wait()
+        source = self._sources[program]
+        values = self._summed(program, _with_role(source, _METRIC))
+        if what == job_pb2.Drain.WHAT_ALL:
+            others = self._averaged(program, _with_role(source, _OTHER))
+            self._method.assign(program, others)
+            seeds = self._method.read_own(program, 0, _with_role(source, _SEED))
+            kept = _with_role(source, program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
+            values |= others | seeds | self._method.read(program, kept)
+        drained = job_pb2.Drained(outputs=bytes(pack(self._method.outputs(program))))
+        drained.state.CopyFrom(as_state(self._blobs, values))
+        return drained
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns every worker's account."""
+        return self._method.usage()
+
+    def _feeds(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Feed) -> Feed:
+        client, specs = cluster.client(), [array.tensor for array in arrays]
+
+        def open_on(rank: int, device: str) -> Feed:
+            paths = json.loads(client.wait(data_key(data, rank), _FETCH_S))
+            return FileFeed(paths, specs, device)
+
+        openers: list[Callable[[], Feed]] = []
+        for rank, member in enumerate(cluster.members):
+            for _ in range(member.num_workers):
+                device = cpu_beside(self._devices.workers[len(openers)])
+                openers.append(functools.partial(open_on, rank, device) if rank else lambda: own)
+        return Feeds(openers)
+
+    def _summed(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
+        return {i: np.sum([values[i] for values in own], axis=0, dtype=own[0][i].dtype) for i in indices}
+
+    def _averaged(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Averages floating-point variables that every worker updated by its own batches; of others takes the first's."""
+        own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
+        averages = {}
+        for i in indices:
+            first = own[0][i]
+            floating = tf.dtypes.as_dtype(first.dtype).is_floating
+            together = [values[i] for values in own]
+            averages[i] = (np.sum(together, axis=0) / len(own)).astype(first.dtype) if floating else first
+        return averages
+
+
+def _with_role(source: program_pb2.StepProgram, *roles: "program_pb2.Role") -> list[int]:
+    return [i for i, variable in enumerate(source.variables) if variable.role in roles]
+
+
+def _for_worker(
+    source: program_pb2.StepProgram, values: Mapping[int, np.ndarray], worker: int
+) -> dict[int, np.ndarray]:
+    """Returns values as one worker gets them: what adds up goes to the first alone, seeds are set apart."""
+    mine = {}
+    for i, value in values.items():
+        if source.variables[i].role == _SEED:
+            mine[i] = worker_seed(value, worker)
+        else:
+            mine[i] = value if worker == 0 else np.zeros_like(value)
+    return mine

@@ -1,0 +1,168 @@
+"""Parameter servers and workers on two hosts."""
+
+import json
+import re
+import signal
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, Cluster, ip, namespaces, serving, written
+from tests.helpers.processes import Background, background, run_fdt
+from tests.helpers.seen import SEEN
+
+pytestmark = NEEDS
+
+# Says that it is in the middle of training, and goes on when somebody has written to the pipe.
+PAUSES = """
+import sys
+
+import keras
+import numpy as np
+
+x = np.random.default_rng(0).random((96, 8), np.float32)
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(1e-4), "mse")
+
+
+class Pause(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            print("in the middle", flush=True)
+            open(sys.argv[1]).read()
+
+
+try:
+    model.fit(x, x.sum(axis=1, keepdims=True), batch_size=20, epochs=100_000, verbose=0, callbacks=[Pause()])
+except Exception as error:
+    print("caught", type(error).__name__, error, flush=True)
+print("weights", all(np.isfinite(w).all() for w in model.get_weights()), flush=True)
+"""
+# Every kind of variable: statistics of batches, seeds of dropout, rows of a table, metrics; and arrays of several types.
+KINDS = """
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(1)
+random = np.random.default_rng(0)
+words, flags = random.integers(0, 50, (96, 6)).astype("int32"), random.random((96, 3)) > 0.5
+inputs = [keras.Input((6,), dtype="int32"), keras.Input((3,), dtype="bool")]
+flat = keras.layers.Flatten()(keras.layers.Embedding(50, 8)(inputs[0]))
+hidden = keras.layers.Concatenate()([flat, keras.layers.Rescaling(1.0)(inputs[1])])
+hidden = keras.layers.Dropout(0.1)(keras.layers.BatchNormalization()(keras.layers.Dense(32)(hidden)))
+model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+losses = model.fit([words, flags], flags.sum(axis=1), batch_size=20, epochs=4, verbose=0).history["loss"]
+print("losses", *losses)
+print("iterations", int(model.optimizer.iterations))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with namespaces() as names, serving(names, tmp_path_factory.mktemp("cluster"), "async") as started:
+        yield started
+
+
+def losses(text: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"^losses (.*)$", text, re.MULTILINE)[-1].split()]
+
+
+# With 3 slots all workers are on the host that joined, and the servers on the pool's machine have no worker beside them.
+@pytest.mark.parametrize(
+    ("slots", "options"),
+    [(2, ()), (2, ("--ps", "2", "--max-delay", "0")), (3, ("--ps", "2", "--ps-place", "pool"))],
+    ids=["one server", "a server a host", "servers on the pool's machine"],
+)
+def test_every_batch_once_over_two_hosts_then_the_host_leaves(
+    cluster: Cluster, slots: int, options: tuple[str, ...]
+) -> None:
+    with cluster.host(slots=slots) as host:
+        report = cluster.directory / "report.json"
+        finished = cluster.run(textwrap.dedent(SEEN), workers=3, options=("--report", str(report), *options)).expect(0)
+        expected = [f"epoch {epoch} seen 1 1 iterations {100 * (epoch + 1)}" for epoch in range(10)]
+        assert finished.stdout.splitlines() == expected
+        (fit,) = json.loads(report.read_text())["fits"]
+        assert fit["steps"] == 1000
+        assert [rank["rank"] for rank in fit["ranks"]] == [0, 1, 2]
+        assert sum(rank["steps"] for rank in fit["ranks"]) == 1000
+        assert sum(rank["samples"] for rank in fit["ranks"]) == 10_000
+        assert all(rank["steps"] for rank in fit["ranks"])
+        host.process.send_signal(signal.SIGTERM)
+        assert host.process.wait(LIMIT_S) == 0
+    refused = cluster.run(SEEN, workers=3).expect(125)
+    assert "has 1 workers" in refused.stderr, refused.describe()
+
+
+def test_two_hosts_average_to_the_same_as_one(cluster: Cluster) -> None:
+    """Averaging leaves nothing to chance, so where a worker is makes no difference."""
+    averaging = ("--update", "averaging", "--average-every", "2")
+    alone = run_fdt(
+        written(cluster.directory, KINDS), mode="async", workers=2, options=averaging, limit_s=LIMIT_S
+    ).expect(0)
+    with cluster.host():
+        together = cluster.run(KINDS, options=averaging).expect(0)
+    assert losses(together.stdout) == pytest.approx(losses(alone.stdout), rel=1e-6)
+    assert "iterations 20" in together.stdout
+
+
+def test_delayed_gradients_of_every_kind_of_variable(cluster: Cluster) -> None:
+    with cluster.host():
+        finished = cluster.run(KINDS, options=("--ps", "2")).expect(0)
+    assert "iterations 20" in finished.stdout, finished.describe()
+    found = losses(finished.stdout)
+    assert found[-1] < 0.5 * found[0], finished.describe()
+
+
+def workers_of(host: Background) -> list[psutil.Process]:
+    """Returns the processes that serve a job: those in the working state of the fork server's children."""
+    tree = psutil.Process(host.pid).children(recursive=True)
+    return [process for process in tree if not process.children()]
+
+
+def kill(cluster: Cluster, host: Background) -> None:
+    for process in workers_of(host):
+        process.kill()
+
+
+def stop(cluster: Cluster, host: Background) -> None:
+    for process in workers_of(host):
+        process.suspend()
+
+
+def kill_host(cluster: Cluster, host: Background) -> None:
+    host.process.kill()
+
+
+def cut(cluster: Cluster, host: Background) -> None:
+    ip("-n", cluster.namespaces[1], "link", "set", "eth0", "down")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (kill, f"({HOST}) ended with signal 9"),
+        (stop, f"({HOST}) has stopped answering"),
+        (kill_host, f"({HOST})"),
+        (cut, f"({HOST}) has stopped answering"),
+    ],
+)
+def test_a_parameter_servers_host_fails(cluster: Cluster, fault: Callable[[Cluster, Any], None], expected: str) -> None:
+    """The script hears of it by name, and the pool goes on."""
+    pipe = cluster.pipe(fault.__name__)
+    with cluster.host() as host:
+        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), options=("--ps", "2"))
+        with background(command, cwd=cluster.directory) as training:
+            training.wait_for_line("in the middle", LIMIT_S)
+            pipe.write_text("")
+            fault(cluster, host)
+            line = training.wait_for_line("caught", LIMIT_S)
+            assert "WorkerError" in line and expected in line, training.so_far().describe()
+            training.wait_for_line("weights True", LIMIT_S)
+        if fault is cut:
+            ip("-n", cluster.namespaces[1], "link", "set", "eth0", "up")
+    with cluster.host():
+        assert "iterations 20" in cluster.run(KINDS).expect(0).stdout

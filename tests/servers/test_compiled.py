@@ -1,0 +1,94 @@
+"""Compiled updates: what is compiled, that it does what the traced graph does, and that it is compiled once."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import nfdt.update
+from nfdt.rehearsal import lags_of, rehearse, round_robin
+from nfdt.rules import make_rule
+from nfdt.servers import ParameterServers
+from tests.helpers.programs import Traced, servers, state, traced
+from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
+
+MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS)}
+# Of the shard's update, with a table or without: all of it, a part, nothing.
+COMPILED = {
+    ("dense", "adam"): "all",
+    ("dense", "clipnorm"): "all",
+    ("dense", "global_clipnorm"): "all",
+    # They look at what they have just written, or write in a branch.
+    ("dense", "lamb"): "nothing",
+    ("dense", "loss_scale"): "nothing",
+    ("table", "adam"): "all",
+    ("table", "momentum"): "all",
+    # Its rows are multiplied by a rate that follows from the iterations, which it writes.
+    ("table", "schedule"): "part",
+    # Rows are written one by one.
+    ("table", "sgd"): "part",
+    ("table", "adagrad"): "part",
+}
+
+
+def train(kept: ParameterServers, step: Traced, arrays: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+    """Pushes nine gradients of two workers in turn, each of other rows."""
+    for _ in rehearse(kept, lags_of(round_robin(2, 9)), lambda i: [np.roll(a, i, 0)[: 2 + i % 4] for a in arrays]):
+        pass
+    return dict(state(kept, step))
+
+
+def extent(kept: ParameterServers) -> str:
+    update = kept.shards[0]._apply
+    return "nothing" if update._compiled is None else "all" if update.is_compiled else "part"
+
+
+@pytest.mark.parametrize("rule", ["asgd", "ddc-asgd"])
+@pytest.mark.parametrize(("model", "optimizer"), COMPILED)
+def test_compiled_it_does_the_same(model: str, optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, x = MODELS[model]
+    step = traced(build(OPTIMIZERS[optimizer]()), (x, Y))
+    kept = servers(step, make_rule(rule))
+    assert extent(kept) == COMPILED[model, optimizer]
+    found = train(kept, step, [x, Y])
+    monkeypatch.setattr(nfdt.update, "find_frontier", lambda *_: None)
+    plain = servers(step, make_rule(rule))
+    assert extent(plain) == "nothing"
+    expected = train(plain, step, [x, Y])
+    for i, variable in enumerate(step.program.variables):
+        if i in expected:
+            assert found[i] == pytest.approx(expected[i], rel=1e-5, abs=1e-7), variable.tensor.name
+
+
+@pytest.mark.parametrize("num_shards", [2, 3])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_tables_over_shards_are_as_on_one(optimizer: str, num_shards: int) -> None:
+    step = traced(embedding_model(OPTIMIZERS[optimizer]()), (WORDS, Y))
+    one, many = (train(servers(step, make_rule("ddc-asgd"), 2, n), step, [WORDS, Y]) for n in (1, num_shards))
+    for i in one:
+        assert np.array_equal(one[i], many[i]), step.program.variables[i].tensor.name
+
+
+@pytest.mark.parametrize("rule", ["asgd", "dc-asgd-a", "dc-asgdk", "ddc-asgd"])
+def test_it_is_compiled_once_however_many_rows_come(rule: str) -> None:
+    """Whatever is compiled in a push is given tensors whose shapes are known when it is traced."""
+    step = traced(embedding_model(OPTIMIZERS["adam"]()), (WORDS, Y))
+    kept = servers(step, make_rule(rule))
+    train(kept, step, [WORDS, Y])
+    calls = [op for graph in graphs_of(kept.shards[0]._push) for op in compiled_calls(graph)]
+    assert calls
+    for op in calls:
+        assert all(t.dtype == tf.resource or t.shape.is_fully_defined() for t in op.inputs), op.name
+
+
+def graphs_of(function: Any) -> Iterator[Any]:
+    traces = function._list_all_concrete_functions()
+    # For a prompt push and for a late one: with the first number of rows, and with any.
+    assert len(traces) <= 4
+    return (trace.graph for trace in traces)
+
+
+def compiled_calls(graph: Any) -> list[tf.Operation]:
+    return [op for op in graph.get_operations() if "_XlaMustCompile" in op.node_def.attr]

@@ -1,0 +1,123 @@
+"""How the processes of an asynchronous job are told of each other."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fdt.errors import UsageError, WorkerError
+from fdt.rendezvous import KeyValueClient, KeyValueServer
+from fdt.runtime import Place, Placement
+from nfdt.cluster import Member, read_cluster
+from nfdt.devices import HostDevices, cpu_beside
+from nfdt.launch import ParameterServerLauncher
+from nfdt.options import read_options
+
+# Every 127.x.y.z is this machine, so they stand in for hosts.
+OWN, OTHER = Place("", "127.0.0.1", "eth0"), Place("host-1", "127.0.0.9", "eth7")
+
+
+def test_on_one_host_nothing_is_opened_and_nothing_told() -> None:
+    for place in (OWN, OTHER):
+        rendezvous = ParameterServerLauncher().rendezvous(Placement((place,) * 3, OWN))
+        assert dict(rendezvous.environment(0)) == {}
+        assert read_cluster(rendezvous.environment(0)) is None
+        rendezvous.close()
+
+
+def test_every_process_knows_all_hosts_in_the_order_of_ranks() -> None:
+    rendezvous = ParameterServerLauncher().rendezvous(Placement((OWN, OTHER, OTHER), OWN))
+    try:
+        cluster = read_cluster(rendezvous.environment(0))
+        assert cluster == read_cluster(rendezvous.environment(1))
+        assert cluster is not None
+        assert cluster.members == (Member("127.0.0.1", 1), Member("127.0.0.9", 2))
+        cluster.client().put("host/1", b"here")
+        assert cluster.client().wait("host/1", 0.0) == b"here"
+    finally:
+        rendezvous.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "num_hosts", "expected"),
+    [
+        ({}, 2, (0,)),
+        ({"ps": "3"}, 2, (0, 1, 0)),
+        ({"ps": "2", "ps-place": "hosts"}, 3, (0, 1)),
+        ({"ps": "3", "ps-place": "pool"}, 2, (0, 0, 0)),
+    ],
+)
+def test_where_parameter_servers_are(options: dict[str, str], num_hosts: int, expected: tuple[int, ...]) -> None:
+    assert read_options(options).shard_hosts(num_hosts) == expected
+    assert ParameterServerLauncher().needs_pool(options) == (options.get("ps-place") == "pool")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({"ps-place": "moon"}, "must be one of hosts, pool"), ({"ps-place": "pool", "update": "averaging"}, "has none")],
+)
+def test_where_parameter_servers_cannot_be(options: dict[str, str], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        read_options(options)
+
+
+def test_the_pool_takes_part_without_workers() -> None:
+    rendezvous = ParameterServerLauncher().rendezvous(Placement((OTHER, OTHER), OWN, pool_takes_part=True))
+    try:
+        cluster = read_cluster(rendezvous.environment(0))
+        assert cluster is not None
+        assert cluster.members == (Member("127.0.0.1", 0), Member("127.0.0.9", 2))
+    finally:
+        rendezvous.close()
+
+
+def test_devices_of_a_host() -> None:
+    cpus = HostDevices(num_workers=2, num_shards=1, num_threads=1, num_gpus=0)
+    assert (cpus.num_cpus, cpus.intra_op_threads) == (3, 1)
+    assert cpus.shards("/job:fdt/replica:0/task:1/device:") == ["/job:fdt/replica:0/task:1/device:CPU:0"]
+    assert cpus.workers() == ["/CPU:1", "/CPU:2"]
+    gpus = HostDevices(num_workers=3, num_shards=0, num_threads=4, num_gpus=2)
+    assert (gpus.num_cpus, gpus.intra_op_threads) == (1, 12)
+    assert gpus.shards() == [] and gpus.workers() == ["/GPU:0", "/GPU:1", "/GPU:0"]
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("/CPU:2", "/CPU:2"),
+        ("/GPU:1", "/device:CPU:0"),
+        ("/job:fdt/replica:0/task:1/device:CPU:2", "/job:fdt/replica:0/task:1/device:CPU:2"),
+        ("/job:fdt/replica:0/task:1/device:GPU:3", "/job:fdt/replica:0/task:1/device:CPU:0"),
+    ],
+)
+def test_batches_are_gathered_beside_the_worker(device: str, expected: str) -> None:
+    assert cpu_beside(device) == expected
+
+
+@pytest.fixture
+def store() -> Iterator[KeyValueServer]:
+    server = KeyValueServer("127.0.0.1", {"127.0.0.1"})
+    yield server
+    server.close()
+
+
+def test_a_value_is_waited_for(store: KeyValueServer) -> None:
+    found: list[bytes] = []
+    waiting = threading.Thread(target=lambda: found.append(KeyValueClient(store.address).wait("a", 20.0)))
+    waiting.start()
+    KeyValueClient(store.address).put("a", b"\x00\xff")
+    waiting.join(20.0)
+    assert found == [b"\x00\xff"]
+
+
+def test_nobody_says_it(store: KeyValueServer) -> None:
+    with pytest.raises(WorkerError, match="did not say host/1 within 0 s"):
+        KeyValueClient(store.address).wait("host/1", 0.0)
+
+
+def test_the_store_is_gone() -> None:
+    server = KeyValueServer("127.0.0.1", {"127.0.0.1"})
+    client = KeyValueClient(server.address)
+    server.close()
+    with pytest.raises(WorkerError, match="rendezvous does not answer"):
+        client.put("a", b"")
