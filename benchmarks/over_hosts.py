@@ -1,14 +1,14 @@
-"""Runs `fdt run --mode async` on a pool of several hosts, all of them this machine: one worker a host, a core each.
+"""Runs `fdt run --mode async` on a pool of several hosts, all of them this machine: one worker a host.
 
     python benchmarks/over_hosts.py --hosts 2 [OPTION of fdt run …] -- SCRIPT [ARGUMENTS …]
 
-The hosts meet on loopback, as the processes of TensorFlow's own parameter server training do that this is compared with.
+The hosts meet on loopback and share the machine's cores, as the processes of TensorFlow's own parameter server training do that
+this is compared with.
 What the script prints is printed; the pool ends with it.
 """
 
 import argparse
 import contextlib
-import os
 import re
 import secrets
 import subprocess
@@ -35,12 +35,11 @@ def parse_arguments() -> tuple[int, list[str], list[str]]:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str], core: int, says: str, log: Path) -> Iterator[re.Match[str]]:
-    """Runs a part of the pool on one core; yields what it said when it was ready."""
-    pinned = ["taskset", "--cpu-list", str(core), *command]
+def serving(command: Sequence[str], says: str, log: Path) -> Iterator[re.Match[str]]:
+    """Runs a part of the pool; yields what it said when it was ready."""
     with open(log, "w") as output:
         process = subprocess.Popen(
-            pinned, cwd=processes.ROOT, env=processes.environment(), stdout=output, stderr=subprocess.STDOUT
+            command, cwd=processes.ROOT, env=processes.environment(), stdout=output, stderr=subprocess.STDOUT
         )
     try:
         deadline_s = time.monotonic() + START_LIMIT_S
@@ -56,18 +55,17 @@ def serving(command: Sequence[str], core: int, says: str, log: Path) -> Iterator
 
 def main() -> int:
     num_hosts, options, script = parse_arguments()
-    cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as pool:
         token = Path(folder, "token")
         token.touch(0o600)
         token.write_text(secrets.token_hex())
         common = ["--trusted-network", "lo", "--token-file", str(token)]
         serve = processes.fdt("serve", "--mode", "async", "--workers", "1", "--listen", "127.0.0.1:0", *common)
-        address = pool.enter_context(serving(serve, cores[0], r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
+        address = pool.enter_context(serving(serve, r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
         for number in range(1, num_hosts):
             join = processes.fdt("serve", "--join", address, "--slots", "1", *common)
             log = Path(folder, f"host-{number}.log")
-            pool.enter_context(serving(join, cores[number % len(cores)], "joined the pool", log))
+            pool.enter_context(serving(join, "joined the pool", log))
         where = ["--server", address, "--token-file", str(token)]
         run = processes.fdt("run", "--mode", "async", "--workers", str(num_hosts), *where, *options, *script)
         return subprocess.run(run, cwd=processes.ROOT, env=processes.environment(), check=False).returncode
