@@ -26,7 +26,7 @@ def markdown(content: Content) -> str:
         "batch of 64 and one update; the first epoch is warm-up. TensorFlow's own (`ParameterServerStrategy`, after its "
         "guide, Keras 2; × n: n steps a closure, or an execution): 2 workers, one parameter server and a coordinator are "
         "processes that meet on loopback. FDT's one-host form is one process of TensorFlow, its several-host form a pool and a "
-        "host that joined, one worker and one core each, on loopback too. Plain Keras has all cores. "
+        "host that joined, one worker each, on loopback too. Plain Keras has all cores. "
         "The raw figures, with the machine's load at each, are in the JSON."
     )
     parts = ["# Asynchronous step rate", heading(content), what]
