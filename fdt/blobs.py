@@ -35,6 +35,8 @@ Buffer = Any
 # Where the store is in a pool's directory.
 STORE = "blobs"
 CHUNK_BYTES = 1 << 20
+# Length of the name of a blob that serves once; others have that of a SHA-256.
+_ONE_TIME_BYTES = 16
 # Streams at once when several blobs are sent.
 _NUM_STREAMS = 2
 
@@ -49,6 +51,11 @@ def reference(buffer: Buffer) -> blobs_pb2.BlobRef:
     """Returns the name of a blob: the SHA-256 of its bytes and their number."""
     view = flat(buffer)
     return blobs_pb2.BlobRef(digest=hashlib.sha256(view).digest(), size_bytes=view.nbytes)
+
+
+def one_time(size_bytes: int) -> blobs_pb2.BlobRef:
+    """Returns a name for a blob that serves once: it says nothing of the content, and nobody looks for it again."""
+    return blobs_pb2.BlobRef(digest=os.urandom(_ONE_TIME_BYTES), size_bytes=size_bytes)
 
 
 def chunked(view: memoryview) -> Iterator[memoryview]:
@@ -85,8 +92,12 @@ class BlobStore:
         Raises:
             ProtocolError: The reference is not one.
         """
+        if len(ref.digest) == _ONE_TIME_BYTES:
+            return self.directory / f"once-{ref.digest.hex()}"
         if len(ref.digest) != hashlib.sha256().digest_size:
-            raise ProtocolError(f"A blob's name is the 32 bytes of its SHA-256. Received: {len(ref.digest)} bytes")
+            raise ProtocolError(
+                f"A blob's name is the 32 bytes of its SHA-256, or 16 random ones. Received: {len(ref.digest)} bytes"
+            )
         return self.directory / ref.digest.hex()
 
     def has(self, ref: blobs_pb2.BlobRef) -> bool:
@@ -107,18 +118,18 @@ class BlobStore:
             ProtocolError: The chunks are not what the reference names.
             CapacityError: The store or its disk is full.
         """
-        self._write(ref, chunks, hashlib.sha256())
+        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != _ONE_TIME_BYTES else None)
 
     def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
         """Writes a blob and returns its name."""
         ref = reference(buffer)
         if not self.has(ref):
-            self.add(ref, buffer)
+            self.add(ref, [buffer])
         return ref
 
-    def add(self, ref: blobs_pb2.BlobRef, buffer: Buffer) -> None:
-        """Writes a blob that `reference` has named."""
-        self._write(ref, chunked(flat(buffer)), None)
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """Writes a blob of this process's own, which needs no check."""
+        self._write(ref, (chunk for piece in pieces for chunk in chunked(flat(piece))), None)
 
     def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
         """Maps a blob into memory.
@@ -142,10 +153,13 @@ class BlobStore:
         with self._lock:
             self._users.setdefault(user, set()).update(self.path(ref).name for ref in refs)
 
-    def release(self, user: str) -> None:
-        """Ends what `use` began."""
+    def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> None:
+        """Ends what `use` began, for these blobs or for all."""
         with self._lock:
-            self._users.pop(user, None)
+            if refs is None:
+                self._users.pop(user, None)
+            else:
+                self._users.get(user, set()).difference_update(self.path(ref).name for ref in refs)
 
     def drop(self, ref: blobs_pb2.BlobRef) -> None:
         """Deletes a blob, unless somebody uses it."""
@@ -261,8 +275,13 @@ class SharedStore:
         """Like `BlobClient.upload`."""
         missing = [(ref, buffer) for ref, buffer in blobs if not self._store.has(ref)]
         for ref, buffer in missing:
-            self._store.add(ref, buffer)
+            self._store.add(ref, [buffer])
         return sum(ref.size_bytes for ref, _ in missing)
+
+    def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
+        """Like `BlobClient.send`."""
+        self._store.add(ref, pieces)
+        return ref.size_bytes
 
     def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
         """Like `BlobClient.download`; what it returns is mapped, not copied."""
@@ -306,9 +325,25 @@ class BlobClient:
         wanted = {ref.digest for ref in self.find_missing([ref for ref, _ in blobs])} if blobs else set()
         todo = {ref.digest: (ref, flat(buffer)) for ref, buffer in blobs if ref.digest in wanted}
         if len(todo) < 2:
-            return sum(self._upload_one(ref, view) for ref, view in todo.values())
+            return sum(self._upload_one(ref, [view]) for ref, view in todo.values())
         with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
-            return sum(threads.map(lambda blob: self._upload_one(*blob), todo.values()))
+            return sum(threads.map(lambda blob: self._upload_one(blob[0], [blob[1]]), todo.values()))
+
+    def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
+        """Sends a blob that the pool does not hold.
+
+        Args:
+            ref: From `one_time`.
+            pieces: Its content, one piece after the other.
+
+        Returns:
+            Bytes of content sent.
+
+        Raises:
+            CapacityError: The pool's store is full.
+            PoolError: The pool could not be reached, or would not have it.
+        """
+        return self._upload_one(ref, (flat(piece) for piece in pieces))
 
     def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
         """Fetches a blob piece by piece; whoever takes the pieces checks what they add up to."""
@@ -329,11 +364,11 @@ class BlobClient:
             raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
         return content
 
-    def _upload_one(self, ref: blobs_pb2.BlobRef, view: memoryview) -> int:
+    def _upload_one(self, ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> int:
         with rpc.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
-            call = self._put.future(watch.each(_put_chunks(ref, view)))
+            call = self._put.future(watch.each(_put_chunks(ref, views)))
             call.result()
-        return view.nbytes
+        return ref.size_bytes
 
 
 class HostStore(BlobStore):
@@ -385,10 +420,11 @@ class HostStore(BlobStore):
             yield
 
 
-def _put_chunks(ref: blobs_pb2.BlobRef, view: memoryview) -> Iterator[bytes]:
+def _put_chunks(ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> Iterator[bytes]:
     yield blobs_pb2.PutChunk(blob=ref).SerializeToString()
-    for chunk in chunked(view):
-        yield encode_data(chunk, 2)
+    for view in views:
+        for chunk in chunked(view):
+            yield encode_data(chunk, 2)
 
 
 def encode_data(data: memoryview, field: int) -> bytes:

@@ -10,7 +10,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from fdt.options import MODES, join_config, offered, parse, run_config, runtime_options, serve_config
+from fdt.options import (
+    MODES,
+    check_config,
+    join_config,
+    offered,
+    parse,
+    run_config,
+    runtime_options,
+    serve_config,
+    verify_config,
+)
 
 if TYPE_CHECKING:
     from fdt.config import RunConfig
@@ -66,6 +76,10 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     if name == "run":
         return _run
+    if name == "verify":
+        return _verify
+    if name == "check":
+        return _check
     if name == "serve":
         return _serve
     if name == "doctor":
@@ -107,15 +121,49 @@ def _check_options(mode: str, options: Mapping[str, str]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fdt import script
-
-    complaint = script.unreadable(options.script)
-    if complaint is not None:
-        print(complaint, file=sys.stderr)
+    if not _readable(options.script):
         return 2
     _require_launchers([options.mode])
     _check_options(options.mode, runtime_options(options))
     return _run_in_session(run_config(options))
+
+
+def _verify(options: argparse.Namespace) -> int:
+    if not _readable(options.script):
+        return 2
+    _require_launchers(["sync"])
+    return _run_in_session(verify_config(options))
+
+
+def _check(options: argparse.Namespace) -> int:
+    if not _readable(options.script):
+        return 2
+    _require_launchers([options.mode])
+    _check_options(options.mode, runtime_options(options))
+    import atexit
+    import contextlib
+
+    from fdt import capture, script
+    from fdt.findings import Findings
+
+    config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
+    hooks.enter_context(capture.hooks(capture.checking(config, findings), findings.refuse))
+    atexit.register(hooks.close)
+    status = script.run(config.script, config.arguments)
+    print(findings.text(), flush=True)
+    if status:
+        _say(f"{config.script} ended with status {status}; what would have come after was not looked at")
+    return status or (0 if findings.passed else 1)
+
+
+def _readable(path: str) -> bool:
+    """Returns whether the script can be opened; complains as python does if not."""
+    from fdt import script
+
+    complaint = script.unreadable(path)
+    if complaint is not None:
+        print(complaint, file=sys.stderr)
+    return complaint is None
 
 
 def _run_in_session(config: "RunConfig") -> int:
@@ -130,7 +178,7 @@ def _run_in_session(config: "RunConfig") -> int:
     with contextlib.ExitStack() as ending:
         session = ending.enter_context(Session(config))
         hooks = contextlib.ExitStack()
-        hooks.enter_context(capture.hooks(session))
+        hooks.enter_context(capture.hooks(capture.training(session)))
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
         # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
         atexit.register(hooks.close)
@@ -147,7 +195,11 @@ def _end(session: "Session", config: "RunConfig", status: int) -> int:
     from fdt.script import INTERRUPTED
 
     shown = 130 if status == INTERRUPTED else status
-    if not session.distributed and status not in (INTERRUPTED, _FAILED):
+    if session.verification is not None:
+        for line in session.verification.conclusion():
+            _say(line)
+        status = status or (0 if session.verification.passed else 1)
+    elif not session.distributed and status not in (INTERRUPTED, _FAILED):
         _say(f"no training step was found in {config.script}; nothing was distributed")
     try:
         session.close(shown)

@@ -58,7 +58,7 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """`fdt run`."""
+    """`fdt run`, and `fdt verify`."""
 
     script: str
     arguments: tuple[str, ...] = ()
@@ -71,6 +71,9 @@ class RunConfig:
     credentials: Credentials = Credentials()
     # Of the runtime, by their command-line names without dashes in front.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # `fdt verify`: how many steps are made twice, and what difference is rounding.
+    verify_steps: int = 0
+    tolerance: float = 1e-4
     timing: Timing = Timing()
 
 

@@ -1,7 +1,8 @@
-"""How a script's data travels: arrays once, by content; afterwards only row numbers, in the order Keras shuffled them."""
+"""How a script's data travel: arrays once, by content, and afterwards only row numbers; anything else batch by batch."""
 
-import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -9,68 +10,137 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from fdt.element import Element
 from fdt.errors import UnsupportedError
+from fdt.program import tensor_spec
+from fdt.session import Job
 
 
-@dataclasses.dataclass(frozen=True)
-class ArrayBatches:
-    """A data set of arrays, and Keras's own adapter over its row numbers.
+class Batches(Protocol):
+    """The training data of one `fit`.
 
     Attributes:
-        rows: Yields int64 row numbers batch by batch: the same adapter, given arange(n) in place of the arrays, shuffles
-            the numbers exactly as it would have shuffled the data.
-        arrays: C-contiguous, [num_samples, ...], in the order of the structure's leaves that are not None.
-        structure: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
-        batch_size: Rows of a full batch.
+        adapter: What Keras iterates over.
+        element: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
+        batch_size: Rows of a full batch; None if that is not known beforehand.
     """
 
-    rows: ArrayDataAdapter
-    arrays: list[np.ndarray]
-    structure: Any
-    batch_size: int
+    adapter: Any
+    element: Element
+    batch_size: int | None
 
-    def specs(self) -> list[tf.TensorSpec]:
-        """Returns what one batch of each array looks like, its size left open."""
-        return [tf.TensorSpec([None, *a.shape[1:]], tf.dtypes.as_dtype(a.dtype)) for a in self.arrays]
+    def begin(self, job: Job) -> None:
+        """Starts to send what can be sent beforehand."""
+
+    def run(self, job: Job, program: int, item: Any) -> None:
+        """Runs a step, later, on what the adapter yielded."""
 
 
-def array_batches(adapter: Any, batch_factor: int = 1) -> ArrayBatches:
+class ArrayBatches:
+    """Arrays in memory, sent once; see `Batches`. Its adapter yields row numbers.
+
+    Attributes:
+        arrays: C-contiguous, [num_samples, ...], in the order of the element's.
+    """
+
+    def __init__(self, adapter: ArrayDataAdapter, structure: Any, arrays: list[np.ndarray], batch_size: int):
+        self.arrays = arrays
+        self.batch_size: int | None = batch_size
+        specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
+        leaves = [None if leaf is None else next(specs) for leaf in keras.tree.flatten(structure)]
+        self.element = element_of(keras.tree.pack_sequence_as(structure, leaves))
+        # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
+        rows = np.arange(len(arrays[0]), dtype=np.int64)
+        self.adapter = ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
+        self._binding: Future[int] | None = None
+
+    def begin(self, job: Job) -> None:
+        """Sends the arrays, in the background."""
+        self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
+
+    def run(self, job: Job, program: int, item: Any) -> None:
+        """Runs a step on the rows with these numbers."""
+        assert self._binding is not None
+        indices = item[0] if isinstance(item, tuple) else item
+        job.run(program, self._binding.result(), indices.numpy().astype("<i8", copy=False).tobytes())
+
+
+class StreamedBatches:
+    """Whatever Keras can iterate over; see `Batches`. Every batch is sent with its step."""
+
+    def __init__(self, adapter: Any, specs: Any):
+        """Reads what a batch looks like.
+
+        Args:
+            adapter: Keras's.
+            specs: Nested structure of type specs.
+        """
+        self.adapter = adapter
+        self.element = element_of(specs)
+        first = next(spec for spec in keras.tree.flatten(specs) if spec is not None)
+        self.batch_size = first.shape[0] if first.shape.rank else None
+
+    def begin(self, job: Job) -> None:
+        """Has nothing to send yet."""
+
+    def run(self, job: Job, program: int, item: Any) -> None:
+        """Sends the batch."""
+        arrays = self.element.encode(item)
+        if not len(arrays[0]):
+            raise UnsupportedError("A batch came without a sample; expected at least one row in each batch.")
+        job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays])
+
+
+def keras_batches(adapter: Any, num_together: int = 1) -> Batches:
     """Reads what Keras made of the arguments of `fit`.
 
     Args:
         adapter: The DataAdapter that Keras chose.
-        batch_factor: How many of the script's batches make one of ours.
+        num_together: How many of the script's batches make one of ours.
 
     Raises:
-        UnsupportedError: The data are not arrays of numbers.
+        UnsupportedError: The data cannot be sent, or not so.
     """
-    if not isinstance(adapter, ArrayDataAdapter):
+    structure = _dense_arrays(adapter) if isinstance(adapter, ArrayDataAdapter) else None
+    if structure is not None:
+        arrays = [np.ascontiguousarray(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
+        return ArrayBatches(adapter, structure, arrays, adapter.batch_size * num_together)
+    if num_together > 1:
         raise UnsupportedError(
-            f"model.fit was given data that Keras reads through {type(adapter).__name__}. This version distributes NumPy "
-            "arrays and tensors. Pass the data as arrays, for example model.fit(x, y, batch_size=…)."
+            f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
+            f"{type(adapter).__name__}. Leave the option out, and give the data set the larger batch."
         )
+    return StreamedBatches(adapter, adapter.get_tf_dataset().element_spec)
+
+
+def element_of(specs: Any) -> Element:
+    """Returns the element whose structure these type specs have, as Keras sees structures."""
+    return Element(specs, keras.tree.flatten, keras.tree.pack_sequence_as)
+
+
+def raw(array: np.ndarray) -> Any:
+    """Returns the bytes of a C-contiguous array."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def full_spec(array: np.ndarray) -> Any:
+    """Returns the description of an array, its whole shape included."""
+    return tensor_spec(tf.TensorSpec(array.shape, tf.dtypes.as_dtype(array.dtype), name="array"))
+
+
+def _dense_arrays(adapter: ArrayDataAdapter) -> Any | None:
+    """Returns the structure of the adapter's arrays; None if one of them is not an array of numbers."""
     sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
     structure = keras.tree.lists_to_tuples(sliceable) if hasattr(keras.tree, "lists_to_tuples") else sliceable
-    arrays = [_as_array(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
-    batch_size = adapter.batch_size * batch_factor
-    rows = ArrayDataAdapter(np.arange(len(arrays[0]), dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
-    return ArrayBatches(rows, arrays, structure, batch_size)
+    leaves: Sequence[Any] = keras.tree.flatten(structure)
+    return structure if all(leaf is None or _is_numbers(leaf) for leaf in leaves) else None
 
 
-def _as_array(leaf: Any) -> np.ndarray:
+def _is_numbers(leaf: Any) -> bool:
     if not isinstance(leaf, np.ndarray) and not (tf.is_tensor(leaf) and isinstance(leaf, tf.Tensor)):
-        raise UnsupportedError(
-            f"model.fit was given data of type {type(leaf).__name__}. This version distributes dense NumPy arrays and "
-            "tensors; convert it, for example with .to_dense(), .to_tensor() or np.asarray()."
-        )
+        return False
     array = np.asarray(leaf)
     try:
-        numeric = tf.dtypes.as_dtype(array.dtype) not in (tf.string, tf.resource, tf.variant)
+        return tf.dtypes.as_dtype(array.dtype) not in (tf.string, tf.resource, tf.variant) and not array.dtype.hasobject
     except TypeError:
-        numeric = False
-    if not numeric or array.dtype.hasobject:
-        raise UnsupportedError(
-            f"model.fit was given an array of dtype {array.dtype} and shape {array.shape}. Only arrays of numbers can be "
-            "sent to the pool. Convert it, for example with array.astype('float32')."
-        )
-    return np.ascontiguousarray(array)
+        return False

@@ -1,5 +1,6 @@
 """What engines have in common: values in and out of the pool's store, arrays as tensors, seeds of workers."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,11 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.blobs import BlobStore
+from fdt.errors import ProtocolError
 from fdt.program import dtype_of, pack, unpack
 from protos import blobs_pb2, job_pb2, program_pb2
 
 # Values up to this size travel in the job stream itself.
 _INLINE_BYTES = 256 * 1024
+_ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).
 _SEED_STRIDE = 0x9E3779B1
 
@@ -37,11 +40,20 @@ def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:
     """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
-    return [_tensor(blobs.open(array.blob), array.tensor) for array in arrays]
+    # Those of one piece of a stream are in one blob.
+    opened = {array.blob.digest: blobs.open(array.blob) for array in arrays}
+    return [_tensor(opened[array.blob.digest], array) for array in arrays]
 
 
-def _tensor(content: np.ndarray, spec: program_pb2.Tensor) -> tf.Tensor:
-    array = content.view(dtype_of(spec)).reshape(tuple(spec.shape))
+def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:
+    dtype, shape = dtype_of(described.tensor), tuple(described.tensor.shape)
+    size = math.prod(shape) * dtype.itemsize
+    if described.offset % _ALIGNMENT_BYTES or described.offset + size > content.size:
+        raise ProtocolError(
+            f"An array does not lie in its blob. Received: shape={shape}, dtype={dtype}, offset={described.offset}, "
+            f"size_bytes={content.size}"
+        )
+    array = content[described.offset : described.offset + size].view(dtype).reshape(shape)
     # TensorFlow takes these only as copies.
     if array.dtype == np.bool_ or array.size == 0:
         return tf.constant(array)

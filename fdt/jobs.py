@@ -13,7 +13,7 @@ import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from fdt import lifecycle
+from fdt import lifecycle, placing
 from fdt.config import Timing
 from fdt.lifecycle import OWN_HOST
 
@@ -226,24 +226,11 @@ class PoolState:
 
     def _places(self, job: Job) -> tuple[tuple[str, int], ...]:
         """Returns the hosts that have room for the job now and how many workers each takes; () if they have not."""
-        places = self._room(job)
-        if places and job.needs_pool and places[0][0] != OWN_HOST:
-            return ((OWN_HOST, 0), *places)
-        return places
-
-    def _room(self, job: Job) -> tuple[tuple[str, int], ...]:
         free = {host.name: host.slots - self._busy_on(host.name) for host in self.hosts.values()}
-        # What fits on one host needs no network.
-        whole = next((host for host, slots in free.items() if slots >= job.num_workers), None)
-        if whole is not None:
-            return ((whole, job.num_workers),)
-        places, left = [], job.num_workers
-        for host, slots in free.items():
-            taken = min(slots, left)
-            if taken:
-                places.append((host, taken))
-                left -= taken
-        return () if left else tuple(places)
+        found = placing.place(free, job.num_workers)
+        if found and job.needs_pool and found[0][0] != OWN_HOST:
+            return ((OWN_HOST, 0), *found)
+        return found
 
     def _warm_workers(self, mode: str, places: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Returns the processes that are to serve there; () while some of them are not warm."""

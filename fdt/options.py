@@ -39,6 +39,9 @@ RUNTIME_OPTIONS = {
     "outer": ("METHOD", "what is done with the average: averaging or diloco"),
 }
 
+# Commands that run a script.
+_WITH_SCRIPT = ("run", "verify", "check")
+
 _DEFAULT_LISTEN = "127.0.0.1:7077"
 _DEFAULT_WORKERS = 2
 
@@ -65,11 +68,14 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
         The options; `command` is the command's name.
     """
     parser, commands = build_parser(program, modes)
-    ours, script, arguments = _split(commands["run"], argv)
+    ours, script, arguments = _split(commands, argv)
     options = parser.parse_args(ours)
-    if options.command == "run":
-        _check_run(commands["run"], options, script)
+    if options.command in _WITH_SCRIPT:
+        if script is None:
+            commands[options.command].error("expected a SCRIPT to run")
         options.script, options.arguments = script, tuple(arguments)
+    if options.command == "run":
+        _check_run(commands["run"], options)
     if options.command == "serve":
         _check_serve(commands["serve"], options)
         options.mode = options.mode or modes[0]
@@ -99,9 +105,7 @@ def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
         )
 
 
-def _check_run(parser: _Parser, options: argparse.Namespace, script: str | None) -> None:
-    if script is None:
-        parser.error("expected a SCRIPT to run")
+def _check_run(parser: _Parser, options: argparse.Namespace) -> None:
     if options.mode == "async" and (options.batch != "global" or options.scale_lr != "none"):
         given = f"--batch {options.batch}" if options.batch != "global" else f"--scale-lr {options.scale_lr}"
         parser.error(
@@ -115,16 +119,16 @@ def _check_run(parser: _Parser, options: argparse.Namespace, script: str | None)
         )
 
 
-def _split(run: _Parser, argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
+def _split(commands: dict[str, _Parser], argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     """Parts a command line at SCRIPT, so that nothing after it is ever read as ours.
 
     Returns:
         What argparse is to read, the script if there is one, and its arguments.
     """
     argv = list(argv)
-    if argv[:1] != ["run"]:
+    if not argv or argv[0] not in _WITH_SCRIPT or argv[0] not in commands:
         return argv, None, []
-    valued = {text for action in run._actions if action.nargs != 0 for text in action.option_strings}
+    valued = {text for action in commands[argv[0]]._actions if action.nargs != 0 for text in action.option_strings}
     index = 1
     while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--"):
         index += 2 if argv[index] in valued else 1
@@ -148,6 +152,14 @@ def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[st
 
     run_usage = f"{program} run [OPTIONS] SCRIPT [ARGS...]"
     _add_run_options(add("run", "Run a script as python does; its training is distributed.", usage=run_usage), modes)
+    usage = f"{program} check [OPTIONS] SCRIPT [ARGS...]"
+    _add_check_options(
+        add("check", "Tell what of a script would be distributed, without training.", usage=usage), modes
+    )
+    if "sync" in modes:
+        usage = f"{program} verify [OPTIONS] SCRIPT [ARGS...]"
+        summary = "Make a script's first training steps twice, here and on a pool, and compare."
+        _add_verify_options(add("verify", summary, usage=usage))
     _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
     _add_pool_options(add("jobs", "List the jobs of a pool."), _DEFAULT_LISTEN)
     for name, summary in (
@@ -176,11 +188,41 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
         default="none",
         help="scale the learning rate with the workers, with --batch per-worker",
     )
+    _add_runtime_options(parser)
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
+    parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
+
+
+def _add_runtime_options(parser: _Parser) -> None:
     group = parser.add_argument_group("asynchronous training")
     for name, (metavar, summary) in RUNTIME_OPTIONS.items():
         group.add_argument(f"--{name}", metavar=metavar, help=summary)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
-    parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
+
+
+def _add_check_options(parser: _Parser, modes: tuple[str, ...]) -> None:
+    parser.add_argument("--mode", choices=modes, default=modes[0], help="sync: all-reduce; async: parameter server")
+    _add_workers(parser)
+    _add_runtime_options(parser)
+    parser.epilog = "Exit status 0 if there is training and all of it can be distributed. No pool is needed."
+
+
+def _add_verify_options(parser: _Parser) -> None:
+    _add_pool_options(parser, None)
+    _add_workers(parser)
+    parser.add_argument(
+        "--steps", type=_num_steps, metavar="S", default=10, help="how many steps are compared (default: 10)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        metavar="X",
+        default=1e-4,
+        help="the largest difference that counts as rounding, relative (default: 1e-4)",
+    )
+    parser.epilog = (
+        "Exit status 0 if all steps agree, 1 if not. The script ends after the last step that is compared; its training is "
+        "synchronous (--mode sync)."
+    )
 
 
 def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
@@ -243,6 +285,22 @@ def _num_workers(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of workers, 1 or more. Received: {text}")
     return int(text)
+
+
+def _num_steps(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of steps, 1 or more. Received: {text}")
+    return int(text)
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, such as 1e-4. Received: {text}")
+    return value
 
 
 def _num_own_workers(text: str) -> int:
@@ -324,6 +382,38 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         report=report,
         credentials=credentials(options),
         options=runtime_options(options),
+    )
+
+
+def check_config(options: argparse.Namespace) -> "RunConfig":
+    """Builds the configuration of `check`."""
+    from fdt.config import RunConfig
+
+    return RunConfig(
+        script=options.script,
+        arguments=options.arguments,
+        mode=options.mode,
+        num_workers=options.workers,
+        options=runtime_options(options),
+    )
+
+
+def verify_config(options: argparse.Namespace) -> "RunConfig":
+    """Builds the configuration of `verify`.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    from fdt.config import RunConfig
+
+    return RunConfig(
+        script=options.script,
+        arguments=options.arguments,
+        num_workers=options.workers,
+        server=options.server,
+        credentials=credentials(options),
+        verify_steps=options.steps,
+        tolerance=options.tolerance,
     )
 
 

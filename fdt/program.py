@@ -16,10 +16,13 @@ import tensorflow as tf
 
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.messages import program_pb2
+from fdt.tables import Table, describe
 
 # The `experimental_implements` mark of a hole, in the graph's function library.
 HOLE = "fdt.hole"
 _ALIGNMENT_BYTES = 64
+# Of tensors that a step captured; more of them belongs into the data.
+_MAX_CONSTANT_BYTES = 256 << 20
 _load_numbers = itertools.count()
 
 
@@ -150,9 +153,11 @@ def export(
     graph = concrete.graph
     with graph.as_default():
         meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph, strip_default_attrs=True, clear_devices=True)
+    _check_tables_stay(meta_graph.graph_def)
     # Names of collections and of the script's scopes mean nothing on the other side.
     meta_graph.ClearField("collection_def")
-    variables, placeholders = _captured_variables(graph)
+    variables, placeholders, tables, constants = _captured(graph)
+    _embed(meta_graph.graph_def, constants)
     num_inputs = len(graph.inputs) - len(graph.captures)
     program = program_pb2.StepProgram(
         step=program_pb2.Function(
@@ -161,7 +166,9 @@ def export(
             variables=placeholders,
             outputs=[t.name for t in concrete.outputs],
             control_outputs=[operation.name for operation in graph.control_outputs],
+            tables=list(tables),
         ),
+        tables=tables.values(),
         variables=[_described(v, describe(v)) for v in variables],
         batch=[tensor_spec(t) for t in graph.inputs[1:num_inputs]],
         outputs=[program_pb2.Output(tensor=tensor_spec(t)) for t in concrete.outputs],
@@ -181,25 +188,67 @@ def _described(variable: tf.Variable, description: program_pb2.Variable) -> prog
     return description
 
 
-def _captured_variables(graph: Any) -> tuple[list[tf.Variable], list[str]]:
+def _captured(
+    graph: Any,
+) -> tuple[list[tf.Variable], list[str], dict[str, program_pb2.Table], dict[str, Any]]:
+    """Returns what a step uses from outside.
+
+    Returns:
+        Its variables; the placeholders of their handles; its tables, and its constants, by their placeholders.
+    """
     by_handle = {id(v.handle): v for v in graph.variables}
-    variables, placeholders = [], []
+    variables, placeholders, tables, constants = [], [], {}, {}
     for external, internal in graph.captures:
         if id(external) in by_handle:
             variables.append(by_handle[id(external)])
             placeholders.append(internal.op.name)
-        elif external.dtype in (tf.resource, tf.variant):
-            raise UnsupportedError(
-                f"The training step uses a {external.dtype.name} that is not a variable ({internal.op.name!r}), such as "
-                "a lookup table or a tf.random.Generator. This version can distribute steps whose state is variables. "
-                "Move the lookup out of the model, into the preparation of the data."
-            )
+        elif external.dtype == tf.resource and (table := describe(external)) is not None:
+            tables[internal.op.name] = table
+        elif external.dtype in (tf.resource, tf.variant) or not hasattr(external, "numpy"):
+            raise UnsupportedError(_foreign(external, internal))
         else:
+            constants[internal.op.name] = external.numpy()
+    return variables, placeholders, tables, constants
+
+
+def _embed(graph: Any, constants: Mapping[str, Any]) -> None:
+    """Puts values in the places of placeholders: a tensor from outside a step never changes."""
+    protos = {name: tf.make_tensor_proto(value) for name, value in constants.items()}
+    size = sum(proto.ByteSize() for proto in protos.values())
+    if size > _MAX_CONSTANT_BYTES:
+        raise UnsupportedError(
+            f"The training step reads {size / 1e6:.0f} MB of tensors made outside it, which would travel inside the step. Hand "
+            f"them over as data, or make them a tf.Variable that does not train. Allowed: {_MAX_CONSTANT_BYTES / 1e6:.0f} MB"
+        )
+    for node in graph.node:
+        if node.name in protos:
+            node.op = "Const"
+            for name in set(node.attr) - {"dtype", "_output_shapes"}:
+                del node.attr[name]
+            node.attr["value"].tensor.CopyFrom(protos[node.name])
+
+
+def _check_tables_stay(graph: Any) -> None:
+    """Refuses a step that changes a lookup table: every worker has its own."""
+    for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
+        if node.op in ("LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2"):
             raise UnsupportedError(
-                f"The training step reads a tensor made outside it ({internal.op.name!r}, {external.dtype.name} "
-                f"{external.shape}). Make it a tf.constant of NumPy values or a variable that does not train."
+                f"The training step changes a lookup table ({node.name}, {node.op}). Every worker has a table of its own, "
+                "which no step may change. Fill the table before the training begins."
             )
-    return variables, placeholders
+
+
+def _foreign(external: tf.Tensor, internal: tf.Tensor) -> str:
+    if external.dtype in (tf.resource, tf.variant):
+        return (
+            f"The training step uses a {external.dtype.name} that is neither a variable nor a lookup table "
+            f"({internal.op.name!r}), such as an iterator or a data set. Take the batch out of it before the step, and "
+            "hand it over as an argument."
+        )
+    return (
+        f"The training step reads a tensor of another graph ({internal.op.name!r}, {external.dtype.name} {external.shape}). "
+        "Hand it over as an argument."
+    )
 
 
 def tensor_spec(tensor: Any) -> program_pb2.Tensor:
@@ -228,11 +277,13 @@ class LoadedProgram:
     Attributes:
         step: WrappedFunction step(share, *batch) -> list of tensors.
         variables: In the program's order; zero until they are assigned.
+        tables: In the program's order.
     """
 
     source: program_pb2.StepProgram
     step: Any
     variables: list[tf.Variable]
+    tables: list[Table]
 
     def with_role(self, *roles: "program_pb2.Role") -> list[int]:
         """Returns the indices of the variables that have one of these roles."""
@@ -259,7 +310,13 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
         tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
         for i, v in enumerate(source.variables)
     ]
-    return LoadedProgram(source, _import_step(source, meta_graph, variables), variables)
+    tables = make_tables(source)
+    return LoadedProgram(source, _import_step(source, meta_graph, variables, tables), variables, tables)
+
+
+def make_tables(source: program_pb2.StepProgram) -> list[Table]:
+    """Returns a program's lookup tables, made on the CPU beside the current device."""
+    return [Table(description) for description in source.tables]
 
 
 def fill_holes(source: program_pb2.StepProgram, meta_graph: Any, fill: Filler) -> None:
@@ -329,12 +386,14 @@ def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> li
     return list(concrete.graph.as_graph_def().library.function)
 
 
-def _import_step(source: program_pb2.StepProgram, meta_graph: Any, variables: Sequence[tf.Variable]) -> Any:
+def _import_step(
+    source: program_pb2.StepProgram, meta_graph: Any, variables: Sequence[tf.Variable], tables: Sequence[Table]
+) -> Any:
     specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec(shape_of(t), t.dtype) for t in source.batch]
     return import_function(
         meta_graph,
         dict(zip(source.step.inputs, specs, strict=True)),
-        dict(zip(source.step.variables, variables, strict=True)),
+        dict(zip([*source.step.variables, *source.step.tables], [*variables, *tables], strict=True)),
         source.step.outputs,
         source.step.control_outputs,
     )
@@ -343,7 +402,7 @@ def _import_step(source: program_pb2.StepProgram, meta_graph: Any, variables: Se
 def import_function(
     meta_graph: Any,
     inputs: Mapping[str, tf.TensorSpec],
-    variables: Mapping[str, tf.Variable],
+    resources: Mapping[str, tf.Variable | Table],
     outputs: Sequence[str],
     effects: Sequence[str],
 ) -> Any:
@@ -352,7 +411,7 @@ def import_function(
     Args:
         meta_graph: MetaGraphDef.
         inputs: The placeholders that become arguments, in this order, and what they take.
-        variables: For each placeholder of a resource the variable it stands for.
+        resources: For each placeholder of a resource the variable or table it stands for.
         outputs: Tensors ("node:0") to return.
         effects: Operations that must have run when the function returns.
 
@@ -363,8 +422,8 @@ def import_function(
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         graph = tf.compat.v1.get_default_graph()
         input_map = {f"{name}:0": tensor for name, tensor in zip(inputs, arguments, strict=True)}
-        for name, variable in variables.items():
-            input_map[f"{name}:0"] = graph.capture(variable.handle)
+        for name, resource in resources.items():
+            input_map[f"{name}:0"] = graph.capture(resource.handle)
         elements = tf.graph_util.import_graph_def(
             meta_graph.graph_def,
             input_map=input_map,

@@ -68,6 +68,9 @@ class JobRelay:
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
         self._outbound: list[blobs_pb2.BlobRef] = []
+        # Pieces of a stream, by the number of their data set, and how many workers need them no more.
+        self._streaming: dict[int, list[blobs_pb2.BlobRef]] = {}
+        self._released: dict[int, int] = {}
 
     def assign(self, workers: Sequence[Outbox]) -> None:
         """Passes on what has come so far, and from now on all instructions as they come."""
@@ -166,6 +169,22 @@ class JobRelay:
         kept = {ref.digest for ref in self.passing_blobs()}
         return [ref for ref in served if ref.digest not in kept]
 
+    def streamed(self, data: int, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Takes note of a piece of a stream."""
+        with self._lock:
+            self._streaming[data] = list({ref.digest: ref for ref in refs}.values())
+
+    def released(self, data: int) -> list[blobs_pb2.BlobRef]:
+        """Returns the blobs of a piece once no worker needs it any more."""
+        with self._lock:
+            self._released[data] = self._released.get(data, 0) + 1
+            if self._released[data] < len(self._workers):
+                return []
+            del self._released[data]
+            return self._streaming.pop(data, [])
+
     def passing_blobs(self) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that are on their way now."""
-        return [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs), *self._outbound]
+        states = [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs), *self._outbound]
+        with self._lock:
+            return states + [ref for refs in self._streaming.values() for ref in refs]

@@ -24,7 +24,7 @@ class FitRecord:
     Attributes:
         seconds: From the call of `fit` to its return.
         first_step_seconds: From the call of `fit` to the end of the first step, as the client heard of it.
-        global_batch: Rows of a full step, over all workers.
+        global_batch: Rows of a full step, over all workers; None where the script's data do not tell.
         bytes_to_pool: Programs, arrays and values sent during this `fit`.
         logs: Of the last epoch.
         ranks: What each worker did during this `fit`.
@@ -38,7 +38,7 @@ class FitRecord:
     epochs: int
     seconds: float
     first_step_seconds: float | None
-    global_batch: int
+    global_batch: int | None
     bytes_to_pool: int
     bytes_from_pool: int
     bytes_exchanged: int

@@ -152,8 +152,11 @@ class Engine(Protocol):
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
-        """Maps arrays of the store into memory."""
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        """Maps arrays of the store into memory; passing ones serve the next steps and are then released."""
+
+    def release(self, data: int) -> None:
+        """Lets arrays go as soon as the steps that were given have run; their files may go at once."""
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables."""

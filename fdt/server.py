@@ -113,7 +113,10 @@ class _Jobs:
             content = self._supervisor.store.open(instruction.load.blob)
             admission.admit(wire.decode(program_pb2.StepProgram, content.tobytes()))
         elif kind == "bind":
-            self._need(relay, [array.blob for array in instruction.bind.arrays])
+            refs = [array.blob for array in instruction.bind.arrays]
+            self._need(relay, refs)
+            if instruction.bind.passing:
+                relay.streamed(instruction.bind.data, refs)
         elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
             relay.assigned_blob(instruction.assign.state.payload.blob)
         elif kind == "drain":
@@ -171,6 +174,10 @@ class _Workers:
             drained = relay.drained(rank, event)
             if drained is not None:
                 self._supervisor.drop(relay.served_blobs(drained))
+        elif kind == "released":
+            refs = relay.released(event.released.data)
+            self._supervisor.store.release(relay.job, refs)
+            self._supervisor.drop(refs)
         elif kind == "closed":
             relay.closed(event)
             self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))

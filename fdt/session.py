@@ -1,9 +1,10 @@
 """The client's end: a session is one run of a script, a job is its workers."""
 
+import collections
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,23 @@ from typing import Any
 import grpc
 
 from fdt import embedded, rpc
-from fdt.blobs import BlobClient, SharedStore, reference
+from fdt.blobs import BlobClient, SharedStore, one_time, reference
+from fdt.chunk import Chunk
 from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.jobstream import JobStream
 from fdt.report import FitRecord, Report, closing_line, say
+from fdt.verification import Verification
 from fdt.versions import versions
 from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
 
 # Values up to this size travel in the job stream itself; larger ones go through the store.
 _INLINE_BYTES = 256 * 1024
+# Batches that are sent as they come: how many bytes, and for how long, are gathered before they go; and how many bytes may
+# wait for the workers.
+_CHUNK_BYTES = 8 << 20
+_CHUNK_S = 0.02
+_STREAM_BYTES = 64 << 20
 
 
 class Session:
@@ -29,10 +37,12 @@ class Session:
     Attributes:
         distributed: Whether the script came to a training step that is the pool's; it may have failed there.
         config: The run's configuration.
+        verification: Of `fdt verify`; else None.
     """
 
     def __init__(self, config: RunConfig):
         self.config = config
+        self.verification = Verification(config.verify_steps, config.tolerance) if config.verify_steps else None
         self.distributed = False
         self._report = Report(config)
         self._resources = contextlib.ExitStack()
@@ -41,6 +51,7 @@ class Session:
         # The pool's own store, where this process may use its files.
         self._store: Path | None = None
         self._said: set[str] = set()
+        self._endings: list[Callable[[], None]] = []
         self._pid = os.getpid()
         self._closed = False
 
@@ -113,12 +124,20 @@ class Session:
                 self._said.add(line)
                 say(line)
 
+    def before_close(self, do: Callable[[], None]) -> None:
+        """Has something done while the job is still there."""
+        self._endings.append(do)
+
     def record(self, fit: FitRecord) -> None:
         """Adds a finished `fit` to the report."""
         self._report.fits.append(fit)
 
     def close(self, exit_status: int = 0) -> None:
         """Ends the job and, if the pool was started for this run, the pool."""
+        # A job that has failed has said so already.
+        with contextlib.suppress(FdtError):
+            while self._endings:
+                self._endings.pop()()
         self._closed = True
         if self._job is not None:
             job, self._job = self._job, None
@@ -154,8 +173,15 @@ class Job:
         )
         self._stream = JobStream(channel, address, opening, config.timing)
         self._pace = _Pace(config.timing.run_ahead_s)
+        # Steps that have not been sent yet: on bound arrays, or on batches of their own.
         self._waiting: list[job_pb2.Batch] = []
         self._target: tuple[int, int] = (0, 0)
+        self._chunk = Chunk()
+        self._chunk_program = 0
+        self._flushed_s = 0.0
+        # For each piece of a stream that the workers have not finished: after how many steps they will have, and its bytes.
+        self._streaming: collections.deque[tuple[int, int]] = collections.deque()
+        self._num_data = 0
 
     def load(self, program: program_pb2.StepProgram) -> int:
         """Sends a program unless the workers have it; returns its number."""
@@ -192,7 +218,7 @@ class Job:
         key = tuple(s.SerializeToString() + r.digest for s, r in zip(specs, refs, strict=True))
         if key not in self._data:
             self._upload(list(zip(refs, arrays, strict=True)))
-            self._data[key] = number = len(self._data)
+            self._data[key] = number = self._new_data()
             described = [job_pb2.Array(tensor=s, blob=r) for s, r in zip(specs, refs, strict=True)]
             self._stream.send(job_pb2.Instruction(bind=job_pb2.BindData(data=number, arrays=described)))
         return self._data[key]
@@ -213,6 +239,8 @@ class Job:
             data: Number of the data set.
             indices: Row numbers, little-endian int64.
         """
+        if self._chunk or self._target != (program, data):
+            self._flush()
         self._target = (program, data)
         self._waiting.append(job_pb2.Batch(indices=indices))
         outstanding = self._pace.sent - self._stream.steps_done
@@ -221,14 +249,66 @@ class Job:
             limit = self._pace.limit
             self._stream.wait_steps(self._pace.sent - limit)
 
+    def feed(self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> None:
+        """Runs one step, later, on a batch that is sent with it; waits while the workers are too far behind.
+
+        Args:
+            program: Its number.
+            arrays: The bytes of C-contiguous arrays [rows, ...], one for each input; they must stay as they are until the
+                next `request`.
+            specs: Their descriptions, full shapes included.
+        """
+        if self._waiting or program != self._chunk_program or not self._chunk.takes(specs):
+            self._flush()
+        self._chunk_program = program
+        self._chunk.add(arrays, specs)
+        gathered_s = time.monotonic() - self._flushed_s
+        if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= self._pace.limit:
+            self._flush()
+            self._stream.wait_steps(max(self._pace.sent - self._pace.limit, self._steps_in_the_way()))
+
+    def _steps_in_the_way(self) -> int:
+        """Returns how many steps must have finished before more bytes may be sent."""
+        while self._streaming and self._streaming[0][0] <= self._stream.steps_done:
+            self._streaming.popleft()
+        excess = sum(num_bytes for _, num_bytes in self._streaming) - _STREAM_BYTES
+        steps = 0
+        # The newest may be as large as it is.
+        for finished, num_bytes in list(self._streaming)[:-1]:
+            if excess <= 0:
+                break
+            steps, excess = finished, excess - num_bytes
+        return steps
+
+    def _new_data(self) -> int:
+        self._num_data += 1
+        return self._num_data
+
     def _flush(self) -> None:
         if self._waiting:
             program, data = self._target
-            run = job_pb2.RunSteps(program=program, data=data, batches=self._waiting)
-            self._pace.sent += len(self._waiting)
-            self._waiting = []
-            self._stream.send(job_pb2.Instruction(run=run))
+            batches, self._waiting = self._waiting, []
+            self._run(program, data, batches)
+        if self._chunk:
+            chunk, self._chunk = self._chunk, Chunk()
+            self._send(chunk)
+        self._flushed_s = time.monotonic()
         self._pace.observe(self._stream.steps_done)
+
+    def _run(self, program: int, data: int, batches: Sequence[job_pb2.Batch]) -> None:
+        self._pace.sent += len(batches)
+        run = job_pb2.RunSteps(program=program, data=data, batches=batches)
+        self._stream.send(job_pb2.Instruction(run=run))
+
+    def _send(self, chunk: Chunk) -> None:
+        data, blob = self._new_data(), one_time(chunk.size_bytes())
+        with self._explained():
+            self.bytes_to_pool += self._blobs.send(blob, chunk.pieces())
+        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
+        self._stream.send(job_pb2.Instruction(bind=bind))
+        self._run(self._chunk_program, data, chunk.batches())
+        self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
+        self._streaming.append((self._pace.sent, chunk.num_bytes))
 
     def request(self, program: int, what: "job_pb2.Drain.What") -> "Drain":
         """Asks for state as it is once the steps so far have run."""
@@ -260,8 +340,13 @@ class Job:
         return blobs_pb2.Payload(blob=ref)
 
     def _upload(self, buffers: list[tuple[blobs_pb2.BlobRef, Any]]) -> None:
-        try:
+        with self._explained():
             self.bytes_to_pool += self._blobs.upload(buffers)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except FdtError:
             # A job that failed meanwhile is the better explanation of a transfer that broke.
             self._stream.check()

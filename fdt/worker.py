@@ -165,7 +165,8 @@ class Worker:
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
-            "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays),
+            "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
+            "release": self._release,
             "assign": lambda i: self._engine.assign(i.assign.program, i.assign.state),
             "run": self._run,
             "drain": self._drain,
@@ -236,6 +237,11 @@ class Worker:
         content = self._store.open(load.blob)
         self._engine.load(load.program, wire.decode(program_pb2.StepProgram, content.tobytes()))
         self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
+
+    def _release(self, instruction: job_pb2.Instruction) -> None:
+        data = instruction.release.data
+        self._engine.release(data)
+        self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
 
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run

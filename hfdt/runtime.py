@@ -60,10 +60,14 @@ class HorovodEngine:
         self._programs[program] = loaded
         self._loops[program] = StepLoop(loaded)
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
         assert self._blobs is not None
         self._data[data] = bound_arrays(self._blobs, arrays)
+
+    def release(self, data: int) -> None:
+        """Unmaps the arrays."""
+        del self._data[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables; what adds up over ranks goes to rank 0 alone, seeds are set apart."""

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from fdt.program import LoadedProgram, dtype_of, load, shape_of
-from nfdt.devices import Devices
+from fdt.program import LoadedProgram, dtype_of, load, make_tables, shape_of
+from nfdt.devices import Devices, cpu_beside
 from nfdt.feed import Feed
 from nfdt.options import Options
 from nfdt.outer import OuterOptimizer, weighted_mean
@@ -125,12 +125,14 @@ class _Program:
         self.source, self._devices = source, devices
         with tf.device(devices[0]):
             loaded: LoadedProgram = load(source, lambda position, hole: None)
-        self.variables = [loaded.variables]
+        self.variables, self._tables = [loaded.variables], [loaded.tables]
         for device in devices[1:]:
             with tf.device(device):
                 specs = [v.tensor for v in source.variables]
                 self.variables.append([tf.Variable(tf.zeros(shape_of(s), s.dtype), trainable=False) for s in specs])
-        self._step = Rebound(loaded.step, loaded.variables)
+            with tf.device(cpu_beside(device)):
+                self._tables.append(make_tables(source))
+        self._step = Rebound(loaded.step, [*loaded.variables, *loaded.tables])
         self._kept = loaded.with_role(*_KEPT)
         self._trained = set(loaded.with_role(program_pb2.ROLE_TRAINABLE))
         self._outer = {i: OuterOptimizer(outer) for i in self._trained}
@@ -138,7 +140,7 @@ class _Program:
 
     def step(self, worker: int, batch: Sequence[tf.Tensor]) -> None:
         with tf.device(self._devices[worker]):
-            outputs = self._step(self.variables[worker], [tf.constant(1.0), *batch])
+            outputs = self._step([*self.variables[worker], *self._tables[worker]], [tf.constant(1.0), *batch])
         if worker == 0:
             self.outputs = [output.numpy() for output in outputs]
 

@@ -16,11 +16,12 @@ from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
 from nfdt.devices import Devices, cpu_beside, make_devices
-from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed
+from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed, SentFeed
 from nfdt.hosts import borrow
 from nfdt.lender import data_key
 from nfdt.method import Method
 from nfdt.options import Options, read_options
+from nfdt.transfer import Transfer
 from protos import job_pb2, program_pb2
 
 # How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
@@ -51,6 +52,7 @@ class Driver:
         else:
             shard_hosts = self._options.shard_hosts(len(self._cluster.members))
             self._devices = borrow(self._cluster, shard_hosts, num_threads)
+            self._senders = [Transfer(device) for device in self._devices.workers]
         kind = Delayed if self._options.rule is not None else Averaging
         self._method: Method = kind(self._options, self._devices)
 
@@ -59,10 +61,19 @@ class Driver:
         self._sources[program] = step_program
         self._method.load(program, step_program)
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
-        """Maps the arrays; other hosts do so themselves."""
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        """Maps the arrays; other hosts do so themselves, but for those of a stream."""
         own = OwnFeed(bound_arrays(self._blobs, arrays))
-        self._data[data] = own if self._cluster is None else self._feeds(self._cluster, data, arrays, own)
+        if self._cluster is None:
+            self._data[data] = own
+        elif passing:
+            self._data[data] = SentFeed(own, self._senders)
+        else:
+            self._data[data] = self._feeds(self._cluster, data, arrays, own)
+
+    def release(self, data: int) -> None:
+        """Lets the arrays go with the last batch that is taken from them."""
+        del self._data[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables, once all steps before have run."""

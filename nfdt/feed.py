@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.program import dtype_of
+from nfdt.transfer import Transfer
 from protos import program_pb2
 
 
@@ -38,6 +39,23 @@ class OwnFeed:
         indices = tf.constant(rows, tf.int64)
         with tf.device("/CPU:0"):
             return [tf.gather(array, indices) for array in self._arrays]
+
+
+class SentFeed:
+    """Arrays that this process has mapped, of which it sends every worker its batches."""
+
+    def __init__(self, own: OwnFeed, senders: Sequence[Transfer]):
+        """Sends nothing yet.
+
+        Args:
+            own: Takes the rows.
+            senders: To each worker.
+        """
+        self._own, self._senders = own, senders
+
+    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
+        """See `Feed.batch`."""
+        return self._senders[worker](self._own.batch(worker, rows))
 
 
 class FileFeed:

@@ -27,12 +27,17 @@ class Lender:
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Leaves it to the process that drives."""
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
-        """Fetches what is not here yet, and says where it is."""
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        """Fetches what is not here yet, and says where it is; of a stream, the process that drives sends the batches."""
+        if passing:
+            return
         for array in arrays:
             self._blobs.open(array.blob)
         paths = [str(self._blobs.path(array.blob)) for array in arrays]
         self._cluster.client().put(data_key(data, self._rank), json.dumps(paths).encode())
+
+    def release(self, data: int) -> None:
+        """Leaves it to the process that drives."""
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Leaves it to the process that drives."""

@@ -1,32 +1,40 @@
-"""One traced function for many workers: it is called on the variables of whoever calls."""
+"""One traced function for many workers: it is called on the variables and tables of whoever calls."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 
-class Rebound:
-    """A traced function of tensors that captures nothing but variables."""
+class Resource(Protocol):
+    """A variable or a table."""
 
-    def __init__(self, concrete: Any, variables: Sequence[tf.Variable]):
-        """Notes which variables it captures.
+    @property
+    def handle(self) -> tf.Tensor:
+        """What a graph captures of it."""
+
+
+class Rebound:
+    """A traced function of tensors that captures nothing but variables and tables."""
+
+    def __init__(self, concrete: Any, resources: Sequence[Resource]):
+        """Notes which of them it captures.
 
         Args:
             concrete: ConcreteFunction.
-            variables: Those that it was traced with.
+            resources: Those that it was traced with.
         """
         self._concrete = concrete
-        positions = {id(variable.handle): i for i, variable in enumerate(variables)}
+        positions = {id(resource.handle): i for i, resource in enumerate(resources)}
         self._captured = [positions[id(capture)] for capture in concrete.captured_inputs]
 
-    def __call__(self, variables: Sequence[tf.Variable], arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs it on other variables of the same shapes and types.
+    def __call__(self, resources: Sequence[Resource], arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it on others of the same shapes and types.
 
         Args:
-            variables: In the order of those that it was traced with.
+            resources: In the order of those that it was traced with.
             arguments: Flat.
         """
-        handles = [variables[i].handle for i in self._captured]
+        handles = [resources[i].handle for i in self._captured]
         # A ConcreteFunction has no public way to be called on other captures; this one is what `__call__` ends in.
         return tf.nest.flatten(self._concrete._call_flat(list(arguments), captured_inputs=handles))  # type: ignore[no-any-return]

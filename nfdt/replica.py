@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.program import fill_holes, import_function, shape_of
+from fdt.program import fill_holes, import_function, make_tables, shape_of
+from fdt.tables import Table
 from nfdt.cut import Cut
+from nfdt.devices import cpu_beside
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
 from nfdt.shard import Gradients, Snapshot
@@ -44,10 +46,10 @@ class Computation:
         """
         self._source, self._cut, self._layout = source, cut, layout
         with tf.device(device):
-            self.first = self._make_variables()
+            self.first, self.first_tables = self._make_variables(), self._make_tables(device)
             self._step = self._import()
             concrete = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
-        self.run = Rebound(concrete, self.first)
+        self.run = Rebound(concrete, [*self.first, *self.first_tables])
 
     def replica(self, device: str, first: bool) -> "Replica":
         """Returns a worker's copy.
@@ -58,7 +60,8 @@ class Computation:
         """
         with tf.device(device):
             variables = self.first if first else self._make_variables()
-        return Replica(self, variables, device)
+        tables = self.first_tables if first else self._make_tables(device)
+        return Replica(self, variables, tables, device)
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
         """Puts what `run` returned in order."""
@@ -75,6 +78,10 @@ class Computation:
     def _make_variables(self) -> list[tf.Variable]:
         specs = [v.tensor for v in self._source.variables]
         return [tf.Variable(tf.zeros(shape_of(s), s.dtype), trainable=False) for s in specs]
+
+    def _make_tables(self, device: str) -> list[Table]:
+        with tf.device(cpu_beside(device)):
+            return make_tables(self._source)
 
     def _signature(self) -> list[tf.TensorSpec]:
         specs = []
@@ -93,14 +100,15 @@ class Computation:
         specs = [tf.TensorSpec([], tf.float32)]
         specs += [tf.TensorSpec(shape_of(t), t.dtype) for t in self._source.batch]
         inputs = dict(zip(self._source.step.inputs, specs, strict=True))
-        variables = dict(zip(self._source.step.variables, self.first, strict=True))
+        resources = dict(zip(self._source.step.variables, self.first, strict=True))
+        resources |= dict(zip(self._source.step.tables, self.first_tables, strict=True))
         self._inputs_used = [name in names for name in inputs]
         wanted = [t for gradient in self._cut.gradients for t in gradient.computed]
         wanted += [extra.computed for extra in self._cut.extras]
         return import_function(
             meta_graph,
             {name: spec for name, spec in inputs.items() if name in names},
-            {name: variable for name, variable in variables.items() if name in names},
+            {name: resource for name, resource in resources.items() if name in names},
             [*self._source.step.outputs, *(f"{name}:{index}" for name, index in wanted)],
             self._cut.compute_effects,
         )
@@ -131,8 +139,9 @@ class Computation:
 class Replica:
     """One worker's variables: the parameters it last pulled, and its own BatchNormalization statistics, seeds, metrics."""
 
-    def __init__(self, computation: Computation, variables: list[tf.Variable], device: str):
+    def __init__(self, computation: Computation, variables: list[tf.Variable], tables: list[Table], device: str):
         self._computation, self._variables, self._device = computation, variables, device
+        self._resources = [*variables, *tables]
         self._transfer = Transfer(device)
 
     def receive(self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -152,7 +161,7 @@ class Replica:
             batch: Of the script's, whole.
         """
         with tf.device(self._device):
-            results = self._computation.run(self._variables, [*received, *batch])
+            results = self._computation.run(self._resources, [*received, *batch])
         # So that a computation elsewhere has ended when this returns.
         self._transfer(results[:1])
         return self._computation.computed(results)

@@ -32,9 +32,13 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             self._role.load(program, step_program)
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """See the role."""
-        self._role.bind(data, arrays)
+        self._role.bind(data, arrays, passing)
+
+    def release(self, data: int) -> None:
+        """See the role."""
+        self._role.release(data)
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """See the role."""

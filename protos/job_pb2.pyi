@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Instruction(_message.Message):
-    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close")
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BIND_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class Instruction(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     open: OpenJob
     load: LoadProgram
     bind: BindData
@@ -24,7 +25,8 @@ class Instruction(_message.Message):
     run: RunSteps
     drain: Drain
     close: CloseJob
-    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ...) -> None: ...
+    release: ReleaseData
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ...) -> None: ...
 
 class OpenJob(_message.Message):
     __slots__ = ("mode", "num_workers", "script", "versions", "options")
@@ -56,20 +58,30 @@ class LoadProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class BindData(_message.Message):
-    __slots__ = ("data", "arrays")
+    __slots__ = ("data", "arrays", "passing")
     DATA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    PASSING_FIELD_NUMBER: _ClassVar[int]
     data: int
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
-    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ...) -> None: ...
+    passing: bool
+    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ...) -> None: ...
 
 class Array(_message.Message):
-    __slots__ = ("tensor", "blob")
+    __slots__ = ("tensor", "blob", "offset")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     tensor: _program_pb2.Tensor
     blob: _blobs_pb2.BlobRef
-    def __init__(self, tensor: _Optional[_Union[_program_pb2.Tensor, _Mapping]] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+    offset: int
+    def __init__(self, tensor: _Optional[_Union[_program_pb2.Tensor, _Mapping]] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ReleaseData(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: int
+    def __init__(self, data: _Optional[int] = ...) -> None: ...
 
 class State(_message.Message):
     __slots__ = ("variables", "payload")
@@ -128,7 +140,7 @@ class CloseJob(_message.Message):
     def __init__(self) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed")
+    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +148,7 @@ class Event(_message.Message):
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     queued: Queued
     started: Started
     loaded: Loaded
@@ -143,7 +156,8 @@ class Event(_message.Message):
     drained: Drained
     failed: Failed
     closed: Closed
-    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ...) -> None: ...
+    released: Released
+    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
 
 class Queued(_message.Message):
     __slots__ = ("position", "reason")
@@ -168,6 +182,12 @@ class Loaded(_message.Message):
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     program: int
     def __init__(self, program: _Optional[int] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: int
+    def __init__(self, data: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("steps",)

@@ -22,34 +22,46 @@ ROLE_SEED: Role
 ROLE_OTHER: Role
 
 class StepProgram(_message.Message):
-    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions")
+    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables")
     STEP_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     step: Function
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     batch: _containers.RepeatedCompositeFieldContainer[Tensor]
     outputs: _containers.RepeatedCompositeFieldContainer[Output]
     holes: _containers.RepeatedCompositeFieldContainer[Hole]
     versions: Versions
-    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[Table]
+    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
 
 class Function(_message.Message):
-    __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs")
+    __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs", "tables")
     META_GRAPH_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     meta_graph: bytes
     inputs: _containers.RepeatedScalarFieldContainer[str]
     variables: _containers.RepeatedScalarFieldContainer[str]
     outputs: _containers.RepeatedScalarFieldContainer[str]
     control_outputs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, meta_graph: _Optional[bytes] = ..., inputs: _Optional[_Iterable[str]] = ..., variables: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., control_outputs: _Optional[_Iterable[str]] = ...) -> None: ...
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, meta_graph: _Optional[bytes] = ..., inputs: _Optional[_Iterable[str]] = ..., variables: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., control_outputs: _Optional[_Iterable[str]] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("keys", "values")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    keys: bytes
+    values: bytes
+    def __init__(self, keys: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("name", "dtype", "shape")

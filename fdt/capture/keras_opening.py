@@ -4,20 +4,21 @@ from typing import Any
 
 import keras
 
+from fdt.capture.keras_tracing import TracedStep
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
 
 
-def opening_lines(model: Any, config: RunConfig, batch_size: int, program: program_pb2.StepProgram) -> list[str]:
+def opening_lines(model: Any, config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
     """Returns what to say before the first step.
 
     Args:
         model: The Keras model.
         config: The run's configuration.
-        batch_size: Rows of a full step over all workers.
-        program: The traced step.
+        batch_size: Rows of a full step over all workers; None if that is not known.
+        traced: The step.
     """
-    num_workers = config.num_workers
+    num_workers, program = config.num_workers, traced.program
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
     lines = _synchronous(config, batch_size) if config.mode == "sync" else _asynchronous(config, batch_size)
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
@@ -26,24 +27,41 @@ def opening_lines(model: Any, config: RunConfig, batch_size: int, program: progr
             f"the step has {optimizers} optimizers: all its gradients are computed before any of them is applied"
         )
     lines[0] = f"{config.mode} training on {workers} ({lines[0]})"
-    if num_workers > 1:
-        lines += _partial_views(model, config)
-        if any(v.role == program_pb2.ROLE_SEED for v in program.variables):
-            first = "rank 0" if config.mode == "sync" else "the first"
+    return [*lines, *own_views(model, config, traced)]
+
+
+def own_views(model: Any, config: RunConfig, traced: TracedStep) -> list[str]:
+    """Returns, in words, what every worker has for itself, so that the result is not that of one machine to the last digit.
+
+    Args:
+        model: The Keras model.
+        config: The run's configuration.
+        traced: The step.
+    """
+    if config.num_workers == 1:
+        return []
+    lines = _partial_views(model, config)
+    if any(v.role == program_pb2.ROLE_SEED for v in traced.program.variables):
+        first = "rank 0" if config.mode == "sync" else "the first"
+        lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
+    of_layers = {id(weight.value) for weight in model.weights}
+    for variable, described in zip(traced.variables, traced.program.variables, strict=True):
+        if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
-                f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's"
+                f"state of the step's own ({variable.name.removesuffix(':0')}): no layer's, optimizer's or metric's; every "
+                "worker updates one by its own rows, and they are averaged"
             )
     return lines
 
 
-def _synchronous(config: RunConfig, batch_size: int) -> list[str]:
+def _synchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     num_workers = config.num_workers
     if config.batch == "global":
-        return [
-            "Horovod ring all-reduce",
-            f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)} rows a worker; number of steps "
-            "and learning rate are the script's",
-        ]
+        if batch_size is None:
+            size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
+        else:
+            size = f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)} rows a worker"
+        return ["Horovod ring all-reduce", f"{size}; number of steps and learning rate are the script's"]
     return [
         "Horovod ring all-reduce",
         f"global batch {batch_size} = {num_workers} x the script's batch (--batch per-worker); "
@@ -51,14 +69,15 @@ def _synchronous(config: RunConfig, batch_size: int) -> list[str]:
     ]
 
 
-def _asynchronous(config: RunConfig, batch_size: int) -> list[str]:
+def _asynchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     update = config.options.get("update", "ddc-asgd")
+    rows = "" if batch_size is None else f" ({batch_size} rows)"
     if update == "averaging":
         steps = int(config.options.get("average-every", 1))
         every = "step" if steps == 1 else f"{steps} steps"
         return [
             f"weights averaged after every {every} of each worker",
-            f"every worker takes whole batches of the script's ({batch_size} rows) and updates weights of its own; number "
+            f"every worker takes whole batches of the script's{rows} and updates weights of its own; number "
             "of steps is the script's",
         ]
     servers = int(config.options.get("ps", 1))
@@ -68,7 +87,7 @@ def _asynchronous(config: RunConfig, batch_size: int) -> list[str]:
         late = "a gradient meets parameters that others have updated meanwhile (its delay)"
     return [
         f"{kept}, update rule {update}",
-        f"every worker takes whole batches of the script's ({batch_size} rows); number of updates and learning rate are the "
+        f"every worker takes whole batches of the script's{rows}; number of updates and learning rate are the "
         f"script's; {late}",
     ]
 

@@ -10,11 +10,13 @@ so everything that enters the loss must be such that the sum over workers of sha
 - a scalar that a Mean or Sum metric is told once per batch counts by its share.
 """
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.losses import loss as keras_loss
@@ -28,10 +30,12 @@ from keras.src.trainers.compile_utils import CompileMetrics
 
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
+from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.messages import program_pb2
 from fdt.program import Holes, OpenHole, current_holes, export, open_holes, unpack
 
+_READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 _MEANS = ("mean", "sum_over_batch_size")
 
 
@@ -56,13 +60,12 @@ class StepTrace:
         self._depth = 0
         self._keras_step = False
 
-    def trace(self, train_step: Callable[[Any], Any], structure: Any, specs: Sequence[tf.TensorSpec]) -> "TracedStep":
+    def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
 
         Args:
             train_step: Bound method, or a function of one argument.
-            structure: Nested structure with len(specs) leaves: how the flat inputs make a batch.
-            specs: One for each array of the batch.
+            element: What a batch looks like.
         """
         opened: list[OpenHole] = []
         logs: list[Any] = []
@@ -71,7 +74,9 @@ class StepTrace:
             # A first trace that makes variables is followed by a second one, which counts.
             opened.clear()
             logs.clear()
-            data = _fill(structure, batch)
+            self._seeds.clear()
+            self._optimizers.clear()
+            data = element.decode(batch)
             with open_holes(share) as holes:
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
@@ -81,7 +86,7 @@ class StepTrace:
         patches = self._patches()
         try:
             function = tf.function(step, autograph=False)
-            concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *specs)
+            concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
         finally:
             patches.undo()
         if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
@@ -98,7 +103,21 @@ class StepTrace:
                     "a dict of scalars (see keras.Model.train_step). Return reduced values."
                 )
         program, variables = export(concrete, opened, self._describing(metric_variables))
-        return TracedStep(program, variables, logs[-1], structure)
+        advances = self._advances(concrete.graph, len(element.specs()))
+        return TracedStep(program, variables, logs[-1], advances, _written(concrete.graph, variables))
+
+    def _advances(self, graph: Any, num_inputs: int) -> list[tuple[tf.Variable, Any]]:
+        """Returns what counts on even in a step that finds no more data, and by how much.
+
+        In plain Keras the step that is to fetch the next batch fails when there is none; what stands on no data has been
+        done by then: iterations, and the draws of random layers.
+        """
+        counts = collections.Counter(id(seed) for seed in self._seeds)
+        seeds = {id(seed): seed for seed in self._seeds}.values()
+        candidates: list[tuple[tf.Variable, Any]] = [(seed, np.array([0, counts[id(seed)]])) for seed in seeds]
+        candidates += [(o.iterations.value, 1) for o in {id(o): o for o in self._optimizers}.values()]
+        inputs = {t.op.name for t in graph.inputs[: 1 + num_inputs]}
+        return [(variable, step) for variable, step in candidates if _stands_on_no(inputs, graph, variable)]
 
     def _metric_variables(self) -> dict[int, Metric]:
         # A container of metrics shows the variables of those in it; the metric itself is the one to name.
@@ -225,13 +244,26 @@ class TracedStep:
     Attributes:
         program: The StepProgram.
         variables: The script's tf.Variables, in the program's order.
+        advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
     """
 
-    def __init__(self, program: program_pb2.StepProgram, variables: list[tf.Variable], logs: Any, structure: Any):
+    def __init__(
+        self,
+        program: program_pb2.StepProgram,
+        variables: list[tf.Variable],
+        logs: Any,
+        advances: list[tuple[tf.Variable, Any]],
+        written: set[int],
+    ):
         self.program = program
         self.variables = variables
-        self.structure = structure
+        self.advances = advances
+        self._written = written
         self._logs = logs
+
+    def writes(self, variable: tf.Variable) -> bool:
+        """Returns whether the step may change a variable."""
+        return id(variable) in self._written
 
     def placeholder(self) -> Any:
         """Returns the structure of what train_step returned, with zeros."""
@@ -257,7 +289,7 @@ class TracedStep:
         return keras.tree.map_structure(value, self._logs)
 
 
-def build_ahead(model: Any, structure: Any, specs: Sequence[tf.TensorSpec]) -> None:
+def build_ahead(model: Any, element: Element) -> None:
     """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
 
     Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
@@ -265,17 +297,12 @@ def build_ahead(model: Any, structure: Any, specs: Sequence[tf.TensorSpec]) -> N
     own_step = getattr(model.train_step, "__func__", None) is not TensorFlowTrainer.train_step
     if own_step or not isinstance(model, Functional | keras.Sequential) or not model.built:
         return
-    batch = [keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name) for spec in specs]
+    batch = element.symbolic(lambda spec: keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name))
+    if batch is None:
+        return
     # What Keras cannot do here it says when it traces the step, as it would without us.
     with contextlib.suppress(ValueError, RuntimeError):
-        model._symbolic_build(data_batch=_fill(structure, batch))
-
-
-def _fill(structure: Any, batch: Sequence[tf.Tensor]) -> Any:
-    """Puts the inputs in the places of a structure's arrays; None stays None."""
-    inputs = iter(batch)
-    leaves = [None if leaf is None else next(inputs) for leaf in keras.tree.flatten(structure)]
-    return keras.tree.pack_sequence_as(structure, leaves)
+        model._symbolic_build(data_batch=batch)
 
 
 def _exchange(grads: list[Any], variables: list[Any]) -> list[Any]:
@@ -311,6 +338,33 @@ def _apply_mask(original: Callable[..., Any], sample_weight: Any, mask: Any, dty
     if holes is None or mask is None or reduction not in _MEANS:
         return weight
     return weight * _correction(holes, tf.reduce_sum(tf.cast(mask, weight.dtype)))
+
+
+def _written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
+    """Returns the identities of the variables of which a step does more than read them."""
+    handles = {internal.name: external for external, internal in graph.captures}
+    by_handle = {id(variable.handle): id(variable) for variable in variables}
+    touched = (t.name for o in graph.get_operations() if o.type not in _READERS for t in o.inputs if t.name in handles)
+    return {by_handle[id(handles[name])] for name in touched if id(handles[name]) in by_handle}
+
+
+def _stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
+    """Whether a variable is written, and nothing that is written stands on one of these inputs."""
+    handles = {internal.name for external, internal in graph.captures if external is variable.handle}
+    waiting = [
+        operation
+        for operation in graph.get_operations()
+        if "Assign" in operation.type and operation.inputs[0].name in handles
+    ]
+    written, seen = bool(waiting), set()
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in inputs:
+            return False
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting += [*(t.op for t in operation.inputs), *operation.control_inputs]
+    return written
 
 
 def _correction(holes: Holes, divisor: tf.Tensor) -> tf.Tensor:

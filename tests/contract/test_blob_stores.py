@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fdt import rpc, server
-from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, reference
+from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProtocolError
 from protos import blobs_pb2
@@ -67,6 +67,22 @@ def test_what_is_written_reaches_the_pool(stores: Stores, size: int) -> None:
     assert ref == reference(content)
     assert stores.pool.open(ref).tobytes() == content
     assert stores.store.open(ref).tobytes() == content
+
+
+@pytest.mark.parametrize("by", ["wire", "files"])
+def test_a_piece_of_a_stream_serves_once(stores: Stores, client: BlobClient, by: str) -> None:
+    pieces = [os.urandom(CHUNK_BYTES + 1), b"", os.urandom(7)]
+    ref = one_time(sum(map(len, pieces)))
+    sender = client if by == "wire" else SharedStore(stores.pool.directory)
+    assert sender.send(ref, pieces) == ref.size_bytes
+    stores.pool.use("job", [ref])
+    stores.pool.drop(ref)
+    assert stores.store.open(ref).tobytes() == b"".join(pieces)
+    stores.pool.release("job", [ref])
+    for store in (stores.pool, stores.store):
+        store.drop(ref)
+    with pytest.raises(ProtocolError, match="upload it first"):
+        stores.store.open(ref)
 
 
 def test_an_opened_blob_is_private(stores: Stores) -> None:

@@ -68,29 +68,10 @@ print("trained", flush=True)
         r"apply_gradients|optimizer\.apply|GradientTape",
         r"model\.fit|train_step",
     ),
-    "train_on_batch": (
-        NET + 'model.compile("sgd", "mse")\nmodel.train_on_batch(x, y)  # <- here\nprint("trained", flush=True)\n',
-        r"train_on_batch",
-        r"model\.fit",
-    ),
     "run_eagerly": (
         NET + 'model.compile("sgd", "mse", run_eagerly=True)\n' + FIT,
         r"run_eagerly",
         r"run_eagerly=False",
-    ),
-    "dataset": (
-        NET
-        + 'model.compile("sgd", "mse")\ndata = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)\n'
-        + 'model.fit(data, epochs=2, verbose=2)  # <- here\nprint("trained", flush=True)\n',
-        r"[Dd]ata[Ss]et",
-        r"arrays",
-    ),
-    "generator": (
-        NET
-        + 'model.compile("sgd", "mse")\nbatches = ((x[:8], y[:8]) for _ in range(8))\n'
-        + 'model.fit(batches, steps_per_epoch=4, epochs=2, verbose=2)  # <- here\nprint("trained", flush=True)\n',
-        r"[Gg]enerator",
-        r"arrays",
     ),
     "metric that does not add up": (
         NET

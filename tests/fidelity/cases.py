@@ -23,20 +23,26 @@ TWO_WORKERS = (
     # The loop: callbacks, validation, what is printed.
     "validation_data validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_2 "
     "early_stopping reduce_on_plateau rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
-    "weights_per_batch stop_in_epoch shuffle_off tensors_float64_default_batch "
+    "weights_per_batch stop_in_epoch shuffle_off tensors_float64_default_batch keras_callbacks interrupted_and_resumed "
+    "weighted_metrics jit_compiled mixed_precision "
     # After the loop.
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand rate_set_by_hand recompiled frozen_recompiled "
     "two_models shared_layers history_object "
     # Optimizers: what comes after the exchange.
     "global_clipnorm clipvalue adamw accumulation "
-    "sparse_embedding subclassed_lazy custom_train_step gan"
+    "sparse_embedding subclassed_lazy custom_train_step gan "
+    # Data.
+    "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight data_dataset_python "
+    "data_steps_per_execution data_generator data_generator_finite data_pydataset data_pydataset_threads data_pandas "
+    "data_padded data_sparse data_strings data_on_batch data_on_batch_gan"
 ).split()
 FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
     "reduction_sum_sample_weight mean_with_sample_weight l2_reduction_sum activity_regularizer add_loss lambda_loss "
     "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "clipnorm schedule ema loss_scale "
-    "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers"
+    "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
+    "data_dataset data_ragged"
 ).split()
 RANDOM = "dropout batch_normalization".split()
 
@@ -52,7 +58,9 @@ ASYNCHRONOUS = (
     "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum l2 evaluate_predict second_fit "
     "validation_split early_stopping rate_scheduler batch_logs rate_per_batch weights_set_between_epochs recompiled "
     "frozen_recompiled two_models global_clipnorm clipnorm clipvalue adamw accumulation schedule ema loss_scale "
-    "sparse_embedding subclassed_lazy custom_train_step gan masked_gru auc_precision_recall dropout batch_normalization"
+    "sparse_embedding subclassed_lazy custom_train_step gan masked_gru auc_precision_recall dropout batch_normalization "
+    "data_dataset_shuffled data_dataset_unknown_length data_generator data_pydataset data_ragged data_padded data_sparse "
+    "data_strings data_on_batch data_on_batch_gan"
 ).split()
 
 _START_S = 90.0

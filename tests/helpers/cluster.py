@@ -22,6 +22,33 @@ START_S = 120.0
 POOL, HOST = "10.213.0.1", "10.213.0.2"
 TOKEN = "a-token-for-this-test-only"
 
+# A script that says that it is in the middle of training, goes on when somebody has written to the pipe, its first argument,
+# and trains for so many epochs, its second.
+PAUSES = """
+import sys
+
+import keras
+import numpy as np
+
+x = np.random.default_rng(0).random((96, 8), np.float32)
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(1e-4), "mse")
+
+
+class Pause(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            print("in the middle", flush=True)
+            open(sys.argv[1]).read()
+
+
+try:
+    model.fit(x, x.sum(axis=1, keepdims=True), batch_size=20, epochs=int(sys.argv[2]), verbose=0, callbacks=[Pause()])
+except Exception as error:
+    print("caught", type(error).__name__, error, flush=True)
+print("weights", all(np.isfinite(w).all() for w in model.get_weights()), flush=True)
+"""
+
 NEEDS = [
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="`ip` (iproute2) makes the network namespaces"),

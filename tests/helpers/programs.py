@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.capture.keras_tracing import StepTrace
+from fdt.data import element_of
+from fdt.element import Element
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers
 from protos import program_pb2
@@ -60,6 +62,11 @@ class Traced:
         return next(i for i, v in enumerate(self.variables) if v is variable.value)
 
 
+def element_like(example: Any) -> Element:
+    """Returns the element of batches like this one: an array, or nested arrays."""
+    return element_of(keras.tree.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), example))
+
+
 def traced(model: keras.Model, example: Any) -> Traced:
     """Traces a compiled model's own step.
 
@@ -67,9 +74,7 @@ def traced(model: keras.Model, example: Any) -> Traced:
         model: Compiled.
         example: A batch: array, or tuple of arrays.
     """
-    arrays = example if isinstance(example, tuple) else (example,)
-    specs = [tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in arrays]
-    result = StepTrace(model.metrics).trace(model.train_step, example, specs)
+    result = StepTrace(model.metrics).trace(model.train_step, element_like(example))
     return Traced(result.program, result.variables)
 
 

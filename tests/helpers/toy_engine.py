@@ -77,8 +77,11 @@ class ToyEngine:
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         print(f"loaded program {program}", file=sys.stderr, flush=True)
 
-    def bind(self, data: int, arrays: Sequence[job_pb2.Array]) -> None:
-        self._arrays[data] = [self._blobs.open(array.blob).view(array.tensor.dtype) for array in arrays]
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        self._arrays[data] = [self._blobs.open(array.blob)[array.offset :].view(array.tensor.dtype) for array in arrays]
+
+    def release(self, data: int) -> None:
+        del self._arrays[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         payload = state.payload

@@ -11,6 +11,7 @@ from tests.helpers.cluster import (
     HOST,
     LIMIT_S,
     NEEDS,
+    PAUSES,
     POOL,
     Cluster,
     addresses,
@@ -25,8 +26,6 @@ from tests.helpers.processes import Finished, background, run_python
 pytestmark = NEEDS
 
 TRAIN = """
-import sys
-
 import keras
 import numpy as np
 
@@ -43,23 +42,6 @@ LARGE = (
     + "model.set_weights([w / 2 for w in model.get_weights()])\n"
     + """
 print("losses", *model.fit(x, y, batch_size=20, epochs=3, verbose=0).history["loss"])
-"""
-)
-# Says that it is in the middle of training, and goes on when somebody has written to the pipe.
-PAUSES = (
-    TRAIN
-    + """
-class Pause(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch == 0:
-            print("in the middle", flush=True)
-            open(sys.argv[1]).read()
-
-try:
-    model.fit(x, y, batch_size=20, epochs=int(sys.argv[2]), verbose=0, callbacks=[Pause()])
-except Exception as error:
-    print("caught", type(error).__name__, error, flush=True)
-print("weights", all(np.isfinite(w).all() for w in model.get_weights()))
 """
 )
 

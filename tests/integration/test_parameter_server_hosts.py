@@ -10,37 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, Cluster, ip, namespaces, serving, written
+from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, PAUSES, Cluster, ip, namespaces, serving, written
 from tests.helpers.processes import Background, background, run_fdt
 from tests.helpers.seen import SEEN
 
 pytestmark = NEEDS
 
-# Says that it is in the middle of training, and goes on when somebody has written to the pipe.
-PAUSES = """
-import sys
-
-import keras
-import numpy as np
-
-x = np.random.default_rng(0).random((96, 8), np.float32)
-model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
-model.compile(keras.optimizers.SGD(1e-4), "mse")
-
-
-class Pause(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch == 0:
-            print("in the middle", flush=True)
-            open(sys.argv[1]).read()
-
-
-try:
-    model.fit(x, x.sum(axis=1, keepdims=True), batch_size=20, epochs=100_000, verbose=0, callbacks=[Pause()])
-except Exception as error:
-    print("caught", type(error).__name__, error, flush=True)
-print("weights", all(np.isfinite(w).all() for w in model.get_weights()), flush=True)
-"""
 # Every kind of variable: statistics of batches, seeds of dropout, rows of a table, metrics; and arrays of several types.
 KINDS = """
 import keras
@@ -154,7 +129,7 @@ def test_a_parameter_servers_host_fails(cluster: Cluster, fault: Callable[[Clust
     """The script hears of it by name, and the pool goes on."""
     pipe = cluster.pipe(fault.__name__)
     with cluster.host() as host:
-        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), options=("--ps", "2"))
+        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), "100000", options=("--ps", "2"))
         with background(command, cwd=cluster.directory) as training:
             training.wait_for_line("in the middle", LIMIT_S)
             pipe.write_text("")

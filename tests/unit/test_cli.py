@@ -36,6 +36,8 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([*_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--report", "--scale-lr", "--workers"]),
+    "check": sorted([*_ASYNC_OPTIONS, "--mode", "--workers"]),
+    "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": [
         "--interface", "--join", "--listen", "--mode", "--slots", "--tls-ca", "--tls-cert", "--tls-key", "--token-file",
         "--trusted-network", "--workers",
@@ -259,7 +261,7 @@ class _Session:
     """Notes what is done with it."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.config, self.distributed = config, False
+        self.config, self.distributed, self.verification = config, False, None
         self.calls: list[str] = []
         _Session.last = self
 
@@ -286,7 +288,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A session and hooks that do nothing; nothing the run changes in this process is left."""
     import fdt
 
-    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext())
+    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext(), training=lambda session: session)
     monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)

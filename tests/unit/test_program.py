@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.keras_fit import warm_up
+from fdt.capture.keras_run import warm_up
 from fdt.capture.keras_tracing import StepTrace, TracedStep
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.program import load, pack, unpack
 from fdt.state import SharedState
 from protos import program_pb2
+from tests.helpers.programs import element_like
 
 _ROWS = 12
 
@@ -34,8 +35,7 @@ def _model(optimizer: Any, *layers: Any, metrics: Any = ("accuracy",)) -> Any:
 
 
 def _traced(model: Any, data: tuple[np.ndarray, np.ndarray]) -> TracedStep:
-    specs = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in data]
-    return StepTrace(model.metrics).trace(model.train_step, data, specs)
+    return StepTrace(model.metrics).trace(model.train_step, element_like(data))
 
 
 def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) -> None:
@@ -115,9 +115,8 @@ def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray
 
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
-    specs = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in data]
     with pytest.raises(UnsupportedError, match="optimizer"):
-        StepTrace().trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, data, specs)
+        StepTrace().trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, element_like(data))
 
 
 def test_pack_and_unpack_are_inverse() -> None:

@@ -162,3 +162,86 @@ class StopEarly(keras.callbacks.Callback):
 @case
 def stop_in_epoch() -> Results:
     return fit(compiled(), *digits(UNEVEN), callbacks=[StopEarly()])
+
+
+@case
+def keras_callbacks() -> Results:
+    """Keras's own, together: what they write is compared too."""
+    callbacks = keras.callbacks
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        seen: list[float] = []
+        used = [
+            callbacks.ModelCheckpoint(str(directory / "{batch:04d}.weights.h5"), save_weights_only=True, save_freq=3),
+            callbacks.BackupAndRestore(str(directory / "backup")),
+            callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+            callbacks.CSVLogger(str(directory / "log.csv")),
+            callbacks.TerminateOnNaN(),
+            callbacks.TensorBoard(str(directory / "board"), update_freq=2),
+            callbacks.SwapEMAWeights(swap_on_epoch=True),
+            callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["loss"])),
+        ]
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9, use_ema=True, ema_momentum=0.9)
+        results = fit(
+            compiled(optimizer=optimizer), *digits(UNEVEN), validation_data=VALIDATION, epochs=3, callbacks=used
+        )
+        rows = (directory / "log.csv").read_text().splitlines()
+        results["logs/csv_loss"] = np.array(
+            [float(row.split(",")[rows[0].split(",").index("loss")]) for row in rows[1:]]
+        )
+        results["logs/seen_loss"] = np.array(seen)
+        for saved in sorted(directory.glob("*.weights.h5")):
+            model = compiled()
+            model.load_weights(saved)
+            results.update(from_weights(model.get_weights(), f"{saved.name}_"))
+        results["count/board"] = np.array(len(list((directory / "board" / "train").iterdir())))
+    return results
+
+
+@case
+def interrupted_and_resumed() -> Results:
+    """A fit that fails in its second epoch, and the next one that goes on from the backup."""
+
+    class Fails(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+            if epoch == 2:
+                raise RuntimeError("a planted fault")
+
+    with tempfile.TemporaryDirectory() as name:
+        model, backup = compiled(), keras.callbacks.BackupAndRestore(str(pathlib.Path(name) / "backup"))
+        with contextlib.suppress(RuntimeError):
+            fit(model, *digits(UNEVEN), shuffle=False, callbacks=[backup, Fails()])
+        return fit(compiled(), *digits(UNEVEN), shuffle=False, callbacks=[backup])
+
+
+@case
+def weighted_metrics() -> Results:
+    weights = np.linspace(0.2, 2.0, UNEVEN).astype("float32")
+    model = compiled(weighted_metrics=["accuracy"], loss_weights=0.5)
+    validation = (*VALIDATION, np.linspace(0.5, 1.5, 70).astype("float32"))
+    options = {
+        "sample_weight": weights,
+        "validation_data": validation,
+        "validation_batch_size": 32,
+        "validation_steps": 2,
+    }
+    return fit(model, *digits(UNEVEN), **options)
+
+
+@case
+def jit_compiled() -> Results:
+    return fit(compiled(jit_compile=True), *digits(UNEVEN))
+
+
+@case
+def mixed_precision() -> Results:
+    """Half-precision arithmetic with a loss scale."""
+    model = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(24, activation="relu", dtype="mixed_float16"),
+            keras.layers.Dense(10, activation="softmax", dtype="float32"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", auto_scale_loss=True)
+    return fit(model, *digits(UNEVEN))

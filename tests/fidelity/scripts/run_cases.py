@@ -11,6 +11,7 @@ import sys
 import traceback
 
 import after_fit  # noqa: F401  (each of these fills the list of cases)
+import data_forms  # noqa: F401
 import fit_options  # noqa: F401
 import keras
 import losses  # noqa: F401

@@ -1,0 +1,101 @@
+"""How fast do batches of 1 MB travel, beside the rate at which the script's own data come, and what memory do they take?
+
+    python benchmarks/streaming.py            # writes benchmarks/results/streaming.{json,md}
+    python benchmarks/streaming.py --quick    # few batches, prints only: does everything run?
+
+The rates are taken in turn, in one process: the script iterates over its data as Keras would, and fits on them. Memory is that
+of the script, the pool and the workers together, over one long fit.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from processes import fdt, python, readable, run, tree_pss_bytes
+from record import Content, Record
+from tables import spread, table
+
+SCRIPT = "benchmarks/models/stream.py"
+PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
+SOURCES = ("generator", "dataset")
+ROWS: dict[str, list[str]] = {
+    "keras": python(SCRIPT),
+    "sync 1": fdt("run", "--mode", "sync", "--workers", "1", SCRIPT),
+    "sync 2": fdt("run", "--mode", "sync", "--workers", "2", SCRIPT),
+    "async 2": fdt("run", "--mode", "async", "--workers", "2", SCRIPT),
+}
+WANTED = 0.8
+
+
+def rates(row: str, source: str, batches: int, rounds: int) -> dict[str, Any]:
+    """Measures both rates, `rounds` times in turn."""
+    command = [*ROWS[row], source, "--batches", str(batches), "--rounds", str(rounds)]
+    result = run(command, timeout_s=1200).result()
+    pairs = zip(result["fitted_per_s"], result["iterated_per_s"], strict=True)
+    ratios = [fitted / iterated for fitted, iterated in pairs]
+    return {"command": readable(command), "ratio": statistics.median(ratios), "ratios": ratios, **result}
+
+
+def memory(row: str, source: str, batches: int) -> dict[str, Any]:
+    """Looks at the memory over one long fit; the first tenth of the time is start-up."""
+    samples: list[tuple[float, int]] = []
+    command = [*ROWS[row], source, "--batches", str(batches), "--rounds", "1"]
+    run(command, timeout_s=1800, watch=lambda pid: samples.append((time.monotonic(), tree_pss_bytes(pid))))
+    tenth = max(1, len(samples) // 10)
+    parts = [statistics.median(size for _, size in samples[i * tenth : (i + 1) * tenth]) for i in range(10)]
+    return {"command": readable(command), "tenths_mb": [round(part / 1e6) for part in parts]}
+
+
+def markdown(content: Content) -> str:
+    """Returns the tables."""
+    done = [entry for entry in content["measurements"] if "failed" not in entry]
+    heads = ["", "iterates, batches/s", "fits, batches/s", f"fits / iterates (wanted {WANTED})"]
+    lines = [
+        [
+            f"{e['source']}, {e['row']}",
+            spread(e["iterated_per_s"], 0),
+            spread(e["fitted_per_s"], 0),
+            spread(e["ratios"], 2),
+        ]
+        for e in done
+        if e["kind"] == "rate"
+    ]
+    kept = [
+        [f"{e['source']}, {e['row']}", *(str(size) for size in e["tenths_mb"])] for e in done if e["kind"] == "memory"
+    ]
+    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
+    return (
+        f"# Streaming batches of 1 MB\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
+        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"Medians (least–most) of {content['settings']['rounds']} rounds of {content['settings']['batches']} batches, "
+        "iterating and fitting in turn in one process.\n\n"
+        f"{table(heads, lines)}\n\n## Memory\n\nMB of the script, the pool and the workers together, median of each tenth "
+        f"of a run that iterates over {content['settings']['long']} batches and then fits on as many; the first two tenths "
+        f"hold the start-up.\n\n{table(['', *(f'{i}/10' for i in range(1, 11))], kept)}\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=500, help="of a round")
+    parser.add_argument("--long", type=int, default=10_000, help="batches over which memory is looked at")
+    parser.add_argument("--quick", action="store_true", help="few batches, nothing written")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.batches, options.long = 2, 50, 200
+    record = Record("streaming", vars(options), PACKAGES, markdown, keep=not options.quick)
+    for source in SOURCES:
+        for row in ROWS:
+            record.add("rate", partial(rates, row, source, options.batches, options.rounds), source=source, row=row)
+    for row in ("sync 2", "async 2"):
+        record.add("memory", partial(memory, row, "generator", options.long), source="generator", row=row)
+    print("\n" + record.markdown())
+    return 1 if record.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What a model's callbacks can see: it decides how often they must be told, and what."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras.src.utils.python_utils import is_default
+
+# Callbacks of Keras whose batch hooks look at the logs and at nothing else, and those whose batch hooks do nothing
+# unless an attribute says otherwise.
+_LOGS_ONLY = (keras.callbacks.TerminateOnNaN, keras.callbacks.TensorBoard)
+_IDLE_UNLESS = {
+    keras.callbacks.ModelCheckpoint: "save_freq",
+    keras.callbacks.BackupAndRestore: "save_freq",
+    keras.callbacks.TensorBoard: "update_freq",
+}
+_SHOWS_PROGRESS = (keras.callbacks.ProgbarLogger,)
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+@dataclasses.dataclass(frozen=True)
+class Audience:
+    """Who looks at a training while it runs.
+
+    Attributes:
+        logs_each_step: Somebody wants every step's logs.
+        state_each_step: Somebody may look at the variables after every step, or change them.
+        state_each_epoch: The same, after every epoch.
+        progress: A progress bar is shown.
+    """
+
+    logs_each_step: bool
+    state_each_step: bool
+    state_each_epoch: bool
+    progress: bool
+
+    @classmethod
+    def of_fit(cls, model: Any, arguments: Mapping[str, Any]) -> "Audience":
+        """Reads the arguments of `fit`."""
+        callbacks = _flatten(arguments["callbacks"])
+        hooked = [callback for callback in callbacks if _has_batch_hooks(callback)]
+        validates = arguments["validation_data"] is not None or bool(arguments["validation_split"])
+        return cls(
+            logs_each_step=bool(hooked),
+            state_each_step=any(not isinstance(callback, _LOGS_ONLY) for callback in hooked),
+            state_each_epoch=bool(callbacks) or validates or getattr(model.optimizer, "use_ema", False),
+            progress=arguments["verbose"] not in (0, 2) or any(isinstance(c, _SHOWS_PROGRESS) for c in callbacks),
+        )
+
+    @classmethod
+    def of_script(cls) -> "Audience":
+        """The script itself, between two steps."""
+        return cls(logs_each_step=True, state_each_step=True, state_each_epoch=True, progress=False)
+
+
+def _flatten(callbacks: Any) -> list[Any]:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return [c for c in callbacks.callbacks if not isinstance(c, (keras.callbacks.History, *_SHOWS_PROGRESS))]
+    return keras.tree.flatten(callbacks) if callbacks else []
+
+
+def _has_batch_hooks(callback: Any) -> bool:
+    if isinstance(callback, (keras.callbacks.History, *_SHOWS_PROGRESS)):
+        return False
+    for idle_class, attribute in _IDLE_UNLESS.items():
+        if type(callback) is idle_class and getattr(callback, attribute, None) == "epoch":
+            return False
+    hooks = [getattr(callback, name, None) for name in _BATCH_HOOKS]
+    return any(hook is not None and not is_default(hook) for hook in hooks)

@@ -1,0 +1,132 @@
+"""`fit` and `train_on_batch` up to the first step: everything is looked at, nothing is trained."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from fdt import admission
+from fdt.capture.keras_fit import KerasFit, check_model
+from fdt.capture.keras_opening import opening_lines
+from fdt.capture.keras_run import Run, batches_like
+from fdt.capture.keras_tracing import TracedStep
+from fdt.capture.refusals import where
+from fdt.config import RunConfig
+from fdt.data import ArrayBatches
+from fdt.errors import FdtError
+from fdt.findings import Finding, Findings
+from fdt.messages import program_pb2
+from fdt.program import dtype_of
+
+
+class _CheckedError(BaseException):
+    """Ends `fit` where its first step would begin. No script catches it by accident."""
+
+
+class KerasCheck(KerasFit):
+    """The hooks; see `fdt.capture.keras_fit.KerasFit`."""
+
+    def __init__(self, config: RunConfig, findings: Findings):
+        self._config, self._findings = config, findings
+        self._run: Run | None = None
+
+    def close(self) -> None:
+        """Has nothing to end."""
+
+    def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = inspect.signature(original).bind(model, *args, **kwargs)
+        arguments.apply_defaults()
+        run = self._run = _CheckedRun(self._config, model)
+        try:
+            check_model(model)
+            original(model, *args, **kwargs)
+        except _CheckedError:
+            pass
+        except FdtError as error:
+            self._refuse(f"{type(model).__name__}.fit", error)
+        finally:
+            self._run = None
+        if run.traced is not None:
+            self._findings.add(Finding(where(), f"{type(model).__name__}.fit", tuple(run.describe())))
+        return _history(model, run.traced, arguments.arguments)
+
+    def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(original).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        x, y, weight = (bound.arguments[name] for name in ("x", "y", "sample_weight"))
+        run = _CheckedRun(self._config, model)
+        try:
+            check_model(model)
+            run.batches, _ = batches_like((x, y, weight))
+            run.look()
+        except FdtError as error:
+            self._refuse(f"{type(model).__name__}.train_on_batch", error)
+        logs: dict[str, float] = {}
+        if run.traced is not None:
+            logs = dict.fromkeys(run.traced.placeholder(), float("nan"))
+            self._findings.add(Finding(where(), f"{type(model).__name__}.train_on_batch", tuple(run.describe())))
+        return logs if bound.arguments["return_dict"] else list(logs.values())
+
+    def _refuse(self, what: str, error: FdtError) -> None:
+        self._findings.refuse(where(), what, str(error))
+
+
+class _CheckedRun(Run):
+    """A training that ends where it would begin."""
+
+    def __init__(self, config: RunConfig, model: Any):
+        self.model, self.batches, self._config = model, None, config
+        self.traced: TracedStep | None = None
+
+    def prepare(self, force: bool) -> None:
+        """Looks, and ends the `fit`."""
+        self.look()
+        raise _CheckedError
+
+    def look(self) -> None:
+        """Traces the step and asks whether a pool would admit it."""
+        assert self.batches is not None
+        traced = self._trace(self.batches.element)
+        admission.admit(traced.program)
+        self.traced = traced
+
+    def describe(self) -> list[str]:
+        """Returns what would happen."""
+        assert self.batches is not None and self.traced is not None
+        program = self.traced.program
+        lines = opening_lines(self.model, self._config, self.batches.batch_size, self.traced)
+        if isinstance(self.batches, ArrayBatches):
+            size = sum(array.nbytes for array in self.batches.arrays)
+            lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")
+        else:
+            lines.append("data: streamed, batch by batch, as the script makes them")
+        sent = sum(_num_bytes(program.variables[g.variable].tensor) for h in program.holes for g in h.gradients)
+        sparse = any(g.sparse for hole in program.holes for g in hole.gradients)
+        beside = ", tables' as the rows that a batch uses" if sparse else ""
+        lines.append(f"exchanged in each step: gradients of {sent / 1e6:.2f} MB{beside}")
+        lines.append("stays here: callbacks, validation, evaluate, predict")
+        return lines
+
+
+def _num_bytes(tensor: program_pb2.Tensor) -> int:
+    size = dtype_of(tensor).itemsize
+    for length in tensor.shape:
+        size *= length
+    return size
+
+
+def _history(model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
+    """Returns a History with the keys that a script may ask for, and no numbers."""
+    history = keras.callbacks.History()
+    history.set_model(model)
+    history.on_train_begin()
+    logs = traced.placeholder() if traced is not None else {}
+    names = list(logs) if isinstance(logs, dict) else []
+    if arguments["validation_data"] is not None or arguments["validation_split"]:
+        names += [f"val_{name}" for name in names]
+    epochs = range(arguments["initial_epoch"], arguments["epochs"])
+    history.epoch = list(epochs)
+    history.history = {name: [float("nan")] * len(epochs) for name in names}
+    model.history = history
+    return history

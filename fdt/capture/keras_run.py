@@ -1,0 +1,295 @@
+"""One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.keras_callbacks import Audience
+from fdt.capture.keras_opening import opening_lines
+from fdt.capture.keras_tracing import StepTrace, TracedStep, build_ahead
+from fdt.data import Batches, StreamedBatches, keras_batches
+from fdt.element import Element
+from fdt.errors import UnsupportedError
+from fdt.messages import job_pb2
+from fdt.report import FitRecord, usage_since
+from fdt.session import Drain, Session
+from fdt.state import SharedState
+
+_ALL = job_pb2.Drain.WHAT_ALL
+_METRICS = job_pb2.Drain.WHAT_METRICS
+_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
+# How often a progress bar is given fresh numbers inside an epoch.
+_REFRESH_S = 0.1
+_WARM_UP_EPOCHS = 5
+
+
+class Run:
+    """One call of `fit`, or the calls of `train_on_batch` of one model.
+
+    Attributes:
+        model: The Keras model.
+        batches: The training data, once Keras has read its arguments.
+    """
+
+    def __init__(self, session: Session, model: Any, audience: Audience):
+        self.model = model
+        self.batches: Batches | None = None
+        self._session = session
+        self._config = session.config
+        self._audience = audience
+        self._started_s = time.monotonic()
+        self._job = session.job()
+        self._job.begin_fit()
+        self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
+        self._usage_before = list(self._job.usage)
+        self._step: RemoteStep | None = None
+        self._steps = 0
+        self._epochs = 0
+        self._in_epoch = 0
+        self._logs: Any = {}
+        self._refresh: Drain | None = None
+        self._refreshed_s = 0.0
+        self._stale = False
+        self._ran_out = False
+
+    def take(self, adapter: Any) -> Any:
+        """Receives Keras's adapter of the training data; returns the one that Keras is to iterate over."""
+        self.batches = keras_batches(adapter, self._config.num_workers if self._config.batch == "per-worker" else 1)
+        return self.batches.adapter
+
+    def prepare(self, force: bool) -> None:
+        """Traces the step, unless that is done, and sends what the workers miss."""
+        assert self.batches is not None
+        # The arrays go up while the step is being traced.
+        self.batches.begin(self._job)
+        steps = self.model.train_function
+        if force or not isinstance(steps, RemoteTrainFunction):
+            steps = RemoteTrainFunction()
+        self._step = steps.step(self.batches.element, self._trace)
+        steps.run = self
+        self.model.train_function = steps
+        if self._step.program < 0:
+            self._step.program = self._job.load(self._step.traced.program)
+        self._session.opening(opening_lines(self.model, self._config, self.batches.batch_size, self._step.traced))
+        self._in_epoch = 0
+
+    def _trace(self, element: Element) -> TracedStep:
+        _check_order_matters_not(self.model, self._config.num_workers)
+        build_ahead(self.model, element)
+        trace = StepTrace(self.model.metrics, self._learning_rate_factor())
+        return trace.trace(self.model.train_step, element)
+
+    def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        assert self.batches is not None
+        num_workers, rule = self._config.num_workers, self._config.scale_lr
+        if self._config.batch != "per-worker" or rule == "none" or num_workers == 1:
+            return None
+        target = float(num_workers) if rule == "linear" else num_workers**0.5
+        return warm_up(target, _WARM_UP_EPOCHS * self.batches.adapter.num_batches)
+
+    def run_step(self, iterator: Any) -> Any:
+        """Stands for one call of Keras's train_function."""
+        assert self._step is not None and self.batches is not None
+        items = list(itertools.islice(iterator, self.model.steps_per_execution))
+        if not items:
+            self._ran_out = True
+            raise StopIteration
+        if self._in_epoch == 0 or self._audience.state_each_step:
+            self._job.assign(self._step.program, *self._step.state.changes())
+        for item in items:
+            self.batches.run(self._job, self._step.program, item)
+        first = self._in_epoch == 0
+        self._stale = True
+        self._in_epoch += len(items)
+        self._steps += len(items)
+        if self._audience.state_each_step:
+            self._pull(_ALL)
+        elif self._audience.logs_each_step:
+            self._pull(_METRICS)
+        elif self._audience.progress:
+            self._refresh_logs(first)
+        elif not self._logs:
+            # Nobody shows these; they have Keras's keys, so that the end of the epoch can fill them in.
+            self._logs = self._step.traced.placeholder()
+        return self._logs
+
+    def _refresh_logs(self, first: bool) -> None:
+        """Gives the progress bar the newest numbers, without ever waiting for them after an epoch's first step."""
+        assert self._step is not None
+        if first:
+            self._pull(_METRICS)
+        elif self._refresh is None:
+            if time.monotonic() - self._refreshed_s > _REFRESH_S:
+                self._refresh = self._job.request(self._step.program, _METRICS_SO_FAR)
+        elif self._refresh.ready():
+            self._accept(self._refresh)
+            self._refresh = None
+
+    def end_epoch(self) -> None:
+        """Waits for the epoch's steps and puts their outcome into the script's own objects."""
+        if self._step is None or not (self._in_epoch or self._ran_out):
+            return
+        self._settle_refresh()
+        if self._in_epoch:
+            self._epochs += 1
+            last = self._logs
+            self._pull(_ALL if self._audience.state_each_epoch or self._ran_out else _METRICS)
+            # Keras may keep the dict it was given last: it has to see the final numbers.
+            if isinstance(last, dict) and isinstance(self._logs, dict):
+                last.update(self._logs)
+        # A step of several fails as one, and so does a compiled one: nothing of it is done.
+        if self._ran_out and self.model.steps_per_execution == 1 and not self.model.jit_compile:
+            for variable, step in self._step.traced.advances:
+                variable.assign_add(step)
+        self._in_epoch, self._ran_out = 0, False
+
+    def finish(self) -> None:
+        """Brings everything home and writes the account of this training."""
+        if self._step is None:
+            return
+        self._settle_refresh()
+        if self._stale or not self._steps:
+            self._pull(_ALL)
+        self._record()
+
+    def _settle_refresh(self) -> None:
+        if self._refresh is not None:
+            self._refresh.result()
+            self._refresh = None
+
+    def _pull(self, what: "job_pb2.Drain.What") -> None:
+        assert self._step is not None
+        self._accept(self._job.request(self._step.program, what))
+        if what == _ALL:
+            self._stale = False
+
+    def _accept(self, drain: Drain) -> None:
+        assert self._step is not None
+        drained, packed = drain.result()
+        self._step.state.accept(drained.state.variables, packed)
+        self._logs = self._step.traced.logs(drained.outputs)
+        self._refreshed_s = time.monotonic()
+
+    def _record(self) -> None:
+        assert self.batches is not None
+        first, started = self._job.first_step_s, self._started_s
+        usage = usage_since(self._usage_before, self._job.usage)
+        self._session.record(
+            FitRecord(
+                steps=self._steps,
+                epochs=self._epochs,
+                seconds=round(time.monotonic() - started, 6),
+                first_step_seconds=None if first is None else round(first - started, 6),
+                global_batch=self.batches.batch_size,
+                bytes_to_pool=self._job.bytes_to_pool - self._bytes_before[0],
+                bytes_from_pool=self._job.bytes_from_pool - self._bytes_before[1],
+                bytes_exchanged=int(sum(account["exchanged_bytes"] for account in usage)),
+                logs=_numbers(self._logs),
+                ranks=usage,
+            )
+        )
+
+
+def _check_order_matters_not(model: Any, num_workers: int) -> None:
+    stateful = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    if stateful and num_workers > 1:
+        raise UnsupportedError(
+            f"The layer {stateful[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
+            "must be on the same worker. Run this script with --workers 1, or build the layer with stateful=False."
+        )
+
+
+class OnBatchRun(Run):
+    """The calls of `train_on_batch`, of one model or of several in turn: the script looks at everything after each."""
+
+    def __init__(self, session: Session, model: Any):
+        super().__init__(session, model, Audience.of_script())
+
+    def prepare(self, force: bool) -> None:
+        """Waits for the first batch: only it tells what is to be traced."""
+        if force or not isinstance(self.model.train_function, RemoteTrainFunction):
+            self.model.train_function = RemoteTrainFunction()
+        self.model.train_function.run = self
+
+    def run_step(self, iterator: Any) -> Any:
+        """Stands for one call of Keras's train_function."""
+        self.batches, item = batches_like(next(iter(iterator)))
+        super().prepare(force=False)
+        return super().run_step(iter([item]))
+
+
+def batches_like(item: Any) -> tuple[Batches, Any]:
+    """Returns the data set of which a batch is one, and the batch with all its leaves arrays or tensors."""
+    item = keras.tree.map_structure(_as_array, item)
+    batches = StreamedBatches(None, keras.tree.map_structure(_spec_of, item))
+    # The next one may have another.
+    batches.batch_size = None
+    return batches, item
+
+
+def _as_array(leaf: Any) -> Any:
+    return leaf if leaf is None or tf.is_tensor(leaf) else np.asarray(leaf)
+
+
+def _spec_of(leaf: Any) -> Any:
+    if leaf is None or not isinstance(leaf, np.ndarray):
+        return None if leaf is None else tf.type_spec_from_value(leaf)
+    return tf.TensorSpec(leaf.shape, tf.string if leaf.dtype.kind in "OSU" else tf.dtypes.as_dtype(leaf.dtype))
+
+
+def warm_up(target: float, num_steps: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the learning rate's factor: from 1 to `target` in `num_steps` steps, then `target` (Goyal et al. 2017)."""
+
+    def factor(iterations: tf.Tensor) -> tf.Tensor:
+        progress = tf.minimum(1.0, tf.cast(iterations, tf.float32) / float(max(1, num_steps)))
+        return 1.0 + (target - 1.0) * progress
+
+    return factor
+
+
+class RemoteStep:
+    """One traced step and what the pool holds of its variables."""
+
+    def __init__(self, traced: TracedStep):
+        self.traced = traced
+        self.state = SharedState(traced.program, traced.variables)
+        self.program = -1
+
+
+class RemoteTrainFunction:
+    """What `model.train_function` is while we stand for it; like Keras's own it lives until the next compile."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Any, RemoteStep] = {}
+        self.run: Run | None = None
+
+    def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
+        """Returns the step for batches of this form, traced at the first time."""
+        key = element.key()
+        if key not in self._steps:
+            self._steps[key] = RemoteStep(trace(element))
+        return self._steps[key]
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs one step (or `steps_per_execution` of them) on the pool; returns the newest logs."""
+        if self.run is None:
+            raise UnsupportedError(
+                "train_function was called outside model.fit and model.train_on_batch. Call one of these instead."
+            )
+        return self.run.run_step(iterator)
+
+
+def _numbers(logs: Any) -> dict[str, float]:
+    """Returns the scalars of the logs; a custom train_step may nest dicts."""
+    numbers: dict[str, float] = {}
+    for name, value in logs.items() if isinstance(logs, dict) else ():
+        if isinstance(value, dict):
+            numbers |= _numbers(value)
+        elif np.ndim(value) == 0:
+            numbers[str(name)] = float(value)
+    return numbers

@@ -1,0 +1,121 @@
+"""A `fit` whose first steps are made twice, on this machine and on the pool, from the same state."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.keras_callbacks import Audience
+from fdt.capture.keras_opening import own_views
+from fdt.capture.keras_run import Run
+from fdt.capture.refusals import in_place
+from fdt.data import StreamedBatches
+from fdt.messages import job_pb2, program_pb2
+from fdt.program import pack, unpack
+from fdt.report import say
+from fdt.session import Session
+from fdt.verification import Verification
+
+_ALL = job_pb2.Drain.WHAT_ALL
+# Seeds are set apart on purpose.
+_COMPARED = (
+    program_pb2.ROLE_TRAINABLE,
+    program_pb2.ROLE_OPTIMIZER,
+    program_pb2.ROLE_METRIC,
+    program_pb2.ROLE_OTHER,
+)
+
+
+class VerifiedRun(Run):
+    """See `fdt.capture.keras_run.Run`: the script goes on with what this machine computed."""
+
+    def __init__(self, session: Session, model: Any, audience: Audience, verification: Verification):
+        super().__init__(session, model, audience)
+        self._verification = verification
+        self._local: Any = None
+        # What the variables were after the last step: what is different by the next one, the script has changed.
+        self._known: list[np.ndarray] | None = None
+
+    def take(self, adapter: Any) -> Any:
+        """Has every batch streamed, so that it is here too."""
+        self.batches = StreamedBatches(adapter, adapter.get_tf_dataset().element_spec)
+        return adapter
+
+    def prepare(self, force: bool) -> None:
+        """Traces the step for both."""
+        super().prepare(force)
+        assert self._step is not None
+        self._local = tf.function(self.model.train_step, reduce_retracing=True)
+        self._verification.reasons |= dict.fromkeys(own_views(self.model, self._config, self._step.traced))
+
+    def run_step(self, iterator: Any) -> Any:
+        """Makes the step on the pool, then here; compares."""
+        assert self._step is not None and self.batches is not None
+        item = next(iter(iterator))
+        step, traced = self._step, self._step.traced
+        self._job.assign(step.program, *self._changed())
+        self.batches.run(self._job, step.program, item)
+        drained, packed = self._job.request(step.program, _ALL).result()
+        specs = [variable.tensor for variable in traced.program.variables]
+        indices = list(drained.state.variables)
+        theirs = dict(zip(indices, unpack(packed, [specs[i] for i in indices]), strict=True))
+        with in_place():
+            logs = self._local(item)
+        mine = self._values()
+        losses = self._losses(logs, drained, theirs, mine)
+        compared = [i for i in indices if traced.program.variables[i].role in _COMPARED]
+        names = self._names()
+        here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
+        say(self._verification.add(losses, here, there))
+        self._known = mine
+        self._steps += 1
+        self._in_epoch += 1
+        if self._verification.complete:
+            # Nothing that the script could catch by accident: enough has been seen.
+            raise SystemExit(0)
+        return logs
+
+    def end_epoch(self) -> None:
+        """Has brought everything home already: it was computed here."""
+        self._epochs += 1
+        self._in_epoch = 0
+
+    def finish(self) -> None:
+        """Writes no account: the time was spent on comparing."""
+
+    def _names(self) -> list[str]:
+        """Returns a name for each variable that says whose it is, and that no other has."""
+        assert self._step is not None
+        owners = [self.model, self.model.optimizer, *self.model.metrics]
+        paths = {id(v.value): v.path for owner in owners for v in owner.variables}
+        names = [paths.get(id(v), v.name.removesuffix(":0")) for v in self._step.traced.variables]
+        return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+
+    def _values(self) -> list[np.ndarray]:
+        assert self._step is not None
+        return [np.array(variable.numpy()) for variable in self._step.traced.variables]
+
+    def _changed(self) -> tuple[list[int], Any]:
+        """Returns what the script has changed since the last step; at first all."""
+        assert self._step is not None
+        if self._known is None:
+            return self._step.state.changes()
+        now, known = self._values(), self._known
+        different = [i for i, value in enumerate(now) if value.tobytes() != known[i].tobytes()]
+        return different, pack([now[i] for i in different])
+
+    def _losses(
+        self, logs: Any, drained: job_pb2.Drained, theirs: dict[int, np.ndarray], mine: list[np.ndarray]
+    ) -> tuple[float, float] | None:
+        """Returns both losses; the pool's comes from its metrics' state, which is put in place for that."""
+        assert self._step is not None
+        if not isinstance(logs, dict) or np.ndim(logs.get("loss", [0])) > 0:
+            return None
+        traced = self._step.traced
+        metrics = [i for i, v in enumerate(traced.program.variables) if v.role == program_pb2.ROLE_METRIC]
+        for i in metrics:
+            traced.variables[i].assign(theirs[i])
+        loss = float(np.asarray(traced.logs(drained.outputs)["loss"]))
+        for i in metrics:
+            traced.variables[i].assign(mine[i])
+        return float(np.asarray(logs["loss"])), loss

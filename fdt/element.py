@@ -1,0 +1,218 @@
+"""A batch as dense arrays of numbers whose first dimension is the batch, so that it can travel and be divided by rows.
+
+Most batches are that already. Ragged tensors, sparse tensors and strings are padded for the way and put together again at the
+beginning of the step.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.errors import UnsupportedError
+
+
+class Leaf(Protocol):
+    """One tensor of a batch, and the arrays it travels as."""
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """Returns what the arrays look like; the first dimension of each is the batch."""
+
+    def encode(self, value: Any) -> list[np.ndarray]:
+        """Returns the arrays of a value."""
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """Returns the value of some rows of the arrays."""
+
+
+class Element:
+    """The structure of a data set's batches."""
+
+    def __init__(self, structure: Any, flatten: Callable[[Any], list[Any]], pack: Callable[[Any, list[Any]], Any]):
+        """Reads the structure.
+
+        Args:
+            structure: Nested, of type specs; None stays None.
+            flatten: Of nested structures: None is a leaf, a composite tensor is one leaf.
+            pack: The inverse: from a structure and new leaves to a structure.
+
+        Raises:
+            UnsupportedError: A leaf cannot travel, or has no batch dimension.
+        """
+        self._structure, self._flatten, self._pack = structure, flatten, pack
+        self._leaves: list[Leaf | None] = [None if s is None else _leaf(s) for s in flatten(structure)]
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """Returns what the arrays look like, the size of the batch left open."""
+        return [spec for leaf in self._present() for spec in leaf.specs()]
+
+    def encode(self, batch: Any) -> list[np.ndarray]:
+        """Returns the arrays of a batch."""
+        values = self._flatten(batch)
+        return [a for leaf, v in zip(self._leaves, values, strict=True) if leaf is not None for a in leaf.encode(v)]
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """Returns the batch, in its structure, of some rows of the arrays."""
+        rest = list(arrays)
+        values: list[Any] = []
+        for leaf in self._leaves:
+            count = 0 if leaf is None else len(leaf.specs())
+            values.append(None if leaf is None else leaf.decode(rest[:count]))
+            del rest[:count]
+        return self._pack(self._structure, values)
+
+    def symbolic(self, make: Callable[[tf.TensorSpec], Any]) -> Any | None:
+        """Returns the structure with something in the place of every tensor; None if one is not dense."""
+        if not all(leaf is None or isinstance(leaf, Dense) for leaf in self._leaves):
+            return None
+        return self._pack(
+            self._structure, [make(leaf.spec) if isinstance(leaf, Dense) else None for leaf in self._leaves]
+        )
+
+    def key(self) -> Any:
+        """Returns what is equal for elements whose batches one traced step can take."""
+        return repr(self._pack(self._structure, list(map(repr, self._leaves))))
+
+    def _present(self) -> Iterator[Leaf]:
+        return (leaf for leaf in self._leaves if leaf is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """Numbers."""
+
+    spec: tf.TensorSpec
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """See `Leaf`."""
+        return [self.spec]
+
+    def encode(self, value: Any) -> list[np.ndarray]:
+        """See `Leaf`."""
+        return [np.ascontiguousarray(value)]
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """See `Leaf`."""
+        return arrays[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Strings of any length: their bytes plus one, padded by zeros."""
+
+    shape: tf.TensorShape
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """See `Leaf`."""
+        return [tf.TensorSpec([*self.shape.as_list(), None], tf.uint16)]
+
+    def encode(self, value: Any) -> list[np.ndarray]:
+        """See `Leaf`."""
+        strings = np.asarray(value)
+        encoded = [s.encode() if isinstance(s, str) else bytes(s) for s in strings.reshape(-1)]
+        longest = max(map(len, encoded), default=0)
+        padded = np.zeros((len(encoded), longest), np.uint16)
+        for row, text in zip(padded, encoded, strict=True):
+            row[: len(text)] = np.frombuffer(text, np.uint8).astype(np.uint16) + 1
+        return [padded.reshape(*strings.shape, longest)]
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """See `Leaf`."""
+        symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
+        strings = tf.strings.reduce_join(tf.gather(symbols, tf.cast(arrays[0], tf.int32)), axis=-1)
+        return tf.ensure_shape(strings, self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths: padded values, and the lengths."""
+
+    values: Leaf
+    spec: tf.RaggedTensorSpec
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """See `Leaf`."""
+        return [*self.values.specs(), tf.TensorSpec([None], self.spec.row_splits_dtype)]
+
+    def encode(self, value: Any) -> list[np.ndarray]:
+        """See `Leaf`."""
+        return [*self.values.encode(value.to_tensor().numpy()), value.row_lengths().numpy()]
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """See `Leaf`."""
+        *padded, lengths = arrays
+        values = self.values.decode(padded)
+        return tf.RaggedTensor.from_tensor(values, lengths, row_splits_dtype=self.spec.row_splits_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """Few entries in many places: padded values and places of each row, how many there are, and the dense shape."""
+
+    spec: tf.SparseTensorSpec
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """See `Leaf`."""
+        inner = self.spec.shape.rank - 1
+        return [
+            tf.TensorSpec([None, None], self.spec.dtype),
+            tf.TensorSpec([None, None, inner], tf.int64),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None, inner], tf.int64),
+        ]
+
+    def encode(self, value: Any) -> list[np.ndarray]:
+        """See `Leaf`."""
+        value = tf.sparse.reorder(value)
+        rows, *inner_shape = value.dense_shape.numpy().tolist()
+        indices, entries = value.indices.numpy(), value.values.numpy()
+        counts = np.bincount(indices[:, 0], minlength=rows).astype(np.int64)
+        here = np.arange(max(counts.max(initial=0), 1))[None, :] < counts[:, None]
+        values = np.zeros(here.shape, entries.dtype)
+        places = np.zeros((*here.shape, len(inner_shape)), np.int64)
+        values[here], places[here] = entries, indices[:, 1:]
+        return [values, places, counts, np.tile(np.array(inner_shape, np.int64), (rows, 1))]
+
+    def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
+        """See `Leaf`."""
+        values, places, counts, inner_shape = arrays
+        here = tf.sequence_mask(counts, tf.shape(values)[1])
+        rows = tf.where(here)[:, :1]
+        dense_shape = tf.concat([tf.shape(counts, tf.int64), tf.reduce_max(inner_shape, axis=0)], 0)
+        indices = tf.concat([rows, tf.boolean_mask(places, here)], 1)
+        sparse = tf.SparseTensor(indices, tf.boolean_mask(values, here), dense_shape)
+        sparse.set_shape(tf.TensorShape([None]).concatenate(self.spec.shape[1:]))
+        return sparse
+
+
+def _leaf(spec: Any) -> Leaf:
+    if isinstance(spec, tf.TensorSpec):
+        return _tensor_leaf(spec.shape, spec.dtype)
+    if isinstance(spec, tf.RaggedTensorSpec) and spec.ragged_rank == 1:
+        return Ragged(_tensor_leaf(spec.shape, spec.dtype), spec)
+    if isinstance(spec, tf.SparseTensorSpec) and spec.dtype != tf.string and (spec.shape.rank or 0) > 1:
+        return Sparse(spec)
+    raise UnsupportedError(
+        f"The training data hold {spec}, which cannot be divided over workers. Expected: tensors, ragged tensors with one "
+        "ragged dimension, or sparse tensors of numbers, each with the batch as its first dimension. Convert it in the "
+        "preparation of the data, for example with .to_tensor()."
+    )
+
+
+def _tensor_leaf(shape: tf.TensorShape, dtype: tf.DType) -> Leaf:
+    if shape.rank is None or shape.rank == 0:
+        raise UnsupportedError(
+            f"The training data hold a tensor of shape {shape} ({dtype.name}). Expected: the batch as its first dimension. "
+            "Batch the data set (dataset.batch(…)) and give its tensors a shape."
+        )
+    open_shape = tf.TensorShape([None]).concatenate(shape[1:])
+    if dtype == tf.string:
+        return Text(open_shape)
+    if dtype in (tf.resource, tf.variant):
+        raise UnsupportedError(
+            f"The training data hold a tensor of type {dtype.name}, which cannot be sent to the pool. Expected: numbers, "
+            "booleans or strings."
+        )
+    return Dense(tf.TensorSpec(open_shape, dtype))

@@ -1,0 +1,59 @@
+"""What `fdt check` found in a script."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A place where the script trains.
+
+    Attributes:
+        where: File and line.
+        what: What is called there.
+        lines: What would happen.
+        refusal: Why it cannot be distributed; None if it can.
+    """
+
+    where: str
+    what: str
+    lines: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
+class Findings:
+    """All of them, each once, in the order in which the script came to them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Finding, int] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Adds one, or counts it once more."""
+        self._counts[finding] = self._counts.get(finding, 0) + 1
+
+    def refuse(self, where: str, what: str, reason: str) -> None:
+        """Adds what cannot be distributed."""
+        self.add(Finding(where, what, refusal=reason))
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is training, and all of it can be distributed."""
+        return bool(self._counts) and not any(finding.refusal for finding in self._counts)
+
+    def text(self) -> str:
+        """Returns what to print: a paragraph for each, and a conclusion."""
+        paragraphs = []
+        for finding, count in self._counts.items():
+            times = f" ({count} times)" if count > 1 else ""
+            verdict = "refused" if finding.refusal else "distributed"
+            lines = [finding.refusal] if finding.refusal else finding.lines
+            paragraphs.append("\n  ".join([f"{finding.where}: {finding.what}{times}: {verdict}", *lines]))
+        return "\n\n".join([*paragraphs, self._conclusion()])
+
+    def _conclusion(self) -> str:
+        if not self._counts:
+            return "No training step was found: nothing would be distributed."
+        refused = sum(finding.refusal is not None for finding in self._counts)
+        places = f"{len(self._counts)} place{'' if len(self._counts) == 1 else 's'}"
+        if refused:
+            return f"The script trains in {places}; {refused} cannot be distributed."
+        return f"The script trains in {places}; all of it would be distributed."

@@ -1,0 +1,128 @@
+"""Whether the pool trains as this machine does: the same steps from the same state, compared variable by variable."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far one value of the pool's is from this machine's.
+
+    Attributes:
+        name: Of the variable, or "loss".
+        value: The largest difference of an entry, relative to the largest entry if that is above 1.
+    """
+
+    name: str
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedStep:
+    """One step, made twice.
+
+    Attributes:
+        step: Counted from 1, over the whole script.
+        losses: In place and on the pool; None where the step tells no loss.
+        differences: Of the loss and of every variable, the largest first.
+    """
+
+    step: int
+    losses: tuple[float, float] | None
+    differences: tuple[Difference, ...]
+
+
+class Verification:
+    """Gathers compared steps until there are enough."""
+
+    def __init__(self, num_steps: int, tolerance: float) -> None:
+        """Begins with none.
+
+        Args:
+            num_steps: How many are enough.
+            tolerance: The largest difference that is only rounding.
+        """
+        self.num_steps, self.tolerance = num_steps, tolerance
+        self.steps: list[ComparedStep] = []
+        # What is known to make a difference, in words.
+        self.reasons: dict[str, None] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are enough."""
+        return len(self.steps) >= self.num_steps
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are steps, and all of them agree."""
+        return bool(self.steps) and all(step.differences[0].value <= self.tolerance for step in self.steps)
+
+    def add(
+        self,
+        losses: tuple[float, float] | None,
+        in_place: Mapping[str, "np.ndarray"],
+        on_pool: Mapping[str, "np.ndarray"],
+    ) -> str:
+        """Compares a step; returns a line about it.
+
+        Args:
+            losses: In place and on the pool.
+            in_place: This machine's variables after the step.
+            on_pool: The pool's, by the same names.
+        """
+        differences = [Difference(name, distance(in_place[name], on_pool[name])) for name in in_place]
+        if losses is not None:
+            differences.append(Difference("loss", _relative(*losses)))
+        differences.sort(key=lambda difference: -difference.value)
+        self.steps.append(ComparedStep(len(self.steps) + 1, losses, tuple(differences)))
+        shown = "" if losses is None else f"loss {losses[0]:.6g} in place, {losses[1]:.6g} on the pool; "
+        return f"step {len(self.steps)}: {shown}largest difference {_told(differences[0])}"
+
+    def conclusion(self) -> list[str]:
+        """Returns what there is to say at the end."""
+        if not self.steps:
+            return ["no training step was found, so nothing was verified"]
+        worst = max(self.steps, key=lambda step: step.differences[0].value)
+        counted = f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}"
+        line = f"{counted} compared: largest difference {_told(worst.differences[0])} in step {worst.step}"
+        if self.passed:
+            return [f"{line}, within the tolerance of {self.tolerance:g}"]
+        first = next(step for step in self.steps if step.differences[0].value > self.tolerance)
+        beyond = [d for d in first.differences if d.value > self.tolerance]
+        more = f", and {len(beyond) - 3} more" if len(beyond) > 3 else ""
+        return [
+            f"{line}, beyond the tolerance of {self.tolerance:g}",
+            f"it arose in step {first.step}: {', '.join(map(_told, beyond[:3]))}{more}",
+            *(
+                [f"it may come from this: {reason}" for reason in self.reasons]
+                or ["no layer of the model explains it; please report this with the script"]
+            ),
+        ]
+
+
+def distance(one: "np.ndarray", other: "np.ndarray") -> float:
+    """Returns the largest difference of an entry, relative to the largest entry if that is above 1; inf for a NaN."""
+    import numpy as np
+
+    if one.shape != other.shape:
+        return float("inf")
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    apart = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, np.abs(first - second))
+    scale = max(1.0, float(np.max(np.abs(first), initial=0.0)))
+    return float(np.nan_to_num(np.max(apart, initial=0.0) / scale, nan=float("inf")))
+
+
+def _relative(one: float, other: float) -> float:
+    import numpy as np
+
+    if one == other or (np.isnan(one) and np.isnan(other)):
+        return 0.0
+    return float(np.nan_to_num(abs(one - other) / max(abs(one), 1e-12), nan=float("inf")))
+
+
+def _told(difference: Difference) -> str:
+    return f"{difference.value:.1e} ({difference.name})"
