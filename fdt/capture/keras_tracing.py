@@ -115,7 +115,8 @@ class StepTrace:
         counts = collections.Counter(id(seed) for seed in self._seeds)
         seeds = {id(seed): seed for seed in self._seeds}.values()
         candidates: list[tuple[tf.Variable, Any]] = [(seed, np.array([0, counts[id(seed)]])) for seed in seeds]
-        candidates += [(o.iterations.value, 1) for o in {id(o): o for o in self._optimizers}.values()]
+        # Not `iterations`, which with accumulated gradients counts updates.
+        candidates += [(o._iterations.value, 1) for o in {id(o): o for o in self._optimizers}.values()]
         inputs = {t.op.name for t in graph.inputs[: 1 + num_inputs]}
         return [(variable, step) for variable, step in candidates if _stands_on_no(inputs, graph, variable)]
 

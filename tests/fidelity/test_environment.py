@@ -32,7 +32,9 @@ class Session(contextlib.nullcontext):
     close = write_report = lambda self, status: None
 
 sys.modules["fdt.session"] = types.SimpleNamespace(Session=Session)
-sys.modules["fdt.capture"] = types.SimpleNamespace(hooks=contextlib.nullcontext)
+sys.modules["fdt.capture"] = types.SimpleNamespace(
+    training=lambda session: None, hooks=contextlib.nullcontext
+)
 import fdt
 fdt.capture = sys.modules["fdt.capture"]
 cli._require_launchers = lambda modes: None
