@@ -147,7 +147,7 @@ def _check(options: argparse.Namespace) -> int:
     from fdt.findings import Findings
 
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
-    hooks.enter_context(capture.hooks(capture.checking(config, findings), findings.refuse))
+    hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse))
     atexit.register(hooks.close)
     status = script.run(config.script, config.arguments)
     print(findings.text(), flush=True)
@@ -178,7 +178,7 @@ def _run_in_session(config: "RunConfig") -> int:
     with contextlib.ExitStack() as ending:
         session = ending.enter_context(Session(config))
         hooks = contextlib.ExitStack()
-        hooks.enter_context(capture.hooks(capture.training(session)))
+        hooks.enter_context(capture.hooks(capture.Training(session)))
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
         # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
         atexit.register(hooks.close)

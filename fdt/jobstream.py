@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from weakref import WeakValueDictionary
 
 import grpc
 
@@ -12,6 +13,13 @@ from fdt.config import Timing
 from fdt.errors import FdtError, JobError, WorkerError, named
 from fdt.report import say
 from protos import job_pb2, job_pb2_grpc
+
+
+class Result:
+    """The outputs of one step, when they have come."""
+
+    def __init__(self) -> None:
+        self.outputs: bytes | None = None
 
 
 class JobStream:
@@ -29,6 +37,8 @@ class JobStream:
         self._error: FdtError | None = None
         self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
+        # Those that the script still has.
+        self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
         self._closed = False
         self._serial = 0
         self._started = False
@@ -77,6 +87,17 @@ class JobStream:
         """Waits for the answer."""
         self._wait(lambda: serial in self._drained, "the workers' state")
         return self._drained.pop(serial)
+
+    def expect(self, step: int) -> "Result":
+        """Returns the place for a step's outputs, whose number is counted from the job's beginning."""
+        result = self._results[step] = Result()
+        return result
+
+    def wait_result(self, result: "Result") -> bytes:
+        """Waits for a step's outputs."""
+        self._wait(lambda: result.outputs is not None, "a step's results")
+        assert result.outputs is not None
+        return result.outputs
 
     def close(self) -> None:
         """Says goodbye; a job that has not started or has failed is only dropped."""
@@ -130,6 +151,11 @@ class JobStream:
                 self._started = True
             elif kind == "progress":
                 self._count(event.progress.steps)
+            elif kind == "results":
+                self._count(event.results.step + 1)
+                result = self._results.get(event.results.step)
+                if result is not None:
+                    result.outputs = event.results.outputs
             elif kind == "drained":
                 self._count(event.drained.steps)
                 self._drained[event.drained.serial] = event.drained

@@ -6,7 +6,7 @@ of theirs), so that the same step has the same bytes and is sent and read once (
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -21,6 +21,8 @@ from fdt.tables import Table, describe
 # The `experimental_implements` mark of a hole, in the graph's function library.
 HOLE = "fdt.hole"
 _ALIGNMENT_BYTES = 64
+# Sets the seeds of workers far apart.
+_SEED_STRIDE = 0x3C6EF35F
 # Of tensors that a step captured; more of them belongs into the data.
 _MAX_CONSTANT_BYTES = 256 << 20
 _load_numbers = itertools.count()
@@ -78,6 +80,16 @@ class Holes:
         """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
         return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
 
+    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of all workers of the step, in the order of the batch; tensor: [rows, ...]."""
+        # What comes out has another number of rows.
+        spec = tf.TensorSpec(tf.TensorShape([None]).concatenate(tensor.shape[1:]), tensor.dtype)
+        concrete = self._mark([spec])
+        self.opened.append(OpenHole(program_pb2.Hole.KIND_ROWS, concrete.name.decode(), (), ()))
+        gathered: tf.Tensor = concrete(self.share, tf.stop_gradient(tensor))[0]
+        # Which the graph must not conclude to be what went in.
+        return tf.compat.v1.placeholder_with_default(gathered, spec.shape)
+
     def rate(self, rate: Any) -> tf.Tensor:
         """Returns a learning rate as the runtime wants it."""
         rate = tf.convert_to_tensor(rate)
@@ -122,9 +134,8 @@ def current_holes() -> Holes | None:
 
 
 @contextmanager
-def open_holes(share: tf.Tensor) -> Iterator[Holes]:
-    """Within it, `current_holes()` collects the holes of one trace."""
-    holes = Holes(share)
+def open_holes(holes: Holes) -> Iterator[Holes]:
+    """Within it, they are the `current_holes()`, which collect what one trace leaves open."""
     token = _current_holes.set(holes)
     try:
         yield holes
@@ -156,7 +167,7 @@ def export(
     _check_tables_stay(meta_graph.graph_def)
     # Names of collections and of the script's scopes mean nothing on the other side.
     meta_graph.ClearField("collection_def")
-    variables, placeholders, tables, constants = _captured(graph)
+    variables, placeholders, tables, constants = captured(graph)
     _embed(meta_graph.graph_def, constants)
     num_inputs = len(graph.inputs) - len(graph.captures)
     program = program_pb2.StepProgram(
@@ -188,17 +199,26 @@ def _described(variable: tf.Variable, description: program_pb2.Variable) -> prog
     return description
 
 
-def _captured(
-    graph: Any,
+def captured(
+    graph: Any, besides: Collection[int] = ()
 ) -> tuple[list[tf.Variable], list[str], dict[str, program_pb2.Table], dict[str, Any]]:
     """Returns what a step uses from outside.
 
+    Args:
+        graph: FuncGraph of the step.
+        besides: Ids of tensors to leave out.
+
     Returns:
         Its variables; the placeholders of their handles; its tables, and its constants, by their placeholders.
+
+    Raises:
+        UnsupportedError: It uses a resource that is neither a variable nor a table, such as an iterator.
     """
     by_handle = {id(v.handle): v for v in graph.variables}
     variables, placeholders, tables, constants = [], [], {}, {}
     for external, internal in graph.captures:
+        if id(external) in besides:
+            continue
         if id(external) in by_handle:
             variables.append(by_handle[id(external)])
             placeholders.append(internal.op.name)
@@ -294,17 +314,19 @@ class LoadedProgram:
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
-def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
+def load(source: program_pb2.StepProgram, fill: Filler, rank: int = 0) -> LoadedProgram:
     """Makes a program runnable, its holes filled.
 
     Args:
         source: The program.
         fill: What fills each hole.
+        rank: The worker's; each draws random numbers of its own, the first those of the script.
 
     Raises:
         ProtocolError: The program contradicts itself.
     """
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
+    _set_seeds_apart(meta_graph.graph_def, rank)
     fill_holes(source, meta_graph, fill)
     variables = [
         tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
@@ -312,6 +334,15 @@ def load(source: program_pb2.StepProgram, fill: Filler) -> LoadedProgram:
     ]
     tables = make_tables(source)
     return LoadedProgram(source, _import_step(source, meta_graph, variables, tables), variables, tables)
+
+
+def _set_seeds_apart(graph: Any, rank: int) -> None:
+    """Changes the seeds of operations that keep their random state themselves; without a seed they differ anyway."""
+    if not rank:
+        return
+    for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
+        if "seed" in node.attr and "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i = (node.attr["seed2"].i + rank * _SEED_STRIDE) % 2**31
 
 
 def make_tables(source: program_pb2.StepProgram) -> list[Table]:

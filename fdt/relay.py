@@ -109,6 +109,10 @@ class JobRelay:
             self.steps = event.progress.steps
             self.client.put(unwrapped(raw, event))
 
+    def results(self, raw: bytes, event: job_pb2.Event) -> None:
+        """Passes on a step's outputs; only rank 0 sends them."""
+        self.client.put(unwrapped(raw, event))
+
     def loaded(self, event: job_pb2.Event) -> None:
         """Tells the client once all workers have said it."""
         program = event.loaded.program

@@ -10,7 +10,7 @@ imports neither.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Protocol
 
@@ -140,6 +140,10 @@ def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
     return {mode: found[mode].load()() for mode in modes}
 
 
+# Takes the place of a step among those that were given together, and its outputs, packed; called from any thread.
+Deliver = Callable[[int, bytes], None]
+
+
 class Engine(Protocol):
     """One worker's side of a job. Every method but the constructor is called from one thread, in instruction order.
 
@@ -161,8 +165,15 @@ class Engine(Protocol):
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables."""
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
-        """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be."""
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+        """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be.
+
+        Args:
+            program: Its number.
+            data: Number of the arrays.
+            batches: The rows of each.
+            deliver: Called with the outputs of each step, where they are wanted.
+        """
 
     def steps(self) -> int:
         """Returns how many steps have been finished; raises what ended the work of one that was to be."""

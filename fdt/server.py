@@ -168,6 +168,8 @@ class _Workers:
         kind = event.WhichOneof("kind")
         if kind == "progress":
             relay.progress(rank, raw, event)
+        elif kind == "results":
+            relay.results(raw, event)
         elif kind == "loaded":
             relay.loaded(event)
         elif kind == "drained":

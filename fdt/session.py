@@ -16,7 +16,7 @@ from fdt.blobs import BlobClient, SharedStore, one_time, reference
 from fdt.chunk import Chunk
 from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
-from fdt.jobstream import JobStream
+from fdt.jobstream import JobStream, Result
 from fdt.report import FitRecord, Report, closing_line, say
 from fdt.verification import Verification
 from fdt.versions import versions
@@ -177,7 +177,7 @@ class Job:
         self._waiting: list[job_pb2.Batch] = []
         self._target: tuple[int, int] = (0, 0)
         self._chunk = Chunk()
-        self._chunk_program = 0
+        self._chunk_target = (0, False)
         self._flushed_s = 0.0
         # For each piece of a stream that the workers have not finished: after how many steps they will have, and its bytes.
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
@@ -249,7 +249,9 @@ class Job:
             limit = self._pace.limit
             self._stream.wait_steps(self._pace.sent - limit)
 
-    def feed(self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> None:
+    def feed(
+        self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor], results: bool = False
+    ) -> "StepResult | None":
         """Runs one step, later, on a batch that is sent with it; waits while the workers are too far behind.
 
         Args:
@@ -257,15 +259,23 @@ class Job:
             arrays: The bytes of C-contiguous arrays [rows, ...], one for each input; they must stay as they are until the
                 next `request`.
             specs: Their descriptions, full shapes included.
+            results: Whether the step's outputs are wanted.
+
+        Returns:
+            The outputs, if they are wanted.
         """
-        if self._waiting or program != self._chunk_program or not self._chunk.takes(specs):
+        target = (program, results)
+        if self._waiting or target != self._chunk_target or not self._chunk.takes(specs):
             self._flush()
-        self._chunk_program = program
+        self._chunk_target = target
+        number = self._pace.sent + len(self._chunk)
+        result = StepResult(self, number, self._stream.expect(number)) if results else None
         self._chunk.add(arrays, specs)
         gathered_s = time.monotonic() - self._flushed_s
         if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= self._pace.limit:
             self._flush()
             self._stream.wait_steps(max(self._pace.sent - self._pace.limit, self._steps_in_the_way()))
+        return result
 
     def _steps_in_the_way(self) -> int:
         """Returns how many steps must have finished before more bytes may be sent."""
@@ -295,9 +305,9 @@ class Job:
         self._flushed_s = time.monotonic()
         self._pace.observe(self._stream.steps_done)
 
-    def _run(self, program: int, data: int, batches: Sequence[job_pb2.Batch]) -> None:
+    def _run(self, program: int, data: int, batches: Sequence[job_pb2.Batch], results: bool = False) -> None:
         self._pace.sent += len(batches)
-        run = job_pb2.RunSteps(program=program, data=data, batches=batches)
+        run = job_pb2.RunSteps(program=program, data=data, batches=batches, results=results)
         self._stream.send(job_pb2.Instruction(run=run))
 
     def _send(self, chunk: Chunk) -> None:
@@ -306,7 +316,8 @@ class Job:
             self.bytes_to_pool += self._blobs.send(blob, chunk.pieces())
         bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
         self._stream.send(job_pb2.Instruction(bind=bind))
-        self._run(self._chunk_program, data, chunk.batches())
+        program, results = self._chunk_target
+        self._run(program, data, chunk.batches(), results)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
         self._streaming.append((self._pace.sent, chunk.num_bytes))
 
@@ -318,6 +329,12 @@ class Job:
     def drain(self, program: int, what: "job_pb2.Drain.What") -> tuple[job_pb2.Drained, Any]:
         """Waits for state; returns the reply and the packed values."""
         return self.request(program, what).result()
+
+    def wait_result(self, step: int, result: Result) -> None:
+        """Waits for the outputs of a step, which may not have been sent yet."""
+        if step >= self._pace.sent:
+            self._flush()
+        self._stream.wait_result(result)
 
     def content(self, payload: blobs_pb2.Payload) -> Any:
         """Returns the bytes of a payload."""
@@ -351,6 +368,20 @@ class Job:
             # A job that failed meanwhile is the better explanation of a transfer that broke.
             self._stream.check()
             raise
+
+
+class StepResult:
+    """Outputs of a step that were asked for."""
+
+    def __init__(self, job: Job, step: int, result: Result):
+        self._job, self._step, self._result = job, step, result
+
+    def outputs(self) -> bytes:
+        """Waits for them, packed."""
+        if self._result.outputs is None:
+            self._job.wait_result(self._step, self._result)
+        assert self._result.outputs is not None
+        return self._result.outputs
 
 
 class Drain:

@@ -1,6 +1,6 @@
 """The script's variables, and what the pool is known to hold of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,13 +21,18 @@ class SharedState:
         self._variables = list(variables)
         self._held: list[np.ndarray | None] = [None] * len(self._variables)
 
-    def changes(self) -> tuple[list[int], bytearray]:
+    def changes(self, among: Collection[int] | None = None) -> tuple[list[int], bytearray]:
         """Returns the indices of the variables that the pool holds differently, and their values packed.
 
         From then on the pool counts as holding them.
+
+        Args:
+            among: Ids of the variables to look at; None for all.
         """
         indices, values = [], []
         for i, variable in enumerate(self._variables):
+            if among is not None and id(variable) not in among:
+                continue
             if not _same_bytes(variable.numpy(), self._held[i]):
                 value = np.array(variable.numpy())
                 self._held[i] = value

@@ -5,6 +5,7 @@ The engine is driven by the main thread, in the order of the instructions. One t
 
 import ctypes
 import dataclasses
+import functools
 import json
 import os
 import queue
@@ -262,7 +263,7 @@ class Worker:
             except queue.Empty:
                 return
             more = message.instruction.run if message is not None and message.instruction.HasField("run") else None
-            if more is None or (more.program, more.data) != (run.program, run.data):
+            if more is None or (more.program, more.data, more.results) != (run.program, run.data, run.results):
                 self._next.append(message)
                 return
             waiting.extend(batch.indices for batch in more.batches)
@@ -272,12 +273,18 @@ class Worker:
 
     def _run_chunk(self, run: job_pb2.RunSteps, batches: list[bytes]) -> None:
         began_s = time.perf_counter()
-        self._engine.run(run.program, run.data, batches)
+        deliver = functools.partial(self._deliver, self._given) if run.results else None
+        self._engine.run(run.program, run.data, batches, deliver)
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
         # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
         self._given += len(batches)
         self._tell_progress()
+
+    def _deliver(self, before: int, number: int, outputs: bytes) -> None:
+        if self._rank == 0:
+            results = job_pb2.Results(step=before + number, outputs=outputs)
+            self._send(job_pb2.Event(results=results))
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
         drain = instruction.drain

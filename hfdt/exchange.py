@@ -39,6 +39,8 @@ def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Ten
         return None
     if hole.kind == program_pb2.Hole.KIND_SUM:
         return _sum(f"fdt_sum_{position}")
+    if hole.kind == program_pb2.Hole.KIND_ROWS:
+        return _rows(f"fdt_rows_{position}")
     return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted)
 
 
@@ -46,6 +48,14 @@ def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
         mine = tf.where(share > 0, tensor, tf.zeros_like(tensor))
         return [hvd.mpi_ops._allreduce(mine, name=name, op=hvd.Sum, ignore_name_scope=True)]
+
+    return body
+
+
+def _rows(name: str) -> Callable[..., Sequence[tf.Tensor]]:
+    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
+        mine = tf.cond(share > 0, lambda: tensor, lambda: tensor[:0])
+        return [hvd.allgather(mine, name=name, ignore_name_scope=True)]
 
     return body
 
@@ -100,10 +110,17 @@ def _exchange(name: str, tensors: Sequence[tf.Tensor], sparse: Sequence[bool]) -
     return exchanged
 
 
-def _grouped_sum(name: str, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    if not tensors:
-        return []
-    return hvd.mpi_ops._grouped_allreduce(list(tensors), name=name, op=hvd.Sum, ignore_name_scope=True)
+def _grouped_sum(name: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Adds up tensors over the ranks; those of one type go together."""
+    summed = list(tensors)
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        together = hvd.mpi_ops._grouped_allreduce(
+            [tensors[i] for i in places], name=f"{name}_{dtype.name}", op=hvd.Sum, ignore_name_scope=True
+        )
+        for i, tensor in zip(places, together, strict=True):
+            summed[i] = tensor
+    return summed
 
 
 def _num_bytes(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -119,8 +136,7 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
     if hvd.size() == 1 or not arrays:
         return list(arrays)
-    tensors = [tf.convert_to_tensor(a) for a in arrays]
-    return [t.numpy() for t in hvd.mpi_ops._grouped_allreduce(tensors, name=name, op=hvd.Sum)]
+    return [t.numpy() for t in _grouped_sum(name, [tf.convert_to_tensor(a) for a in arrays])]
 
 
 def from_first_rank(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -9,11 +9,15 @@ import tensorflow as tf
 from fdt.program import LoadedProgram, shape_of
 
 
-def share_of(batch_size: int, rank: int, num_ranks: int) -> tuple[int, int]:
+def share_of(batch_size: int, rank: int, num_ranks: int, rows: int = 0) -> tuple[int, int]:
     """Returns [low, high), the rows of a batch that a rank computes on.
 
-    The parts are contiguous and in rank order; the first batch_size % num_ranks ranks get one row more.
+    The parts are contiguous and in rank order; the first batch_size % num_ranks ranks get one row more. If a rank has to be
+    given so many `rows` and no other number, the first ranks are, and the others nothing.
     """
+    if rows:
+        low = min(rank * rows, batch_size)
+        return low, min(low + rows, batch_size)
     small, extra = divmod(batch_size, num_ranks)
     low = rank * small + min(rank, extra)
     return low, low + small + (1 if rank < extra else 0)
@@ -55,8 +59,17 @@ class StepLoop:
             outputs = self._step(share, *batch)
             return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
 
-        empty = [tf.zeros(shape_of(s), s.dtype) for s in self._outputs]
-        _, outputs = tf.while_loop(lambda i, _: i < num_steps, body, (tf.constant(0), empty), parallel_iterations=1)
+        shapes = [shape_of(s) for s in self._outputs]
+        empty = [
+            tf.zeros([d or 0 for d in shape.as_list()], s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)
+        ]
+        _, outputs = tf.while_loop(
+            lambda i, _: i < num_steps,
+            body,
+            (tf.constant(0), empty),
+            shape_invariants=(tf.TensorShape([]), shapes),
+            parallel_iterations=1,
+        )
         return outputs
 
 

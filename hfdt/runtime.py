@@ -13,7 +13,7 @@ from fdt.blobs import BlobStore
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program import LoadedProgram, load, pack
-from fdt.runtime import Assignment
+from fdt.runtime import Assignment, Deliver
 from hfdt import exchange
 from hfdt.address import hold_to
 from hfdt.launch import ADDRESS
@@ -56,7 +56,7 @@ class HorovodEngine:
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step with its holes filled."""
-        loaded = load(step_program, exchange.fill)
+        loaded = load(step_program, exchange.fill, self._rank)
         self._programs[program] = loaded
         self._loops[program] = StepLoop(loaded)
 
@@ -81,14 +81,16 @@ class HorovodEngine:
                 value = worker_seed(value, self._rank)
             loaded.variables[i].assign(value)
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
-        """Runs the steps; each run of batches of one size is one loop in the graph."""
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+        """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
         started = time.perf_counter()
         rows = [np.frombuffer(batch, "<i8") for batch in batches]
         start = 0
         for end in range(1, len(rows) + 1):
-            if end == len(rows) or len(rows[end]) != len(rows[start]):
+            if deliver is not None or end == len(rows) or len(rows[end]) != len(rows[start]):
                 self._run_equal(program, data, np.stack(rows[start:end]))
+                if deliver is not None:
+                    deliver(start, bytes(pack(self._outputs(self._programs[program]))))
                 start = end
         self._run_s += time.perf_counter() - started
         self._usage.steps += len(rows)
@@ -102,9 +104,12 @@ class HorovodEngine:
         batch_size = rows.shape[1]
         if batch_size == 0:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
-        low, high = share_of(batch_size, self._rank, self._size)
+        fixed = self._programs[program].source.rows
+        if fixed and (batch_size % fixed or batch_size > fixed * self._size):
+            raise ProtocolError(f"A batch of {batch_size} rows for {self._size} ranks that take {fixed} rows each.")
+        low, high = share_of(batch_size, self._rank, self._size, fixed)
         share = (high - low) / batch_size
-        if batch_size < self._size:
+        if batch_size < self._size * max(1, fixed):
             outputs = self._run_with_idle_ranks(program, data, rows, low, high)
         else:
             outputs = self._loops[program].run(self._data[data], rows[:, low:high], share)
@@ -126,7 +131,7 @@ class HorovodEngine:
         outputs: list[np.ndarray] = []
         for batch in rows:
             before = [v.numpy().copy() for v in metrics] if idle else []
-            mine = batch[:1] if idle else batch[low:high]
+            mine = batch[: loaded.source.rows or 1] if idle else batch[low:high]
             outputs = loop.run(self._data[data], mine[None, :], (high - low) / len(batch))
             for variable, value in zip(metrics, before, strict=False):
                 variable.assign(value)
@@ -145,7 +150,7 @@ class HorovodEngine:
             equal = loaded.with_role(_TRAINABLE, _OPTIMIZER)
             values |= {i: loaded.variables[i].numpy() for i in [*equal, *loaded.with_role(_SEED)]}
             self._check_equal(loaded, equal, [values[i] for i in equal])
-        drained = job_pb2.Drained(outputs=bytes(pack(self._outputs())))
+        drained = job_pb2.Drained(outputs=bytes(pack(self._outputs(loaded))))
         if self._rank == 0:
             assert self._blobs is not None
             drained.state.CopyFrom(as_state(self._blobs, values))
@@ -180,10 +185,11 @@ class HorovodEngine:
     def _sums(self, loaded: LoadedProgram, indices: Sequence[int]) -> Mapping[int, np.ndarray]:
         return self._summed(loaded, indices, "fdt_averages")
 
-    def _outputs(self) -> list[np.ndarray]:
+    def _outputs(self, loaded: LoadedProgram) -> list[np.ndarray]:
         """Returns the last step's outputs: floating-point ones weighted by share, others rank 0's."""
         outputs, share = self._last
-        floating = [i for i, o in enumerate(outputs) if np.issubdtype(o.dtype, np.floating)]
+        whole = [output.whole for output in loaded.source.outputs]
+        floating = [i for i, o in enumerate(outputs) if np.issubdtype(o.dtype, np.floating) and not whole[i]]
         mine = [outputs[i] * outputs[i].dtype.type(share) if share else np.zeros_like(outputs[i]) for i in floating]
         combined = list(outputs)
         for i, total in zip(floating, exchange.sum_over_ranks("fdt_outputs", mine), strict=True):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from fdt.program import LoadedProgram, dtype_of, load, make_tables, shape_of
 from nfdt.devices import Devices, cpu_beside
 from nfdt.feed import Feed
+from nfdt.method import Done
 from nfdt.options import Options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from nfdt.rebound import Rebound
@@ -38,7 +39,7 @@ class Averaging:
         """Makes every worker a copy."""
         self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
         """Hands a batch to the worker whose turn it is; a full round is waited for."""
         if self._round is not None and self._round.program is not self._programs[program]:
             self.wait()
@@ -47,7 +48,9 @@ class Averaging:
         worker = len(self._round.futures) % len(self._threads)
         self._round.weights[worker] += len(rows)
         self._round.num_steps[worker] += 1
-        self._round.futures.append(self._threads[worker].submit(self._train, self._round.program, worker, feed, rows))
+        self._round.futures.append(
+            self._threads[worker].submit(self._train, self._round.program, worker, feed, rows, done)
+        )
         if len(self._round.futures) == len(self._threads) * self._options.average_every:
             self.wait()
 
@@ -97,10 +100,12 @@ class Averaging:
         """Returns every worker's account."""
         return list(self._usage)
 
-    def _train(self, program: "_Program", worker: int, feed: Feed, rows: np.ndarray) -> None:
+    def _train(self, program: "_Program", worker: int, feed: Feed, rows: np.ndarray, done: Done | None) -> None:
         """Runs in a worker's own thread."""
         usage, started_s = self._usage[worker], time.perf_counter()
-        program.step(worker, feed.batch(worker, rows))
+        outputs = program.step(worker, feed.batch(worker, rows))
+        if done is not None:
+            done([output.numpy() for output in outputs])
         usage.compute_s += time.perf_counter() - started_s
         usage.samples += len(rows)
         usage.steps += 1
@@ -136,13 +141,16 @@ class _Program:
         self._kept = loaded.with_role(*_KEPT)
         self._trained = set(loaded.with_role(program_pb2.ROLE_TRAINABLE))
         self._outer = {i: OuterOptimizer(outer) for i in self._trained}
-        self.outputs = [np.zeros(shape_of(o.tensor).as_list(), dtype_of(o.tensor)) for o in source.outputs]
+        self.outputs = [
+            np.zeros([d or 0 for d in shape_of(o.tensor).as_list()], dtype_of(o.tensor)) for o in source.outputs
+        ]
 
-    def step(self, worker: int, batch: Sequence[tf.Tensor]) -> None:
+    def step(self, worker: int, batch: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         with tf.device(self._devices[worker]):
             outputs = self._step([*self.variables[worker], *self._tables[worker]], [tf.constant(1.0), *batch])
         if worker == 0:
             self.outputs = [output.numpy() for output in outputs]
+        return outputs
 
     def kept(self, worker: int) -> dict[int, np.ndarray]:
         """Returns copies of a worker's parameters and optimizer state."""

@@ -12,6 +12,7 @@ from nfdt.delays import Delays
 from nfdt.devices import Devices
 from nfdt.feed import Feed
 from nfdt.gate import Gate
+from nfdt.method import Done
 from nfdt.options import Options
 from nfdt.servers import ParameterServers, Stepped
 from nfdt.team import Team
@@ -23,6 +24,7 @@ class _Batch:
     program: int
     feed: Feed
     rows: np.ndarray
+    done: Done | None
 
 
 class Delayed:
@@ -51,9 +53,9 @@ class Delayed:
             source, self._options.rule, self._devices.shards, self._devices.workers
         )
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
         """Adds a batch."""
-        self._team.give(_Batch(program, feed, rows))
+        self._team.give(_Batch(program, feed, rows, done))
 
     def wait(self) -> None:
         """Waits for all batches."""
@@ -84,7 +86,7 @@ class Delayed:
         if program in self._outputs:
             return [output.numpy() for output in self._outputs[program]]
         described = [output.tensor for output in self._programs[program].source.outputs]
-        return [np.zeros(shape_of(t).as_list(), dtype_of(t)) for t in described]
+        return [np.zeros([d or 0 for d in shape_of(t).as_list()], dtype_of(t)) for t in described]
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns every worker's account."""
@@ -106,6 +108,8 @@ class Delayed:
         self._delays.add(worker, largest.delay, correction, gradient)
         self._account(self._usage[worker], stepped, len(batch.rows))
         self._outputs[batch.program] = stepped.outputs
+        if batch.done is not None:
+            batch.done([output.numpy() for output in stepped.outputs])
 
     def _account(self, usage: job_pb2.WorkerUsage, stepped: Stepped, num_samples: int) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from fdt.blobs import BlobStore
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError
 from fdt.program import pack
-from fdt.runtime import Assignment
+from fdt.runtime import Assignment, Deliver
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
@@ -85,14 +85,15 @@ class Driver:
         for worker in range(len(self._devices.workers)):
             self._method.assign_own(program, worker, _for_worker(source, own, worker))
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """Hands the batches to the workers; waits only while many are waiting already."""
         feed = self._data[data]
-        for raw in batches:
+        for number, raw in enumerate(batches):
             rows = np.frombuffer(raw, "<i8")
             if not rows.size:
                 raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
-            self._method.give(program, feed, rows)
+            done = functools.partial(_packed, deliver, number) if deliver is not None else None
+            self._method.give(program, feed, rows, done)
 
     def steps(self) -> int:
         """Returns how many steps have been finished."""
@@ -146,6 +147,10 @@ class Driver:
             together = [values[i] for values in own]
             averages[i] = (np.sum(together, axis=0) / len(own)).astype(first.dtype) if floating else first
         return averages
+
+
+def _packed(deliver: Deliver, number: int, outputs: Sequence[np.ndarray]) -> None:
+    deliver(number, bytes(pack(outputs)))
 
 
 def _with_role(source: program_pb2.StepProgram, *roles: "program_pb2.Role") -> list[int]:

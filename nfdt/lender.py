@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from fdt.blobs import BlobStore
-from fdt.runtime import Assignment
+from fdt.runtime import Assignment, Deliver
 from nfdt.cluster import Cluster
 from nfdt.hosts import lend
 from nfdt.options import read_options
@@ -42,7 +42,7 @@ class Lender:
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Leaves it to the process that drives."""
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """Leaves it to the process that drives."""
         self._steps += len(batches)
 

@@ -1,12 +1,14 @@
 """What a way of training asynchronously offers; there are two: delayed gradients, and averages of weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from nfdt.feed import Feed
 from protos import job_pb2, program_pb2
+
+Done = Callable[[Sequence[np.ndarray]], None]
 
 
 class Method(Protocol):
@@ -15,13 +17,14 @@ class Method(Protocol):
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray) -> None:
+    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
         """Adds a batch, to be worked on exactly once; waits while many are there already.
 
         Args:
             program: Its number.
             feed: Of the inputs of the step.
             rows: int64 [batch].
+            done: Called, from any thread, with the step's outputs.
         """
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ On every host of a job there is one process. The first drives all workers and pa
 from collections.abc import Sequence
 
 from fdt.blobs import BlobStore
-from fdt.runtime import Assignment, Engine
+from fdt.runtime import Assignment, Deliver, Engine
 from nfdt.cluster import read_cluster
 from nfdt.driver import Driver
 from nfdt.hosts import named_hosts
@@ -45,10 +45,10 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             self._role.assign(program, state)
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """See the role."""
         with named_hosts(self._cluster):
-            self._role.run(program, data, batches)
+            self._role.run(program, data, batches, deliver)
 
     def steps(self) -> int:
         """See the role."""

@@ -100,14 +100,16 @@ class AssignState(_message.Message):
     def __init__(self, program: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
 
 class RunSteps(_message.Message):
-    __slots__ = ("program", "data", "batches")
+    __slots__ = ("program", "data", "batches", "results")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     program: int
     data: int
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
-    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ...) -> None: ...
+    results: bool
+    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("indices",)
@@ -140,7 +142,7 @@ class CloseJob(_message.Message):
     def __init__(self) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released")
+    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released", "results")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +151,7 @@ class Event(_message.Message):
     FAILED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     queued: Queued
     started: Started
     loaded: Loaded
@@ -157,7 +160,8 @@ class Event(_message.Message):
     failed: Failed
     closed: Closed
     released: Released
-    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
+    results: Results
+    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., results: _Optional[_Union[Results, _Mapping]] = ...) -> None: ...
 
 class Queued(_message.Message):
     __slots__ = ("position", "reason")
@@ -188,6 +192,14 @@ class Released(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: int
     def __init__(self, data: _Optional[int] = ...) -> None: ...
+
+class Results(_message.Message):
+    __slots__ = ("step", "outputs")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    outputs: bytes
+    def __init__(self, step: _Optional[int] = ..., outputs: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("steps",)

@@ -24,33 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/program.proto\x12\x06\x66\x64t.v1\"\xf2\x01\n\x0bStepProgram\x12\x1e\n\x04step\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Function\x12#\n\tvariables\x18\x02 \x03(\x0b\x32\x10.fdt.v1.Variable\x12\x1d\n\x05\x62\x61tch\x18\x03 \x03(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1f\n\x07outputs\x18\x04 \x03(\x0b\x32\x0e.fdt.v1.Output\x12\x1b\n\x05holes\x18\x05 \x03(\x0b\x32\x0c.fdt.v1.Hole\x12\"\n\x08versions\x18\x06 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\x1d\n\x06tables\x18\x07 \x03(\x0b\x32\r.fdt.v1.Table\"{\n\x08\x46unction\x12\x12\n\nmeta_graph\x18\x01 \x01(\x0c\x12\x0e\n\x06inputs\x18\x02 \x03(\t\x12\x11\n\tvariables\x18\x03 \x03(\t\x12\x0f\n\x07outputs\x18\x04 \x03(\t\x12\x17\n\x0f\x63ontrol_outputs\x18\x05 \x03(\t\x12\x0e\n\x06tables\x18\x06 \x03(\t\"%\n\x05Table\x12\x0c\n\x04keys\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"4\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"X\n\x08Variable\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1a\n\x04role\x18\x02 \x01(\x0e\x32\x0c.fdt.v1.Role\x12\x10\n\x08momentum\x18\x03 \x01(\x01\"(\n\x06Output\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\"\xbf\x01\n\x04Hole\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.fdt.v1.Hole.Kind\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12#\n\tgradients\x18\x03 \x03(\x0b\x32\x10.fdt.v1.Gradient\x12\x10\n\x08weighted\x18\x04 \x01(\x08\"M\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\x0c\n\x08KIND_SUM\x10\x02\x12\r\n\tKIND_RATE\x10\x03\",\n\x08Gradient\x12\x10\n\x08variable\x18\x01 \x01(\x05\x12\x0e\n\x06sparse\x18\x02 \x01(\x08\"J\n\x08Versions\x12\x0b\n\x03\x66\x64t\x18\x01 \x01(\t\x12\x12\n\ntensorflow\x18\x02 \x01(\t\x12\r\n\x05keras\x18\x03 \x01(\t\x12\x0e\n\x06python\x18\x04 \x01(\t*t\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0eROLE_TRAINABLE\x10\x01\x12\x12\n\x0eROLE_OPTIMIZER\x10\x02\x12\x0f\n\x0bROLE_METRIC\x10\x03\x12\r\n\tROLE_SEED\x10\x04\x12\x0e\n\nROLE_OTHER\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/program.proto\x12\x06\x66\x64t.v1\"\x80\x02\n\x0bStepProgram\x12\x1e\n\x04step\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Function\x12#\n\tvariables\x18\x02 \x03(\x0b\x32\x10.fdt.v1.Variable\x12\x1d\n\x05\x62\x61tch\x18\x03 \x03(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1f\n\x07outputs\x18\x04 \x03(\x0b\x32\x0e.fdt.v1.Output\x12\x1b\n\x05holes\x18\x05 \x03(\x0b\x32\x0c.fdt.v1.Hole\x12\"\n\x08versions\x18\x06 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\x1d\n\x06tables\x18\x07 \x03(\x0b\x32\r.fdt.v1.Table\x12\x0c\n\x04rows\x18\x08 \x01(\r\"{\n\x08\x46unction\x12\x12\n\nmeta_graph\x18\x01 \x01(\x0c\x12\x0e\n\x06inputs\x18\x02 \x03(\t\x12\x11\n\tvariables\x18\x03 \x03(\t\x12\x0f\n\x07outputs\x18\x04 \x03(\t\x12\x17\n\x0f\x63ontrol_outputs\x18\x05 \x03(\t\x12\x0e\n\x06tables\x18\x06 \x03(\t\"%\n\x05Table\x12\x0c\n\x04keys\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"4\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"X\n\x08Variable\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1a\n\x04role\x18\x02 \x01(\x0e\x32\x0c.fdt.v1.Role\x12\x10\n\x08momentum\x18\x03 \x01(\x01\"7\n\x06Output\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\x12\r\n\x05whole\x18\x02 \x01(\x08\"\xce\x01\n\x04Hole\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.fdt.v1.Hole.Kind\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12#\n\tgradients\x18\x03 \x03(\x0b\x32\x10.fdt.v1.Gradient\x12\x10\n\x08weighted\x18\x04 \x01(\x08\"\\\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\x0c\n\x08KIND_SUM\x10\x02\x12\r\n\tKIND_RATE\x10\x03\x12\r\n\tKIND_ROWS\x10\x04\",\n\x08Gradient\x12\x10\n\x08variable\x18\x01 \x01(\x05\x12\x0e\n\x06sparse\x18\x02 \x01(\x08\"J\n\x08Versions\x12\x0b\n\x03\x66\x64t\x18\x01 \x01(\t\x12\x12\n\ntensorflow\x18\x02 \x01(\t\x12\r\n\x05keras\x18\x03 \x01(\t\x12\x0e\n\x06python\x18\x04 \x01(\t*t\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0eROLE_TRAINABLE\x10\x01\x12\x12\n\x0eROLE_OPTIMIZER\x10\x02\x12\x0f\n\x0bROLE_METRIC\x10\x03\x12\r\n\tROLE_SEED\x10\x04\x12\x0e\n\nROLE_OTHER\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.program_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=943
-  _globals['_ROLE']._serialized_end=1059
+  _globals['_ROLE']._serialized_start=987
+  _globals['_ROLE']._serialized_end=1103
   _globals['_STEPPROGRAM']._serialized_start=33
-  _globals['_STEPPROGRAM']._serialized_end=275
-  _globals['_FUNCTION']._serialized_start=277
-  _globals['_FUNCTION']._serialized_end=400
-  _globals['_TABLE']._serialized_start=402
-  _globals['_TABLE']._serialized_end=439
-  _globals['_TENSOR']._serialized_start=441
-  _globals['_TENSOR']._serialized_end=493
-  _globals['_VARIABLE']._serialized_start=495
-  _globals['_VARIABLE']._serialized_end=583
-  _globals['_OUTPUT']._serialized_start=585
-  _globals['_OUTPUT']._serialized_end=625
-  _globals['_HOLE']._serialized_start=628
-  _globals['_HOLE']._serialized_end=819
-  _globals['_HOLE_KIND']._serialized_start=742
-  _globals['_HOLE_KIND']._serialized_end=819
-  _globals['_GRADIENT']._serialized_start=821
-  _globals['_GRADIENT']._serialized_end=865
-  _globals['_VERSIONS']._serialized_start=867
-  _globals['_VERSIONS']._serialized_end=941
+  _globals['_STEPPROGRAM']._serialized_end=289
+  _globals['_FUNCTION']._serialized_start=291
+  _globals['_FUNCTION']._serialized_end=414
+  _globals['_TABLE']._serialized_start=416
+  _globals['_TABLE']._serialized_end=453
+  _globals['_TENSOR']._serialized_start=455
+  _globals['_TENSOR']._serialized_end=507
+  _globals['_VARIABLE']._serialized_start=509
+  _globals['_VARIABLE']._serialized_end=597
+  _globals['_OUTPUT']._serialized_start=599
+  _globals['_OUTPUT']._serialized_end=654
+  _globals['_HOLE']._serialized_start=657
+  _globals['_HOLE']._serialized_end=863
+  _globals['_HOLE_KIND']._serialized_start=771
+  _globals['_HOLE_KIND']._serialized_end=863
+  _globals['_GRADIENT']._serialized_start=865
+  _globals['_GRADIENT']._serialized_end=909
+  _globals['_VERSIONS']._serialized_start=911
+  _globals['_VERSIONS']._serialized_end=985
 # @@protoc_insertion_point(module_scope)

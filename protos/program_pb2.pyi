@@ -22,7 +22,7 @@ ROLE_SEED: Role
 ROLE_OTHER: Role
 
 class StepProgram(_message.Message):
-    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables")
+    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "rows")
     STEP_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class StepProgram(_message.Message):
     HOLES_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     step: Function
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     batch: _containers.RepeatedCompositeFieldContainer[Tensor]
@@ -37,7 +38,8 @@ class StepProgram(_message.Message):
     holes: _containers.RepeatedCompositeFieldContainer[Hole]
     versions: Versions
     tables: _containers.RepeatedCompositeFieldContainer[Table]
-    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
+    rows: int
+    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class Function(_message.Message):
     __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs", "tables")
@@ -84,10 +86,12 @@ class Variable(_message.Message):
     def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("tensor",)
+    __slots__ = ("tensor", "whole")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     tensor: Tensor
-    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    whole: bool
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., whole: bool = ...) -> None: ...
 
 class Hole(_message.Message):
     __slots__ = ("kind", "function", "gradients", "weighted")
@@ -97,10 +101,12 @@ class Hole(_message.Message):
         KIND_GRADIENTS: _ClassVar[Hole.Kind]
         KIND_SUM: _ClassVar[Hole.Kind]
         KIND_RATE: _ClassVar[Hole.Kind]
+        KIND_ROWS: _ClassVar[Hole.Kind]
     KIND_UNSPECIFIED: Hole.Kind
     KIND_GRADIENTS: Hole.Kind
     KIND_SUM: Hole.Kind
     KIND_RATE: Hole.Kind
+    KIND_ROWS: Hole.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wrapt import register_post_import_hook
 
@@ -11,46 +11,78 @@ from fdt.capture.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras_fit import KerasFit
+    from fdt.capture.loop import Steps
+    from fdt.capture.touch import Touch
     from fdt.config import RunConfig
     from fdt.findings import Findings
     from fdt.session import Session
 
 
-def training(session: "Session") -> Callable[[], "KerasFit"]:
-    """Returns what makes the hooks through which training goes to the session's pool."""
+class Capture(Protocol):
+    """What becomes of training. Nothing is imported before the script itself needs it."""
 
-    def make() -> "KerasFit":
+    def keras_fit(self) -> "KerasFit":
+        """Returns the hooks of Keras's `fit`; called when Keras has been imported."""
+
+    def loop_steps(self, touch: "Touch") -> "Steps":
+        """Returns what runs the steps of loops of the script's own; called before the first one."""
+
+
+class Training:
+    """It goes to a session's pool; see `Capture`."""
+
+    def __init__(self, session: "Session"):
+        self._session = session
+
+    def keras_fit(self) -> "KerasFit":
+        """See `Capture`."""
         from fdt.capture.keras_fit import KerasFit
 
-        fit = KerasFit(session)
-        session.before_close(fit.close)
+        fit = KerasFit(self._session)
+        self._session.before_close(fit.close)
         return fit
 
-    return make
+    def loop_steps(self, touch: "Touch") -> "Steps":
+        """See `Capture`."""
+        from fdt.capture.loop_run import LoopRun
+        from fdt.capture.loop_verify import VerifiedLoop
+
+        verification = self._session.verification
+        run = (
+            LoopRun(self._session, touch) if verification is None else VerifiedLoop(self._session, touch, verification)
+        )
+        self._session.before_close(run.close)
+        return run
 
 
-def checking(config: "RunConfig", findings: "Findings") -> Callable[[], "KerasFit"]:
-    """Returns what makes the hooks that look at training and let none happen."""
+class Checking:
+    """It is looked at, and none happens; see `Capture`."""
 
-    def make() -> "KerasFit":
+    def __init__(self, config: "RunConfig", findings: "Findings"):
+        self._config, self._findings = config, findings
+
+    def keras_fit(self) -> "KerasFit":
+        """See `Capture`."""
         from fdt.capture.keras_check import KerasCheck
 
-        return KerasCheck(config, findings)
+        return KerasCheck(self._config, self._findings)
 
-    return make
+    def loop_steps(self, touch: "Touch") -> "Steps":
+        """See `Capture`."""
+        from fdt.capture.loop_check import LoopCheck
+
+        return LoopCheck(self._config, self._findings)
 
 
 @contextmanager
-def hooks(
-    make_fit: Callable[[], "KerasFit"], note: Callable[[str, str, str], None] = lambda *_: None
-) -> Iterator[None]:
+def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: None) -> Iterator[None]:
     """Within it, training that the script starts is taken over.
 
     Nothing is imported beforehand: the hooks go in when the script itself imports Keras or TensorFlow, and do nothing
     once the context is left (an import hook cannot be taken back).
 
     Args:
-        make_fit: From `training` or `checking`; called when Keras has been imported.
+        capture: What becomes of it.
         note: Is told of what is refused: where, what, and why.
     """
     messages.hide()
@@ -68,12 +100,14 @@ def hooks(
         from fdt.capture.refusals import guard_keras_optimizers
 
         guard_keras_optimizers(patches, note)
-        make_fit().install(patches)
+        capture.keras_fit().install(patches)
 
     def tensorflow(patches: Patches) -> None:
+        from fdt.capture.loop import Loops
         from fdt.capture.refusals import guard_v1_optimizers
 
         guard_v1_optimizers(patches, note)
+        Loops(capture.loop_steps, note).install(patches)
 
     def keras_2(patches: Patches) -> None:
         from fdt.capture.refusals import guard_keras_2

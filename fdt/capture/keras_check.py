@@ -95,18 +95,23 @@ class _CheckedRun(Run):
         """Returns what would happen."""
         assert self.batches is not None and self.traced is not None
         program = self.traced.program
-        lines = opening_lines(self.model, self._config, self.batches.batch_size, self.traced)
+        lines = opening_lines(self.model._flatten_layers(), self._config, self.batches.batch_size, self.traced)
         if isinstance(self.batches, ArrayBatches):
             size = sum(array.nbytes for array in self.batches.arrays)
             lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")
         else:
             lines.append("data: streamed, batch by batch, as the script makes them")
-        sent = sum(_num_bytes(program.variables[g.variable].tensor) for h in program.holes for g in h.gradients)
-        sparse = any(g.sparse for hole in program.holes for g in hole.gradients)
-        beside = ", tables' as the rows that a batch uses" if sparse else ""
-        lines.append(f"exchanged in each step: gradients of {sent / 1e6:.2f} MB{beside}")
+        lines.append(exchanged_line(program))
         lines.append("stays here: callbacks, validation, evaluate, predict")
         return lines
+
+
+def exchanged_line(program: program_pb2.StepProgram) -> str:
+    """Returns what is said of a step's gradients."""
+    sent = sum(_num_bytes(program.variables[g.variable].tensor) for h in program.holes for g in h.gradients)
+    sparse = any(g.sparse for hole in program.holes for g in hole.gradients)
+    beside = ", tables' as the rows that a batch uses" if sparse else ""
+    return f"exchanged in each step: gradients of {sent / 1e6:.2f} MB{beside}"
 
 
 def _num_bytes(tensor: program_pb2.Tensor) -> int:

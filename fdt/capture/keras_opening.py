@@ -1,5 +1,6 @@
 """The opening lines of a distributed `fit`: what will happen, and what a worker sees only a part of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,11 +10,11 @@ from fdt.config import RunConfig
 from fdt.messages import program_pb2
 
 
-def opening_lines(model: Any, config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
+def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
     """Returns what to say before the first step.
 
     Args:
-        model: The Keras model.
+        layers: Keras layers that the step calls.
         config: The run's configuration.
         batch_size: Rows of a full step over all workers; None if that is not known.
         traced: The step.
@@ -27,24 +28,24 @@ def opening_lines(model: Any, config: RunConfig, batch_size: int | None, traced:
             f"the step has {optimizers} optimizers: all its gradients are computed before any of them is applied"
         )
     lines[0] = f"{config.mode} training on {workers} ({lines[0]})"
-    return [*lines, *own_views(model, config, traced)]
+    return [*lines, *own_views(layers, config, traced)]
 
 
-def own_views(model: Any, config: RunConfig, traced: TracedStep) -> list[str]:
+def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> list[str]:
     """Returns, in words, what every worker has for itself, so that the result is not that of one machine to the last digit.
 
     Args:
-        model: The Keras model.
+        layers: Keras layers that the step calls.
         config: The run's configuration.
         traced: The step.
     """
     if config.num_workers == 1:
         return []
-    lines = _partial_views(model, config)
-    if any(v.role == program_pb2.ROLE_SEED for v in traced.program.variables):
+    lines = _partial_views(layers, config)
+    if traced.is_random:
         first = "rank 0" if config.mode == "sync" else "the first"
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
-    of_layers = {id(weight.value) for weight in model.weights}
+    of_layers = {id(weight.value) for layer in layers for weight in layer.weights}
     for variable, described in zip(traced.variables, traced.program.variables, strict=True):
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
@@ -104,11 +105,9 @@ def _scaling(rule: str, num_workers: int) -> str:
     return f"x {factor:g}, reached over 5 epochs (--scale-lr {rule})"
 
 
-def _partial_views(model: Any, config: RunConfig) -> list[str]:
+def _partial_views(layers: Sequence[Any], config: RunConfig) -> list[str]:
     normalisations = [
-        layer.name
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+        layer.name for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     ]
     if not normalisations:
         return []

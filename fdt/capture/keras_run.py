@@ -75,7 +75,9 @@ class Run:
         self.model.train_function = steps
         if self._step.program < 0:
             self._step.program = self._job.load(self._step.traced.program)
-        self._session.opening(opening_lines(self.model, self._config, self.batches.batch_size, self._step.traced))
+        self._session.opening(
+            opening_lines(self.model._flatten_layers(), self._config, self.batches.batch_size, self._step.traced)
+        )
         self._in_epoch = 0
 
     def _trace(self, element: Element) -> TracedStep:

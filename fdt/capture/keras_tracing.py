@@ -27,6 +27,11 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.compile_utils import CompileMetrics
+from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
+from tensorflow.python.autograph.core.converter import ConversionOptions
+from tensorflow.python.autograph.impl.api import do_not_convert
+from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
+from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
@@ -59,6 +64,9 @@ class StepTrace:
         self._results: dict[int, tuple[Any, Metric]] = {}
         self._depth = 0
         self._keras_step = False
+        # Variables whose gradients have passed a hole already.
+        self._exchanged: set[int] = set()
+        self._normalisations: dict[str, Any] = {}
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -67,6 +75,24 @@ class StepTrace:
             train_step: Bound method, or a function of one argument.
             element: What a batch looks like.
         """
+        concrete, opened, logs = self._traced(train_step, element, self._make_holes)
+        if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
+            raise UnsupportedError(
+                "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
+                "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
+            )
+        metric_variables = self._metric_variables()
+        check_additive(concrete.graph, metric_variables)
+        self._check_outputs(concrete.outputs)
+        program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
+        advances = self._advances(concrete.graph, len(element.specs()))
+        written, layers = _written(concrete.graph, variables), self._normalisations.values()
+        return TracedStep(program, variables, logs, advances, written, layers, is_random(concrete.graph))
+
+    def _traced(
+        self, train_step: Callable[[Any], Any], element: Element, make_holes: Callable[[tf.Tensor], Holes]
+    ) -> tuple[Any, list[OpenHole], Any]:
+        """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""
         opened: list[OpenHole] = []
         logs: list[Any] = []
 
@@ -74,10 +100,9 @@ class StepTrace:
             # A first trace that makes variables is followed by a second one, which counts.
             opened.clear()
             logs.clear()
-            self._seeds.clear()
-            self._optimizers.clear()
+            self._forget()
             data = element.decode(batch)
-            with open_holes(share) as holes:
+            with open_holes(make_holes(share)) as holes:
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
             return [leaf for leaf in keras.tree.flatten(logs[-1]) if tf.is_tensor(leaf)]
@@ -89,22 +114,24 @@ class StepTrace:
             concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
         finally:
             patches.undo()
-        if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
-            raise UnsupportedError(
-                "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
-                "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
-            )
-        metric_variables = self._metric_variables()
-        check_additive(concrete.graph, metric_variables)
-        for output in concrete.outputs:
+        return concrete, opened, logs[-1]
+
+    def _make_holes(self, share: tf.Tensor) -> Holes:
+        return Holes(share)
+
+    def _forget(self) -> None:
+        self._seeds.clear()
+        self._optimizers.clear()
+        self._exchanged.clear()
+        self._normalisations.clear()
+
+    def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
+        for output in outputs:
             if not output.shape.is_fully_defined():
                 raise UnsupportedError(
                     f"train_step returns a tensor of shape {output.shape}, which depends on the size of the batch. Expected: "
                     "a dict of scalars (see keras.Model.train_step). Return reduced values."
                 )
-        program, variables = export(concrete, opened, self._describing(metric_variables))
-        advances = self._advances(concrete.graph, len(element.specs()))
-        return TracedStep(program, variables, logs[-1], advances, _written(concrete.graph, variables))
 
     def _advances(self, graph: Any, num_inputs: int) -> list[tuple[tf.Variable, Any]]:
         """Returns what counts on even in a step that finds no more data, and by how much.
@@ -132,15 +159,18 @@ class StepTrace:
             logs,
         )
 
-    def _describing(self, metrics: dict[int, Metric]) -> Callable[[tf.Variable], program_pb2.Variable]:
+    def _describing(
+        self, graph: Any, holes: Sequence[OpenHole], metrics: dict[int, Metric]
+    ) -> Callable[[tf.Variable], program_pb2.Variable]:
         """Returns what tells a variable's role, and the momentum of a velocity."""
         trained = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer._trainable_variables)}
+        trained |= {id(v) for hole in holes for v in hole.variables}
         of_optimizer = {id(v) for optimizer in self._optimizers for v in _tf_variables(optimizer.variables)}
         seeds = {id(v) for v in self._seeds}
         momenta = {id(v): m for optimizer in self._optimizers for v, m in _velocities(optimizer)}
+        functions = {hole.function for hole in holes}
 
         def describe(variable: tf.Variable) -> program_pb2.Variable:
-            role = program_pb2.ROLE_OTHER
             if id(variable) in trained:
                 role = program_pb2.ROLE_TRAINABLE
             elif id(variable) in of_optimizer:
@@ -149,12 +179,28 @@ class StepTrace:
                 role = program_pb2.ROLE_METRIC
             elif id(variable) in seeds:
                 role = program_pb2.ROLE_SEED
+            else:
+                role = self._role(variable, Writes(graph, variable, functions))
             return program_pb2.Variable(role=role, momentum=momenta.get(id(variable), 0.0))
 
         return describe
 
+    def _role(self, variable: tf.Variable, writes: "Writes") -> "program_pb2.Role":
+        """Tells what a variable is that is no optimizer's or metric's.
+
+        What follows gradients, or nothing but itself (a count of steps), is equal for all workers, as an optimizer's state is.
+        """
+        if writes.are_random_states:
+            return program_pb2.ROLE_SEED
+        if writes and (writes.follow_holes or not writes.follow_inputs):
+            return program_pb2.ROLE_OPTIMIZER
+        return program_pb2.ROLE_OTHER
+
     def _patches(self) -> Patches:
         patches = Patches()
+        patches.wrap(polymorphic_function.Function, "__call__", _inlined)
+        patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        patches.wrap(keras.layers.BatchNormalization, "call", self._normalise)
         patches.wrap(BaseOptimizer, "apply", self._apply)
         patches.wrap(LossScaleOptimizer, "apply", self._apply)
         patches.wrap(BaseOptimizer, "scale_loss", self._scale_loss)
@@ -167,6 +213,8 @@ class StepTrace:
         for metric_class in _metric_classes(Metric):
             if "result" in vars(metric_class):
                 patches.wrap(metric_class, "result", self._metric_result)
+            if "update_state" in vars(metric_class):
+                patches.wrap(metric_class, "update_state", self._update_metric)
         patches.wrap(SeedGenerator, "next", self._next_seed)
         return patches
 
@@ -176,7 +224,9 @@ class StepTrace:
         if trainable_variables is None:
             trainable_variables = optimizer._trainable_variables
         grads, trainable_variables = list(grads), list(trainable_variables)
-        exchanged = _exchange(grads, trainable_variables)
+        exchanged = grads
+        if not self._exchanged.issuperset(map(id, _tf_variables(trainable_variables))):
+            exchanged = _exchange(grads, trainable_variables)
         self._depth += 1
         try:
             return original(optimizer, exchanged, trainable_variables)
@@ -185,6 +235,37 @@ class StepTrace:
             self._optimizers.append(optimizer)
             if isinstance(optimizer, LossScaleOptimizer):
                 self._optimizers.append(optimizer.inner_optimizer)
+
+    def _gradient(
+        self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Exchanges gradients where the script's own step gets them, so that what it does to them it does to everybody's.
+
+        Not those that another tape goes on to differentiate: they are no gradients of the step.
+        """
+        result = original(tape, target, sources, *args, **kwargs)
+        if current_holes() is None or self._keras_step or self._depth or not tape_set_is_empty():
+            return result
+        flat, variables = tf.nest.flatten(result), tf.nest.flatten(sources)
+        chosen = [
+            i
+            for i, source in enumerate(variables)
+            if isinstance(source, tf.Variable | keras.Variable) and flat[i] is not None
+        ]
+        if not chosen:
+            return result
+        exchanged = _exchange([flat[i] for i in chosen], [variables[i] for i in chosen])
+        for i, gradient in zip(chosen, exchanged, strict=True):
+            flat[i] = gradient
+        # Those without a gradient have none on any worker.
+        self._exchanged |= {
+            id(v) for v in _tf_variables(v for v in variables if isinstance(v, tf.Variable | keras.Variable))
+        }
+        return tf.nest.pack_sequence_as(result, flat)
+
+    def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        self._normalisations[layer.name] = layer
+        return original(layer, *args, **kwargs)
 
     def _scale_loss(self, original: Callable[..., Any], optimizer: Any, loss: Any) -> Any:
         """Weighs the loss of Keras's own step by the share: that weighs all gradients, and costs one multiplication.
@@ -218,6 +299,11 @@ class StepTrace:
                 sample_weight = holes.share
         return original(metric, values, sample_weight=sample_weight)
 
+    def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
+        if current_holes() is not None:
+            self._metrics[id(metric)] = metric
+        return original(metric, *args, **kwargs)
+
     def _metric_result(self, original: Callable[..., Any], metric: Metric) -> Any:
         result = original(metric)
         if current_holes() is not None and self._depth == 0:
@@ -230,6 +316,13 @@ class StepTrace:
         if current_holes() is not None:
             self._seeds.append(generator.state.value)
         return original(generator, *args, **kwargs)
+
+
+class Known:
+    """A place in the step's logs that holds the same value in every step."""
+
+    def __init__(self, value: Any):
+        self.value = value
 
 
 class MetricResult:
@@ -246,6 +339,8 @@ class TracedStep:
         program: The StepProgram.
         variables: The script's tf.Variables, in the program's order.
         advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
+        normalisations: The BatchNormalization layers that the step calls.
+        is_random: Whether it draws random numbers.
     """
 
     def __init__(
@@ -255,32 +350,49 @@ class TracedStep:
         logs: Any,
         advances: list[tuple[tf.Variable, Any]],
         written: set[int],
+        normalisations: Iterable[Any] = (),
+        is_random: bool = False,
     ):
         self.program = program
         self.variables = variables
         self.advances = advances
+        self.normalisations = tuple(normalisations)
+        self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
         self._written = written
         self._logs = logs
+
+    def trained(self) -> list[tf.Variable]:
+        """Returns the variables by which gradients are computed."""
+        indices = {gradient.variable for hole in self.program.holes for gradient in hole.gradients}
+        return [self.variables[i] for i in sorted(indices)]
 
     def writes(self, variable: tf.Variable) -> bool:
         """Returns whether the step may change a variable."""
         return id(variable) in self._written
 
+    def outputs(self) -> list[Any]:
+        """Returns the leaves of what train_step returned: tensors, and metrics whose results they are."""
+        leaves: list[Any] = keras.tree.flatten(self._logs)
+        return leaves
+
     def placeholder(self) -> Any:
         """Returns the structure of what train_step returned, with zeros."""
         return keras.tree.map_structure(lambda leaf: 0.0, self._logs)
 
-    def logs(self, outputs: bytes) -> Any:
+    def logs(self, outputs: bytes, num_rows: int | None = None) -> Any:
         """Returns what train_step returned.
 
         Args:
             outputs: The step's outputs that are no metric's results, packed. The state of the script's own metrics must
                 have been assigned: their results are computed here.
+            num_rows: Of the step's batch, where an output's size depends on it.
         """
-        rest = iter(unpack(outputs, [output.tensor for output in self.program.outputs]))
+        rest = iter(unpack(outputs, [_with_rows(output.tensor, num_rows) for output in self.program.outputs]))
         known: dict[int, Any] = {}
 
         def value(leaf: Any) -> Any:
+            if isinstance(leaf, Known):
+                return tf.constant(leaf.value)
             if isinstance(leaf, MetricResult):
                 if id(leaf.metric) not in known:
                     known[id(leaf.metric)] = leaf.metric.result()
@@ -304,6 +416,35 @@ def build_ahead(model: Any, element: Element) -> None:
     # What Keras cannot do here it says when it traces the step, as it would without us.
     with contextlib.suppress(ValueError, RuntimeError):
         model._symbolic_build(data_batch=batch)
+
+
+def _with_rows(tensor: program_pb2.Tensor, num_rows: int | None) -> program_pb2.Tensor:
+    if num_rows is None or -1 not in tensor.shape:
+        return tensor
+    return program_pb2.Tensor(dtype=tensor.dtype, shape=[num_rows if d < 0 else d for d in tensor.shape])
+
+
+def _inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a tf.function's Python again: one that was traced before has no holes, and a hole is found at the top level."""
+    if current_holes() is None:
+        return original(function, *args, **kwargs)
+    return in_graph(function)(*args, **kwargs)
+
+
+def in_graph(function: Any) -> Callable[..., Any]:
+    """Returns the Python of a tf.function, converted by AutoGraph as the function itself would."""
+    if not function._autograph:
+        return do_not_convert(function.python_function)
+    features = function._experimental_autograph_options
+    converted = autograph_util.py_func_from_autograph(function.python_function, features)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # Our own trace is not converted, and would pass that on.
+        options = ConversionOptions(recursive=True, optional_features=features, user_requested=True)
+        with ControlStatusCtx(status=Status.ENABLED, options=options):
+            return converted(*args, **kwargs)
+
+    return call
 
 
 def _exchange(grads: list[Any], variables: list[Any]) -> list[Any]:
@@ -349,6 +490,42 @@ def _written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
     return {by_handle[id(handles[name])] for name in touched if id(handles[name]) in by_handle}
 
 
+class Writes:
+    """What a variable is overwritten with in a traced step; false if it is not."""
+
+    def __init__(self, graph: Any, variable: tf.Variable, holes: set[str]):
+        """Follows the writes back by data.
+
+        Args:
+            graph: FuncGraph of step(share, *batch).
+            variable: One that it captures.
+            holes: Names of the functions that mark holes.
+        """
+        handles = {internal.name for external, internal in graph.captures if external is variable.handle}
+        users = [o for o in graph.get_operations() if any(t.name in handles for t in o.inputs)]
+        waiting = [o for o in users if o.type not in _READERS]
+        self._writes = bool(waiting)
+        self.are_random_states = any("RngReadAndSkip" in o.type for o in users)
+        inputs = {t.op.name for t in graph.inputs[: len(graph.inputs) - len(graph.captures)]}
+        self.follow_holes = self.follow_inputs = False
+        seen: set[str] = set()
+        while waiting:
+            operation = waiting.pop()
+            if operation.name in seen:
+                continue
+            seen.add(operation.name)
+            self.follow_inputs |= operation.name in inputs
+            if "Call" in operation.type and operation.get_attr("f").name in holes:
+                self.follow_holes = True
+                continue
+            # A random number is every worker's own.
+            self.follow_inputs |= "Random" in operation.type
+            waiting += [t.op for t in operation.inputs]
+
+    def __bool__(self) -> bool:
+        return self._writes
+
+
 def _stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
     """Whether a variable is written, and nothing that is written stands on one of these inputs."""
     handles = {internal.name for external, internal in graph.captures if external is variable.handle}
@@ -366,6 +543,11 @@ def _stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
             seen.add(operation.name)
             waiting += [*(t.op for t in operation.inputs), *operation.control_inputs]
     return written
+
+
+def is_random(graph: Any) -> bool:
+    """Returns whether a traced step draws random numbers."""
+    return any("Random" in operation.type or operation.type == "RngReadAndSkip" for operation in graph.get_operations())
 
 
 def _correction(holes: Holes, divisor: tf.Tensor) -> tf.Tensor:

@@ -46,7 +46,9 @@ class VerifiedRun(Run):
         super().prepare(force)
         assert self._step is not None
         self._local = tf.function(self.model.train_step, reduce_retracing=True)
-        self._verification.reasons |= dict.fromkeys(own_views(self.model, self._config, self._step.traced))
+        self._verification.reasons |= dict.fromkeys(
+            own_views(self.model._flatten_layers(), self._config, self._step.traced)
+        )
 
     def run_step(self, iterator: Any) -> Any:
         """Makes the step on the pool, then here; compares."""

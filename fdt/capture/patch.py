@@ -27,7 +27,13 @@ class Patches:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return replacement(original, *args, **kwargs)
 
+        # So that AutoGraph, which converts all that the script's function calls, leaves the hook as it is.
+        wrapper.autograph_info__ = {}  # type: ignore[attr-defined]
         self.set(owner, name, wrapper)
+
+    def wrap_inherited(self, owner: type, name: str, replacement: Callable[..., Any]) -> None:
+        """Like `wrap`, where an attribute may be one of a base class."""
+        self.wrap(next(base for base in owner.__mro__ if name in vars(base)), name, replacement)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Puts `value` in the place of `owner.name`."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from fdt.capture.observation import observation
 from fdt.capture.patch import Patches
 from fdt.errors import UnsupportedError
 
@@ -14,6 +15,7 @@ from fdt.errors import UnsupportedError
 Note = Callable[[str, str, str], None]
 
 _REMEDY = "Train with model.fit; put a custom step into train_step of a keras.Model."
+EAGER_REMEDY = "Put what is done with one batch into a function, and write @tf.function above it."
 
 
 _in_place: ContextVar[bool] = ContextVar("fdt_in_place", default=False)
@@ -29,6 +31,11 @@ def in_place() -> Iterator[None]:
         _in_place.reset(token)
 
 
+def is_in_place() -> bool:
+    """Returns whether a step may be made on this machine."""
+    return _in_place.get()
+
+
 def guard_keras_optimizers(patches: Patches, note: Note) -> None:
     """Refuses gradients that reach a Keras optimizer outside a step that is being captured."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -36,10 +43,14 @@ def guard_keras_optimizers(patches: Patches, note: Note) -> None:
     from fdt.program import current_holes
 
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if current_holes() is None and not _in_place.get():
-            _refuse(
+        seen = observation()
+        if seen is not None:
+            seen.trains = True
+        elif current_holes() is None and not _in_place.get():
+            refuse(
                 note,
-                f"optimizer.apply of {type(optimizer).__name__} in a training loop of the script's own (tf.GradientTape)",
+                f"optimizer.apply of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
+                EAGER_REMEDY,
             )
         return original(optimizer, *args, **kwargs)
 
@@ -51,7 +62,7 @@ def guard_v1_optimizers(patches: Patches, note: Note) -> None:
     from tensorflow.python.training.optimizer import Optimizer
 
     def compute_gradients(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse(note, f"tf.compat.v1.train.{type(optimizer).__name__} in a graph of TensorFlow 1")
+        refuse(note, f"tf.compat.v1.train.{type(optimizer).__name__} in a graph of TensorFlow 1")
 
     patches.wrap(Optimizer, "compute_gradients", compute_gradients)
     patches.wrap(Optimizer, "apply_gradients", compute_gradients)
@@ -62,7 +73,7 @@ def guard_keras_2(patches: Patches, note: Note) -> None:
     import tf_keras
 
     def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse(
+        refuse(
             note,
             f"{type(model).__name__}.fit of Keras 2 (tf_keras, TF_USE_LEGACY_KERAS=1)",
             "Use Keras 3: unset TF_USE_LEGACY_KERAS, or import keras in place of tf_keras.",
@@ -72,7 +83,12 @@ def guard_keras_2(patches: Patches, note: Note) -> None:
         patches.wrap(tf_keras.Model, name, fit)
 
 
-def _refuse(note: Note, what: str, remedy: str = _REMEDY) -> NoReturn:
+def refuse(note: Note, what: str, remedy: str = _REMEDY) -> NoReturn:
+    """Notes and raises.
+
+    Raises:
+        UnsupportedError: Always.
+    """
     reason = f"It is not distributed in this version. {remedy}"
     note(where(), what, reason)
     raise UnsupportedError(f"{where()}: {what}. {reason}")

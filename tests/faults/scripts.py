@@ -49,24 +49,74 @@ for start in range(0, 32, 8):
         r"apply_gradients|optimizer\.apply|GradientTape",
         r"model\.fit|tf\.function|train_step",
     ),
-    "tape loop in a function": (
+    "variables changed by hand": (
         NET
         + """
-optimizer = keras.optimizers.SGD(0.1)
+w = tf.Variable(tf.zeros([4, 1]))
+for start in range(0, 32, 8):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(x[start : start + 8] @ w - y[start : start + 8]))
+    w.assign_sub(0.1 * tape.gradient(loss, w))  # <- here
+    print("trained", flush=True)
+""",
+        r"changed by its gradients",
+        r"tf\.function",
+    ),
+    "a sum and a penalty": (
+        NET
+        + """
+optimizer = keras.optimizers.SGD(0.01)
 
 @tf.function
 def step(a, b):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(a) - b))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        loss = tf.reduce_sum(tf.square(model(a) - b)) + tf.add_n([tf.nn.l2_loss(v) for v in model.trainable_variables])
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
     return loss
 
 step(x, y)  # <- here
 print("trained", flush=True)
 """,
-        r"apply_gradients|optimizer\.apply|GradientTape",
-        r"model\.fit|train_step",
+        r"neither a mean .* nor a\s+sum",
+        r"--mode async|divide the sum",
+    ),
+    "an iterator in the step": (
+        NET
+        + """
+optimizer = keras.optimizers.SGD(0.01)
+batches = iter(tf.data.Dataset.from_tensor_slices((x, y)).batch(8))
+
+@tf.function
+def step(iterator):
+    a, b = next(iterator)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(a) - b))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+
+step(batches)  # <- here
+print("trained", flush=True)
+""",
+        r"iterator",
+        r"argument",
+    ),
+    "a fixed number of rows": (
+        NET
+        + """
+optimizer = keras.optimizers.SGD(0.01)
+
+@tf.function
+def step(a, b):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(tf.reshape(model(a), [32, 1]) - b))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+
+step(x, y)  # <- here
+print("trained", flush=True)
+""",
+        r"32 rows only|number of rows",
+        r"--mode async",
     ),
     "run_eagerly": (
         NET + 'model.compile("sgd", "mse", run_eagerly=True)\n' + FIT,

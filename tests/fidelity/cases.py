@@ -34,7 +34,10 @@ TWO_WORKERS = (
     # Data.
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight data_dataset_python "
     "data_steps_per_execution data_generator data_generator_finite data_pydataset data_pydataset_threads data_pandas "
-    "data_padded data_sparse data_strings data_on_batch data_on_batch_gan"
+    "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
+    # Loops of the script's own.
+    "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
+    "loop_checkpoint loop_in_graph"
 ).split()
 FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
@@ -42,15 +45,17 @@ FOUR_WORKERS = (
     "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
-    "data_dataset data_ragged"
+    "data_dataset data_ragged "
+    "loop_metrics loop_returns loop_sum loop_by_hand loop_static"
 ).split()
 RANDOM = "dropout batch_normalization".split()
+RANDOM_LOOP = "loop_random"
 
 EXACT = [
     *((name, workers) for name in BOTH for workers in (2, 4)),
     *((name, 2) for name in TWO_WORKERS),
     *((name, 4) for name in FOUR_WORKERS),
-    *((name, 1) for name in RANDOM),
+    *((name, 1) for name in (*RANDOM, RANDOM_LOOP)),
 ]
 CLOSE = [(name, 2) for name in RANDOM]
 # One asynchronous worker meets no delay: what it does is plain Keras.
@@ -60,7 +65,9 @@ ASYNCHRONOUS = (
     "frozen_recompiled two_models global_clipnorm clipnorm clipvalue adamw accumulation schedule ema loss_scale "
     "sparse_embedding subclassed_lazy custom_train_step gan masked_gru auc_precision_recall dropout batch_normalization "
     "data_dataset_shuffled data_dataset_unknown_length data_generator data_pydataset data_ragged data_padded data_sparse "
-    "data_strings data_on_batch data_on_batch_gan"
+    "data_strings data_on_batch data_on_batch_gan "
+    "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
+    "loop_checkpoint loop_random loop_static"
 ).split()
 
 _START_S = 90.0

@@ -37,8 +37,9 @@ def test_one_asynchronous_worker_is_plain_keras(case: str, num_workers: int, mod
     plain, distributed = run(case, 0), run(case, num_workers, mode)
     assert sorted(plain) == sorted(distributed)
     differences = {name: _largest_difference(value, distributed[name]) for name, value in plain.items()}
-    # TensorFlow takes another kernel for BatchNormalization in a graph of its own; everything else is equal.
-    limit = 5e-7 if case == "batch_normalization" else 0.0
+    # TensorFlow takes another kernel for BatchNormalization in a graph of its own, and joins the two losses of the GAN's
+    # step in another order; everything else is equal.
+    limit = 5e-7 if case in ("batch_normalization", "loop_gan") else 0.0
     assert max(differences.values()) <= limit, differences
 
 

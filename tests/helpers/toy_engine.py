@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fdt.blobs import BlobStore
-from fdt.runtime import Assignment, Placement
+from fdt.runtime import Assignment, Deliver, Placement
 from protos import blobs_pb2, job_pb2, program_pb2
 
 # States above this go through the store.
@@ -87,7 +87,7 @@ class ToyEngine:
         payload = state.payload
         self._state = self._blobs.open(payload.blob).tobytes() if payload.HasField("blob") else payload.inline
 
-    def run(self, program: int, data: int, batches: Sequence[bytes]) -> None:
+    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         for batch in batches:
             self._steps += 1
             if self._fault is not None and self._fault[1] == self._steps:

@@ -288,7 +288,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A session and hooks that do nothing; nothing the run changes in this process is left."""
     import fdt
 
-    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext(), training=lambda session: session)
+    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext(), Training=lambda session: session)
     monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)

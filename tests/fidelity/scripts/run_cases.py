@@ -14,6 +14,7 @@ import after_fit  # noqa: F401  (each of these fills the list of cases)
 import data_forms  # noqa: F401
 import fit_options  # noqa: F401
 import keras
+import loops  # noqa: F401
 import losses  # noqa: F401
 import models  # noqa: F401
 import numpy as np

@@ -1,0 +1,102 @@
+"""Training loops of the script's own: a tf.function that trains is run on the pool, each time the script calls it."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from fdt.capture.observation import Observer, observation
+from fdt.capture.patch import Patches
+from fdt.capture.pending import resolved
+from fdt.capture.refusals import EAGER_REMEDY, is_in_place, refuse
+from fdt.capture.touch import Touch
+from fdt.errors import UnsupportedError
+
+
+class Steps(Protocol):
+    """Where the script's steps are run."""
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
+        """Runs a call of a tf.function that trains; returns its outputs, flat."""
+
+    def touched(self, variables: set[int]) -> None:
+        """Is told, by ids, of watched variables that the script is about to look at or to change."""
+
+
+class Loops:
+    """The hooks. TensorFlow traces the script's functions as ever; running those that train is what we do."""
+
+    def __init__(self, make_steps: Callable[[Touch], Steps], note: Callable[[str, str, str], None]):
+        """Starts.
+
+        Args:
+            make_steps: Called when the script calls a step for the first time.
+            note: Is told of what is refused.
+        """
+        self._make_steps, self._note = make_steps, note
+        self._steps: Steps | None = None
+        self._touch = Touch(lambda variables: self._steps.touched(variables) if self._steps is not None else None)
+        self._observer = Observer(self._refuse_eager)
+        self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
+            "fdt_call", default=None
+        )
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        self._observer.install(patches)
+        self._touch.install(patches)
+        patches.wrap(Function, "__call__", self._called)
+        patches.wrap(ConcreteFunction, "_call_flat", self._executed)
+
+    def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Remembers with what the script called a function."""
+        if not tf.executing_eagerly():
+            return original(function, *args, **kwargs)
+        token = self._call.set((function, args, kwargs))
+        try:
+            return original(function, *args, **kwargs)
+        finally:
+            self._call.reset(token)
+
+    def _executed(self, original: Callable[..., Any], concrete: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        """Stands where TensorFlow runs a function that it has traced."""
+        tensor_inputs = [resolved(t) for t in tensor_inputs]
+        trains = self._observer.trains(concrete.graph)
+        if not tf.executing_eagerly():
+            seen = observation()
+            if trains and seen is not None:
+                seen.trains = True
+        elif trains and not is_in_place():
+            return concrete.function_type.pack_output(self._step(concrete))
+        else:
+            self._touch.captured(captured_inputs)
+        return original(concrete, tensor_inputs, captured_inputs)
+
+    def _refuse_eager(self, what: str) -> None:
+        if not is_in_place():
+            refuse(self._note, f"{what} in a training loop of the script's own", EAGER_REMEDY)
+
+    def _step(self, concrete: Any) -> list[tf.Tensor]:
+        call = self._call.get()
+        name = getattr(concrete, "name", "")
+        if call is None:
+            refuse(
+                self._note,
+                f"a training step called as a concrete function ({name})",
+                "Call the tf.function itself, not what its get_concrete_function returned.",
+            )
+        if tf.distribute.has_strategy():
+            raise UnsupportedError(
+                f"The step runs under {type(tf.distribute.get_strategy()).__name__}. Two ways of distributing cannot be "
+                "combined: call it without a strategy."
+            )
+        token = self._call.set(None)
+        try:
+            if self._steps is None:
+                self._steps = self._make_steps(self._touch)
+            return self._steps.run(*call)
+        finally:
+            self._call.reset(token)

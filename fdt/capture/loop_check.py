@@ -1,0 +1,58 @@
+"""Loops of the script's own, looked at: their steps are traced and return zeros."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from fdt import admission
+from fdt.capture.keras_check import exchanged_line
+from fdt.capture.keras_tracing import Known
+from fdt.capture.loop_arguments import Arguments
+from fdt.capture.loop_run import LoopStep, loop_lines, rows_each, trace_step
+from fdt.capture.refusals import where
+from fdt.config import RunConfig
+from fdt.errors import FdtError
+from fdt.findings import Finding, Findings
+
+
+class LoopCheck:
+    """See `fdt.capture.loop.Steps`."""
+
+    def __init__(self, config: RunConfig, findings: Findings):
+        self._config, self._findings = config, findings
+        self._steps: dict[Any, LoopStep] = {}
+        # What was said of each when it came first: a last batch may be smaller.
+        self._lines: dict[Any, tuple[str, ...]] = {}
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
+        """Looks at a step when it is called for the first time."""
+        arguments = Arguments(function, args, kwargs)
+        fixed = Arguments(function, args, kwargs, rows_each(arguments.num_rows, self._config))
+        key = (id(function), arguments.form.key())
+        what = f"{getattr(function.python_function, '__name__', 'a step')} of the script's own"
+        try:
+            if key not in self._steps:
+                self._steps[key] = trace_step(function, arguments, fixed, self._config)
+                admission.admit(self._steps[key].traced.program)
+        except FdtError as error:
+            self._findings.refuse(where(), what, str(error))
+            raise
+        traced = self._steps[key].traced
+        if key not in self._lines:
+            lines = loop_lines(self._config, self._steps[key], arguments.num_rows)
+            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(traced.program)]
+            self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
+        self._findings.add(Finding(where(), what, self._lines[key]))
+        return [_nothing(output, arguments.num_rows) for output in traced.outputs()]
+
+    def touched(self, variables: set[int]) -> None:
+        """Has nothing to bring home."""
+
+
+def _nothing(output: Any, num_rows: int | None) -> tf.Tensor:
+    if isinstance(output, Known):
+        return tf.constant(output.value)
+    if not tf.is_tensor(output):
+        return tf.convert_to_tensor(output.metric.result())
+    shape = [(num_rows or 1) if d is None else d for d in output.shape.as_list()]
+    return tf.zeros(shape, output.dtype) if output.dtype != tf.string else tf.fill(shape, "")

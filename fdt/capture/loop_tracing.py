@@ -1,0 +1,145 @@
+"""Traces a step of the script's own: a tf.function with a GradientTape."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from fdt.capture.keras_tracing import Known, StepTrace, TracedStep, Writes, in_graph, is_random
+from fdt.capture.loop_arguments import Form
+from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles, times
+from fdt.capture.patch import Patches
+from fdt.messages import program_pb2
+from fdt.program import Holes, captured, current_holes
+
+
+class LoopTrace(StepTrace):
+    """One trace of a step of the script's own; see `StepTrace`."""
+
+    def __init__(self, division: Division | None = None):
+        """Starts.
+
+        Args:
+            division: For more than one worker that share a batch.
+        """
+        super().__init__()
+        self._division = division
+        # Each with what was added to it in a trial.
+        self._added: list[tuple[tf.Variable, RunningSum | None]] = []
+        self._in_metric = 0
+
+    def step(self, function: Any, form: Form) -> TracedStep:
+        """Traces a function for arguments of a form."""
+
+        def call(arguments: Any) -> list[Any]:
+            args, kwargs = arguments
+            return [self._put_together(i, o) for i, o in enumerate(flat_outputs(in_graph(function)(*args, **kwargs)))]
+
+        traced = self.trace(call, form)  # type: ignore[arg-type]
+        for output in traced.program.outputs:
+            output.whole = True
+        return traced
+
+    def trial(self, function: Any, form: Form) -> "Trial":
+        """Traces a function so that it can be tried here: gradients are looked at and go nowhere."""
+        seen: list[TrialHoles] = []
+
+        def call(arguments: Any) -> list[Any]:
+            args, kwargs = arguments
+            outputs = flat_outputs(in_graph(function)(*args, **kwargs))
+            return [o if tf.get_static_value(o) is None else None for o in outputs]
+
+        def make(share: tf.Tensor) -> Holes:
+            seen.append(TrialHoles(share))
+            return seen[-1]
+
+        concrete, _, outputs = self._traced(call, form, make)  # type: ignore[arg-type]
+        additions = [total for _, total in self._added if total is not None]
+        # Before it is run: what it would use up must stay as it is.
+        captured(
+            concrete.graph, {id(total.handle) for total in (*additions, *(t for hole in seen[-1].sums for t in hole))}
+        )
+        exact = not (is_random(concrete.graph) or self._seeds or self._normalisations)
+        return Trial(concrete, seen[-1], additions, outputs, exact)
+
+    def _describe(self, logs: Any) -> Any:
+        return [super(LoopTrace, self)._describe(output) for output in logs]
+
+    def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
+        """Lets them have any size: the script gets them step by step."""
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._added.clear()
+
+    def _patches(self) -> Patches:
+        patches = super()._patches()
+        patches.wrap_inherited(ResourceVariable, "assign_add", self._assign_add)
+        return patches
+
+    def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
+        self._in_metric += 1
+        try:
+            return super()._update_metric(original, metric, *args, **kwargs)
+        finally:
+            self._in_metric -= 1
+
+    def _assign_add(self, original: Callable[..., Any], variable: Any, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        holes = current_holes()
+        if holes is None or self._depth or self._in_metric:
+            return original(variable, delta, *args, **kwargs)
+        delta = tf.convert_to_tensor(delta, variable.dtype)
+        number = len(self._added)
+        self._added.append((variable, RunningSum(delta) if isinstance(holes, TrialHoles) else None))
+        if self._division is not None and self._division.additions[number] is Over.MEAN and delta.dtype.is_floating:
+            delta = delta * tf.cast(holes.share, delta.dtype)
+        return original(variable, delta, *args, **kwargs)
+
+    def _put_together(self, number: int, output: Any) -> Any:
+        holes = current_holes()
+        value = tf.get_static_value(output)
+        if value is not None:
+            return Known(value)
+        if self._division is None or holes is None or not tf.is_tensor(output) or id(output) in self._results:
+            return output
+        over = self._division.outputs[number]
+        if over is Over.SUM:
+            return holes.sum(output)
+        if over is Over.MEAN:
+            return holes.sum(output * tf.cast(holes.share, output.dtype))
+        return holes.rows(output) if over is Over.ROWS else output
+
+    def _make_holes(self, share: tf.Tensor) -> Holes:
+        if self._division is None:
+            return Holes(share)
+        return _DividedHoles(share, [over is Over.SUM for over in self._division.gradients])
+
+    def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
+        added = any(variable is added for added, _ in self._added)
+        if added and writes.follow_inputs and not writes.follow_holes:
+            return program_pb2.ROLE_METRIC
+        return super()._role(variable, writes)
+
+
+class _DividedHoles(Holes):
+    """Of a step whose gradients may be sums over rows, which the share must not weigh."""
+
+    def __init__(self, share: tf.Tensor, sums: Sequence[bool]):
+        super().__init__(share)
+        self._sums = iter(sums)
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
+        if next(self._sums):
+            gradients = [_divided(g, tf.where(self.share > 0, self.share, 1.0)) for g in gradients]
+        return super().gradients(gradients, variables)
+
+
+def flat_outputs(result: Any) -> list[Any]:
+    """Returns what a step returned as TensorFlow gives it back: a flat list of tensors."""
+    leaves = tf.nest.flatten(result, expand_composites=True)
+    return [tf.convert_to_tensor(leaf) for leaf in leaves if leaf is not None and not isinstance(leaf, tf.Operation)]
+
+
+def _divided(gradient: Any, divisor: tf.Tensor) -> Any:
+    return times(gradient, 1.0 / divisor)

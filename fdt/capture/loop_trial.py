@@ -1,0 +1,310 @@
+"""Finds out how a step of the script's own may be divided by rows: it is tried.
+
+Each worker computes on its rows. What the step makes of them (gradients, outputs, sums that it keeps) must be put
+together so that it is what one machine makes of the whole batch. Keras's losses say by themselves what they average
+over; a step of the script's own does not, so it is tried: on the script's first batch and on the same rows twice. What
+stays as it was is a mean over rows, what doubles is a sum, what gets twice as many rows goes row by row.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from fdt.capture.loop_arguments import Arguments
+from fdt.errors import UnsupportedError
+from fdt.messages import program_pb2
+from fdt.program import Holes, OpenHole
+
+# How far from 1 or 2 the ratio of the two trials may be, where random layers draw other numbers in each.
+_RANDOM_TOLERANCE = 0.3
+_TOLERANCE = 1e-3
+# How far a value put together from halves may be from that of the whole batch.
+_ROUNDING = 1e-4
+
+
+class Over(enum.Enum):
+    """How what several workers made of their rows is put together."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    ROWS = "rows"
+    # The same for any number of rows; whole numbers, texts and truth values.
+    SAME = "same"
+
+
+class Division:
+    """How a step is divided by rows: one entry for each of its holes, outputs, and additions to variables.
+
+    Attributes:
+        gradients: Of each gradient hole.
+        outputs: Of each output.
+        additions: Of each addition, in the order of the trace.
+        looks_across: By how much, relatively, gradients of a divided batch differ from those of the whole.
+    """
+
+    def __init__(self, gradients: Sequence[Over], outputs: Sequence[Over], additions: Sequence[Over]):
+        self.gradients, self.outputs, self.additions = list(gradients), list(outputs), list(additions)
+        self.looks_across = 0.0
+
+
+class RunningSum:
+    """What was added up whenever the graph came by, be it in a loop.
+
+    Attributes:
+        tensor: What is added.
+        handle: Of the sum's resource.
+    """
+
+    def __init__(self, tensor: tf.Tensor):
+        """Adds a tensor of the graph that is being traced; its shape must be known."""
+        self.tensor, self._dtype = tensor, tensor.dtype
+        with tf.init_scope():
+            # A tf.Variable must not be made here, and its assign_add is watched.
+            self.handle = tf.raw_ops.VarHandleOp(
+                dtype=tensor.dtype, shape=tensor.shape, shared_name=context.anonymous_name()
+            )
+            tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.zeros(tensor.shape, tensor.dtype))
+        tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=tf.stop_gradient(tensor))
+
+    def take(self) -> np.ndarray:
+        """Returns the sum, and begins anew."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self._dtype).numpy().copy()
+        tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.zeros(value.shape, self._dtype))
+        return np.asarray(value)
+
+
+class TrialHoles(Holes):
+    """Holes of a trial: as many workers as the share says, all with the same rows; nothing is updated."""
+
+    def __init__(self, share: tf.Tensor):
+        super().__init__(share)
+        # Of each hole, the sum of the gradients that passed it.
+        self.sums: list[list[RunningSum]] = []
+        self.summed = False
+
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
+        self.sums.append([RunningSum(tf.convert_to_tensor(g)) for g in gradients])
+        self.opened.append(OpenHole(program_pb2.Hole.KIND_GRADIENTS, "", (), ()))
+        # Of no input: what follows gradients alone is then known to be the same for all workers.
+        return [times(g, 0) if isinstance(g, tf.IndexedSlices) else tf.zeros(g.shape, g.dtype) for g in gradients]
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        self.summed = True
+        return tf.stop_gradient(tensor) / tf.cast(self.share, tensor.dtype)
+
+    def rate(self, rate: Any) -> tf.Tensor:
+        return tf.convert_to_tensor(rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tried:
+    """What a step made of some rows: for each gradient hole one vector; outputs; additions to variables."""
+
+    gradients: list[np.ndarray]
+    outputs: list[Any]
+    additions: list[Any]
+
+
+class Trial:
+    """A step traced for trial."""
+
+    def __init__(
+        self, concrete: Any, holes: TrialHoles, additions: Sequence[RunningSum], outputs: Sequence[Any], exact: bool
+    ):
+        """Takes what was traced.
+
+        Args:
+            concrete: ConcreteFunction of step(share, *batch).
+            holes: Its.
+            additions: Those to variables of the script's own.
+            outputs: Its outputs; None for one that does not travel.
+            exact: Whether the step draws no random numbers and has no layer that looks across the batch.
+        """
+        self._concrete, self._holes, self._additions, self._outputs = concrete, holes, additions, outputs
+        self._exact = exact
+        graph = concrete.graph
+        self._inputs = {t.op.name for t in graph.inputs[1 : len(graph.inputs) - len(graph.captures)]}
+
+    def run(self, share: float, batch: Sequence[tf.Tensor]) -> _Tried:
+        """Runs the step as one of 1 / share workers; the script's variables are as before afterwards."""
+        variables = list(self._concrete.graph.variables)
+        before = [v.numpy().copy() for v in variables]
+        try:
+            tensors = iter(self._concrete(tf.constant(share), *batch))
+            outputs = [next(tensors).numpy() if tf.is_tensor(output) else None for output in self._outputs]
+            gradients = [
+                np.concatenate([np.ravel(g.take()) for g in hole], dtype=np.float64) for hole in self._holes.sums
+            ]
+            return _Tried(gradients, outputs, [total.take() for total in self._additions])
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+
+    def divide(self, half: _Tried, whole: _Tried) -> Division:
+        """Compares what the step made of some rows, as one of two workers, with what it made of the same rows twice, alone.
+
+        Raises:
+            UnsupportedError: It cannot be divided by rows.
+        """
+        tensors = [addition.tensor for addition in self._additions]
+        return Division(
+            [self._of_gradients(n, *pair) for n, pair in enumerate(zip(half.gradients, whole.gradients, strict=True))],
+            [
+                self._of_value(n, *of)
+                for n, of in enumerate(zip(self._outputs, half.outputs, whole.outputs, strict=True))
+            ],
+            [self._of_value(n, *of) for n, of in enumerate(zip(tensors, half.additions, whole.additions, strict=True))],
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether what it makes of two parts must add up to what it makes of the whole."""
+        return self._exact and not self._holes.summed
+
+    def _of_gradients(self, number: int, half: np.ndarray, whole: np.ndarray) -> Over:
+        square = float(half @ half)
+        ratio = float(half @ whole) / square if square else 1.0
+        for over, expected in ((Over.MEAN, 1.0), (Over.SUM, 2.0)):
+            difference = float(np.linalg.norm(whole - expected * half))
+            if not self._exact and abs(ratio / expected - 1) < _RANDOM_TOLERANCE:
+                return over
+            if difference <= _TOLERANCE * float(np.linalg.norm(whole)):
+                return over
+        raise UnsupportedError(
+            f"The loss behind the step's gradients (number {number + 1}) is neither a mean over the rows of the batch nor a "
+            f"sum over them: on the same rows twice its gradients are {ratio:.3f} times as large. Expected: 1 (a mean) or 2 "
+            "(a sum). A sum over rows together with a term that does not depend on them (a penalty on weights) is such a "
+            "loss: divide the sum by tf.shape(x)[0]; or run this script with --mode async or --workers 1."
+        )
+
+    def _of_value(self, number: int, tensor: Any, half: Any, whole: Any) -> Over:
+        if half is None or not self._follows_inputs(tensor):
+            return Over.SAME
+        if np.shape(half) != np.shape(whole):
+            if np.shape(whole) != (2 * np.shape(half)[0], *np.shape(half)[1:]):
+                what = f"of shape {np.shape(half)} and, on the same rows twice, {np.shape(whole)}"
+                raise UnsupportedError(_strange(number, what))
+            return Over.ROWS
+        if not np.issubdtype(np.asarray(half).dtype, np.number):
+            raise UnsupportedError(_strange(number, f"of type {np.asarray(half).dtype}"))
+        a, b = np.asarray(half, np.float64), np.asarray(whole, np.float64)
+        if not a.any() and not b.any():
+            # Nothing to be seen by numbers.
+            return _by_operation(tensor)
+        if not np.issubdtype(np.asarray(half).dtype, np.floating):
+            if np.array_equal(a, b):
+                return Over.SAME
+            if not self._exact or np.array_equal(2 * a, b):
+                return Over.SUM
+        tolerance = _TOLERANCE if self._exact else _RANDOM_TOLERANCE
+        for over, expected in ((Over.MEAN, 1.0), (Over.SUM, 2.0)):
+            if _close(b, expected * a, tolerance):
+                return over
+        what = f"{a.reshape(-1)[:1]} and, on the same rows twice, {b.reshape(-1)[:1]}"
+        raise UnsupportedError(_strange(number, what))
+
+    def _follows_inputs(self, tensor: tf.Tensor) -> bool:
+        if tensor.graph is not self._concrete.graph:
+            return True  # in a loop or branch
+        waiting, seen = [tensor.op], set()
+        while waiting:
+            operation = waiting.pop()
+            if operation.name in self._inputs or "Random" in operation.type:
+                return True
+            if operation.name not in seen:
+                seen.add(operation.name)
+                waiting += [t.op for t in operation.inputs]
+        return False
+
+
+def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
+    """Tries a step.
+
+    Args:
+        step: Traced for any number of rows, or for those of one worker.
+        twice: The same, or traced for twice as many.
+        arguments: Of the script's first call.
+
+    Raises:
+        UnsupportedError: It cannot be divided by rows.
+    """
+    arrays = [tf.constant(array) for array in arguments.encode()]
+    rows = arguments.form.rows or arguments.num_rows or 1
+    part = [array[:rows] for array in arrays]
+    half = step.run(0.5, part)
+    try:
+        whole = twice.run(1.0, [tf.concat([array, array], 0) for array in part])
+    except tf.errors.OpError as error:
+        raise UnsupportedError(
+            f"The step works for {arguments.num_rows} rows only, so its batch cannot be divided over workers: with another "
+            f"number it fails ({_cause(error)}). Take the number of rows from its input (tf.shape(x)[0]), or run this script "
+            "with --mode async or --workers 1."
+        ) from None
+    division = step.divide(half, whole)
+    # Two parts, and all of both.
+    first, both = (rows, 2 * rows) if arguments.form.rows else ((rows + 1) // 2, rows)
+    if step.exact and first < both:
+        one = step.run(first / both, [array[:first] for array in arrays])
+        other = step.run(1 - first / both, [array[first:both] for array in arrays])
+        _check(division, first / both, one, other, twice.run(1.0, [array[:both] for array in arrays]))
+    return division
+
+
+def _check(division: Division, share: float, one: _Tried, other: _Tried, whole: _Tried) -> None:
+    """Compares what two parts of a batch give, put together, with what all of it gives; `share` is the first one's."""
+    for number, over in enumerate(division.outputs):
+        if over in (Over.MEAN, Over.SUM):
+            weights = (share, 1 - share) if over is Over.MEAN else (1.0, 1.0)
+            parts = [np.asarray(tried.outputs[number], np.float64) for tried in (one, other)]
+            together = weights[0] * parts[0] + weights[1] * parts[1]
+            if not _close(np.asarray(whole.outputs[number], np.float64), together, _ROUNDING):
+                what = f"{np.ravel(whole.outputs[number])[:1]} of the batch, but {np.ravel(together)[:1]} of its halves"
+                raise UnsupportedError(_strange(number, what))
+    for over, a, b, c in zip(division.gradients, one.gradients, other.gradients, whole.gradients, strict=True):
+        together = a + b if over is Over.SUM else a * share + b * (1 - share)
+        size = float(np.linalg.norm(c))
+        difference = float(np.linalg.norm(c - together)) / size if size else 0.0
+        if difference > _TOLERANCE:
+            division.looks_across = max(division.looks_across, difference)
+
+
+def _close(value: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:
+    absolute = tolerance * float(np.max(np.abs(value), initial=0.0))
+    return np.allclose(value, expected, rtol=tolerance, atol=absolute, equal_nan=True)
+
+
+def _by_operation(tensor: tf.Tensor) -> Over:
+    """Tells a mean from a sum by the operation that computes it; whole numbers are counts."""
+    if not tensor.dtype.is_floating:
+        return Over.SUM
+    operation = tensor.op
+    while operation.type not in ("Mean", "Sum") and operation.inputs:
+        if operation.type in ("RealDiv", "DivNoNan") and operation.inputs[1].op.type not in ("Const", "ReadVariableOp"):
+            return Over.MEAN
+        operation = operation.inputs[0].op
+    return Over.SUM if operation.type == "Sum" else Over.MEAN
+
+
+def _cause(error: tf.errors.OpError) -> str:
+    lines = [line for line in str(error.message).splitlines() if line.strip() and not line.startswith("\t")]
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def _strange(number: int, what: str) -> str:
+    return (
+        f"The step's output number {number + 1} is {what}: neither a mean over the rows of the batch, nor a sum, nor one "
+        "value for each row. Workers cannot put it together from their parts. Compute it outside the step, or run this "
+        "script with --mode async or --workers 1."
+    )
+
+
+def times(gradient: Any, factor: Any) -> Any:
+    """Returns a gradient, dense or of rows, times a number."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(times(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

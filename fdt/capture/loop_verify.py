@@ -1,0 +1,75 @@
+"""Loops of the script's own whose first steps are made twice, on this machine and on the pool, from the same state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.keras_opening import own_views
+from fdt.capture.loop_run import ALL, LoopRun, LoopStep
+from fdt.capture.loop_tracing import flat_outputs
+from fdt.capture.pending import resolved
+from fdt.capture.refusals import in_place
+from fdt.capture.touch import Touch
+from fdt.messages import program_pb2
+from fdt.report import say
+from fdt.session import Session
+from fdt.verification import Verification
+
+
+class VerifiedLoop(LoopRun):
+    """See `fdt.capture.loop.Steps`: the script goes on with what this machine computed."""
+
+    def __init__(self, session: Session, touch: Touch, verification: Verification):
+        super().__init__(session, touch)
+        self._verification = verification
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
+        """Makes a step on the pool, then here; compares."""
+        with self._touch.paused():
+            job = self._session.job()
+            step, _ = self._step_for(job, function, args, kwargs)
+            variables = step.traced.variables
+            before = _values(variables)
+            on_pool = [resolved(output) for output in super().run(function, args, kwargs)]
+            self._pull(job, step, ALL)
+            theirs = _values(variables)
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            with in_place():
+                outputs = flat_outputs(function(*args, **kwargs))
+            mine = _values(variables)
+        # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
+        self._current = None
+        self._verification.reasons |= dict.fromkeys(
+            own_views(step.traced.normalisations, self._session.config, step.traced)
+        )
+        compared = [i for i, v in enumerate(step.traced.program.variables) if v.role != program_pb2.ROLE_SEED]
+        names = _names(step)
+        here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
+        say(self._verification.add(_losses(outputs, on_pool), here, there))
+        if self._verification.complete:
+            # Nothing that the script could catch by accident: enough has been seen.
+            raise SystemExit(0)
+        return outputs
+
+    def close(self) -> None:
+        """Writes no account: the time was spent on comparing."""
+
+
+def _values(variables: Sequence[tf.Variable]) -> list[np.ndarray]:
+    return [np.array(variable.numpy()) for variable in variables]
+
+
+def _names(step: LoopStep) -> list[str]:
+    names = [v.name.removesuffix(":0") for v in step.traced.variables]
+    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+
+
+def _losses(outputs: Sequence[tf.Tensor], on_pool: Sequence[tf.Tensor]) -> tuple[float, float] | None:
+    """Returns the first number that the step returns, of both."""
+    for mine, theirs in zip(outputs, on_pool, strict=True):
+        if mine.dtype.is_floating and not mine.shape.rank:
+            return float(mine), float(theirs)
+    return None

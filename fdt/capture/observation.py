@@ -1,0 +1,107 @@
+"""Watches the script's own functions while TensorFlow traces them: which of them train?"""
+
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakSet
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from fdt.capture.patch import Patches
+
+_WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub", "ResourceScatterAdd"}
+
+
+class Observation:
+    """One trace.
+
+    Attributes:
+        trains: Whether gradients were seen on their way to an optimizer.
+        differentiates: Whether gradients by variables are computed: a function that also writes variables trains.
+    """
+
+    def __init__(self) -> None:
+        self.trains = self.differentiates = False
+
+
+_current: ContextVar[Observation | None] = ContextVar("fdt_observation", default=None)
+
+
+def observation() -> Observation | None:
+    """Returns that of the function being traced in this context, None if there is none."""
+    return _current.get()
+
+
+class Observer:
+    """The hooks, and the graphs that were found to train."""
+
+    def __init__(self, refuse: Callable[[str], None]):
+        """Has seen nothing.
+
+        Args:
+            refuse: Called with what a loop does that no tf.function is around.
+        """
+        self._refuse = refuse
+        self._training: WeakSet[Any] = WeakSet()
+        # Variables whose gradients were computed outside any function.
+        self._eager: set[Any] = set()
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        patches.wrap(func_graph, "func_graph_from_py_func", self._trace)
+        patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        for name in ("assign", "assign_add", "assign_sub"):
+            patches.wrap_inherited(ResourceVariable, name, self._assign)
+
+    def trains(self, graph: Any) -> bool:
+        """Returns whether a traced function trains; one that calls it does so too."""
+        return graph in self._training
+
+    def _trace(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        outer, inner = _current.get(), Observation()
+        token = _current.set(inner)
+        try:
+            graph = original(*args, **kwargs)
+        finally:
+            _current.reset(token)
+        if inner.trains or (inner.differentiates and _writes(graph)):
+            self._training.add(graph)
+            if outer is not None:
+                outer.trains = True
+        elif outer is not None:
+            outer.differentiates |= inner.differentiates
+        return graph
+
+    def _gradient(
+        self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        variables = [source for source in tf.nest.flatten(sources) if hasattr(source, "assign")]
+        seen = _current.get()
+        if seen is not None:
+            seen.differentiates |= bool(variables)
+        elif tf.executing_eagerly():
+            # Keras's variables wrap TensorFlow's.
+            self._eager |= {(v if isinstance(v, tf.Variable) else v.value).ref() for v in variables}
+        return original(tape, target, sources, *args, **kwargs)
+
+    def _assign(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._eager and tf.executing_eagerly() and variable.ref() in self._eager and not _by_a_library():
+            self._refuse(
+                f"a variable ({variable.name.removesuffix(':0')}) changed by its gradients outside a tf.function,"
+            )
+        return original(variable, *args, **kwargs)
+
+
+def _writes(graph: Any) -> bool:
+    return any(operation.type in _WRITES for operation in graph.get_operations())
+
+
+def _by_a_library() -> bool:
+    """Returns whether an assignment was called for inside TensorFlow or Keras: to restore weights, for example."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fdt."):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").split(".")[0] in ("tensorflow", "keras", "tf_keras")

@@ -1,0 +1,68 @@
+"""Tells when the script looks at a variable, or may change it, while its newest value is on the pool."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+from fdt.capture.patch import Patches
+
+
+class Touch:
+    """Watches variables.
+
+    Everything that reads or writes a variable first takes its handle; a function that was traced before has the handle
+    among its captured inputs.
+    """
+
+    def __init__(self, touched: Callable[[set[int]], None]):
+        """Watches nothing yet.
+
+        Args:
+            touched: Called with the ids of watched variables before each of the script's accesses to them.
+        """
+        self._touched = touched
+        self._watched: dict[int, tf.Variable] = {}
+        self._by_handle: dict[int, int] = {}
+        self._paused = 0
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hook in place."""
+        original: Any = vars(BaseResourceVariable)["handle"]
+        watched = self._watched
+
+        def handle(variable: Any) -> Any:
+            if watched and id(variable) in watched and not self._paused and tf.executing_eagerly():
+                self._tell({id(variable)})
+            return original.fget(variable)
+
+        patches.set(BaseResourceVariable, "handle", property(handle, doc=original.__doc__))
+
+    def watch(self, variables: Iterable[tf.Variable]) -> None:
+        """Watches these too."""
+        with self.paused():
+            for variable in variables:
+                self._watched[id(variable)] = variable
+                self._by_handle[id(variable.handle)] = id(variable)
+
+    def captured(self, inputs: Iterable[Any]) -> None:
+        """Is told of the captured inputs of a function that is about to run here."""
+        if self._watched and not self._paused:
+            variables = {self._by_handle[id(i)] for i in inputs if id(i) in self._by_handle}
+            if variables:
+                self._tell(variables)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it, accesses are ours, not the script's."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    def _tell(self, variables: set[int]) -> None:
+        with self.paused():
+            self._touched(variables)

@@ -1,0 +1,112 @@
+"""`fdt check` and `fdt verify`: nothing to complain of in a plain script, and each planted fault found and named."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import Finished, run
+
+LIMIT_S = 150.0
+
+DATA = """\
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(0).random((200, 6), np.float32)
+y = x.sum(1, keepdims=True)
+"""
+NET = "model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, 'relu'), keras.layers.Dense(1)])\n"
+FIT = "model.fit(x, y, batch_size=20, epochs=2, verbose=0)\nprint('after', flush=True)\n"
+PLAIN = DATA + NET + "model.compile('sgd', 'mse')\n" + FIT
+LOOP = (
+    DATA
+    + NET
+    + """
+optimizer = keras.optimizers.Adam()
+
+@tf.function
+def step(a, b):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(a) - b))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+
+for start in range(0, 200, 20):
+    step(x[start : start + 20], y[start : start + 20])
+print('after', flush=True)
+"""
+)
+LOSS_WITH_STATE = (
+    DATA
+    + """
+class Balanced(keras.losses.Loss):
+    def __init__(self):
+        super().__init__()
+        self.mean = keras.Variable(1.0, trainable=False, name="running_mean")
+
+    def call(self, y_true, y_pred):
+        error = keras.ops.square(y_true - y_pred)
+        self.mean.assign(0.9 * self.mean + 0.1 * keras.ops.mean(error))
+        return error / self.mean
+
+"""
+    + NET
+    + "model.compile('sgd', Balanced())\n"
+    + FIT
+)
+NORMALISED = (
+    DATA
+    + NET.replace("keras.layers.Dense(1)", "keras.layers.BatchNormalization(name='middle'), keras.layers.Dense(1)")
+    + "model.compile('sgd', 'mse')\n"
+    + FIT
+)
+EAGER = LOOP.replace("@tf.function\n", "")
+
+
+def fdt(command: str, folder: Path, text: str, *options: str) -> Finished:
+    script = folder / "train.py"
+    script.write_text(text)
+    return run([sys.executable, "-m", "fdt", command, "--workers", "2", *options, script], limit_s=LIMIT_S, cwd=folder)
+
+
+@pytest.mark.parametrize("text", [PLAIN, LOOP], ids=["fit", "loop"])
+def test_plain_script_passes(text: str, tmp_path: Path) -> None:
+    checked = fdt("check", tmp_path, text).expect(0)
+    assert "train.py, line" in checked.stdout
+    assert "The script trains in 1 place; all of it would be distributed." in checked.stdout
+    verified = fdt("verify", tmp_path, text, "--steps", "6").expect(0)
+    assert "6 steps compared" in verified.stderr
+    assert "within the tolerance" in verified.stderr
+    assert "after" not in verified.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)")],
+    ids=["loss with state", "batch normalization"],
+)
+def test_planted_difference_is_found_and_named(text: str, named: str, tmp_path: Path) -> None:
+    checked = fdt("check", tmp_path, text).expect(0)
+    assert named in checked.stdout
+    verified = fdt("verify", tmp_path, text, "--steps", "6").expect(1)
+    assert "beyond the tolerance" in verified.stderr
+    assert "it arose in step " in verified.stderr
+    (reason,) = [line for line in verified.stderr.splitlines() if "may come from" in line]
+    assert named in reason
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_planted_eager_loop_is_refused_and_named(command: str, tmp_path: Path) -> None:
+    finished = fdt(command, tmp_path, EAGER)
+    assert finished.status not in (0, None), finished.describe()
+    line = next(n for n, text in enumerate(EAGER.splitlines(), 1) if "apply_gradients" in text)
+    assert f"train.py, line {line}" in finished.output
+    assert "write @tf.function above it" in finished.output
+
+
+def test_no_training_is_no_success(tmp_path: Path) -> None:
+    assert "No training step was found" in fdt("check", tmp_path, DATA).expect(1).stdout
+    assert "nothing was verified" in fdt("verify", tmp_path, DATA).expect(1).stderr

@@ -1,0 +1,183 @@
+"""Steps of the script's own: which functions train, what of their arguments is divided, how their outcome is put together."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.loop_arguments import Arguments
+from fdt.capture.loop_tracing import LoopTrace
+from fdt.capture.loop_trial import Division, Over, divide
+from fdt.capture.observation import Observer
+from fdt.capture.patch import Patches
+from fdt.errors import UnsupportedError
+
+X = np.random.RandomState(0).rand(6, 3).astype(np.float32)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+class Net:
+    def __init__(self) -> None:
+        self.w = tf.Variable(tf.random.stateless_normal([3, 3], [1, 2]))
+        self.total, self.count = tf.Variable(0.0), tf.Variable(0)
+
+    def losses(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ self.w)
+
+
+def divided(step: Callable[..., Any], *args: Any) -> Division:
+    function = tf.function(step)
+    arguments = Arguments(function, args, {})
+    trial = LoopTrace().trial(function, arguments.form)
+    return divide(trial, trial, arguments)
+
+
+def stepping(net: Net, loss_of: Callable[[tf.Tensor], tf.Tensor], output_of: Callable[..., Any]) -> Callable[..., Any]:
+    def step(x: tf.Tensor, y: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            losses = net.losses(x, y)
+            loss = loss_of(losses)
+        gradient = tape.gradient(loss, net.w)
+        net.w.assign_sub(0.1 * gradient)
+        return output_of(losses, gradient, x)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "expected"),
+    [(tf.reduce_mean, Over.MEAN), (tf.reduce_sum, Over.SUM), (lambda v: tf.reduce_sum(v) / 6.0, Over.SUM)],
+)
+def test_gradients_of_a_mean_and_of_a_sum(loss_of: Callable[[tf.Tensor], tf.Tensor], expected: Over) -> None:
+    net = Net()
+    before = net.w.numpy().copy()
+    assert divided(stepping(net, loss_of, lambda *_: None), X, Y).gradients == [expected]
+    np.testing.assert_array_equal(net.w.numpy(), before)
+
+
+def test_penalty_goes_with_a_mean_only() -> None:
+    net = Net()
+    assert divided(
+        stepping(net, lambda v: tf.reduce_mean(v) + tf.nn.l2_loss(net.w), lambda *_: None), X, Y
+    ).gradients == [Over.MEAN]
+    with pytest.raises(UnsupportedError, match="neither a mean"):
+        divided(stepping(net, lambda v: tf.reduce_sum(v) + tf.nn.l2_loss(net.w), lambda *_: None), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("output_of", "expected"),
+    [
+        (lambda losses, *_: tf.reduce_mean(losses), Over.MEAN),
+        (lambda losses, *_: tf.reduce_sum(losses), Over.SUM),
+        (lambda losses, *_: losses, Over.ROWS),
+        (lambda losses, gradient, x: tf.norm(gradient), Over.SAME),
+        (lambda losses, gradient, x: tf.constant(3), Over.SAME),
+        (lambda losses, gradient, x: tf.shape(x)[0], Over.SUM),
+        # Zero on this batch, on others not.
+        (lambda losses, *_: tf.reduce_sum(tf.cast(losses > 100.0, tf.int32)), Over.SUM),
+        (lambda losses, *_: tf.reduce_sum(tf.cast(losses > 100.0, tf.float32)), Over.SUM),
+        (lambda losses, *_: tf.reduce_mean(tf.cast(losses > 100.0, tf.float32)), Over.MEAN),
+    ],
+)
+def test_outputs(output_of: Callable[..., Any], expected: Over) -> None:
+    assert divided(stepping(Net(), tf.reduce_mean, output_of), X, Y).outputs == [expected]
+
+
+@pytest.mark.parametrize(
+    "output_of",
+    [
+        lambda losses, *_: tf.reduce_max(losses),
+        lambda losses, *_: tf.sqrt(tf.reduce_mean(tf.square(losses))),
+        lambda losses, *_: tf.square(tf.reduce_sum(losses)),
+        lambda losses, *_: tf.as_string(tf.reduce_mean(losses)),
+    ],
+)
+def test_outputs_that_parts_do_not_give(output_of: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedError, match="output number 1"):
+        divided(stepping(Net(), tf.reduce_mean, output_of), X, Y)
+
+
+def test_additions_to_variables() -> None:
+    net = Net()
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        for _ in tf.range(2):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(net.losses(x, y))
+            net.w.assign_sub(tape.gradient(loss, net.w))
+        net.total.assign_add(loss)
+        net.count.assign_add(tf.shape(x)[0])
+
+    division = divided(step, X, Y)
+    # AutoGraph may trace the body of a loop more than once.
+    assert (set(division.gradients), division.additions) == ({Over.MEAN}, [Over.MEAN, Over.SUM])
+
+
+def test_loss_across_rows_is_noticed() -> None:
+    net = Net()
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            logits = x @ net.w
+            loss = tf.reduce_mean(tf.square(logits - tf.reduce_mean(logits, 0)))
+        net.w.assign_sub(tape.gradient(loss, net.w))
+
+    assert divided(step, X, Y).looks_across > 0.01
+    assert divided(stepping(net, tf.reduce_mean, lambda *_: None), X, Y).looks_across == 0
+
+
+def test_arguments() -> None:
+    @tf.function
+    def step(*_: Any, **__: Any) -> None:
+        pass
+
+    model = object()
+    arguments = Arguments(step, ({"x": X, "y": tf.constant(Y)}, model, 3, np.float32(0.5)), {"flag": None})
+    assert arguments.num_rows == 6
+    arrays = arguments.encode()
+    assert [a.shape for a in arrays] == [(6, 3), (6,), (6,)]
+    (batch, *others), kwargs = arguments.form.decode([tf.constant(a[2:4]) for a in arrays])
+    np.testing.assert_array_equal(batch["x"], X[2:4])
+    assert (others[0], others[1], float(others[2]), kwargs) == (model, 3, 0.5, {"flag": None})
+    smaller = Arguments(step, ({"x": X[:2], "y": Y[:2]}, model, 3, np.float32(0.7)), {"flag": None})
+    other = Arguments(step, ({"x": X, "y": Y}, model, 4, np.float32(0.5)), {"flag": None})
+    assert arguments.form.key() == smaller.form.key() != other.form.key()
+
+
+def test_arguments_without_rows_and_too_large() -> None:
+    step = tf.function(lambda *_: None)
+    assert Arguments(step, (), {}).num_rows is None
+    assert [a.shape for a in Arguments(step, (), {}).encode()] == [(1,)]
+    large = Arguments(step, (np.zeros((1000, 4)), np.zeros(10_000)), {})
+    with pytest.raises(UnsupportedError, match=r"tf\.Variable"):
+        large.encode()
+
+
+def test_which_functions_train() -> None:
+    refused: list[str] = []
+    observer, patches, net = Observer(refused.append), Patches(), Net()
+    observer.install(patches)
+    try:
+        trains = tf.function(stepping(net, tf.reduce_mean, lambda *_: None))
+        inner = tf.function(stepping(net, tf.reduce_mean, lambda *_: None))
+        calls_it = tf.function(lambda x, y: inner(x, y))
+        looks = tf.function(lambda x, y: tf.reduce_mean(net.losses(x, y)))
+
+        @tf.function
+        def counts(x: tf.Tensor) -> None:
+            net.count.assign_add(1)
+
+        graphs = [f.get_concrete_function(X, Y).graph for f in (trains, calls_it, looks)]
+        assert [observer.trains(graph) for graph in graphs] == [True, True, False]
+        assert not observer.trains(counts.get_concrete_function(X).graph)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(net.losses(X, Y))
+        gradient = tape.gradient(loss, net.w)
+        net.count.assign_add(1)
+        assert not refused
+        net.w.assign_sub(gradient)
+        assert len(refused) == 1
+    finally:
+        patches.undo()
