@@ -70,7 +70,7 @@ class Loops:
             if trains and seen is not None:
                 seen.trains = True
         elif trains and not is_in_place():
-            return concrete.function_type.pack_output(self._step(concrete))
+            return _structured(concrete, self._step(concrete))
         else:
             self._touch.captured(captured_inputs)
         return original(concrete, tensor_inputs, captured_inputs)
@@ -100,3 +100,11 @@ class Loops:
             return self._steps.run(*call)
         finally:
             self._call.reset(token)
+
+
+def _structured(concrete: Any, outputs: list[tf.Tensor]) -> Any:
+    """Returns what the script's function returns; tensors made of several wait for their parts."""
+    specs = tf.nest.flatten(concrete.structured_outputs)
+    if any(isinstance(spec, tf.RaggedTensorSpec | tf.SparseTensorSpec) for spec in specs):
+        outputs = [resolved(output) for output in outputs]
+    return concrete.function_type.pack_output(outputs)

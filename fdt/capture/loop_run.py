@@ -110,7 +110,12 @@ class LoopRun:
         fresh = not (step.stale if what == ALL else step.stale_metrics)
         if fresh and num_rows is None:
             return []
-        drained, packed = job.request(step.program, what).result()
+        try:
+            drained, packed = job.request(step.program, what).result()
+        except FdtError:
+            # The job is over. A script that goes on has the values that it saw last.
+            step.stale = step.stale_metrics = False
+            raise
         step.state.accept(drained.state.variables, packed)
         step.stale_metrics = False
         step.stale = step.stale and what != ALL
