@@ -7,7 +7,7 @@ export UV_PYTHON_DOWNLOADS := never
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-fast check install install-nccl protos format clean
+.PHONY: demo test test-fast test-matrix check install install-nccl protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -43,8 +43,14 @@ install-nccl: | $(UV)
 	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --reinstall-package horovod --no-cache
 	@touch .venv/installed
 
-protos: install
-	$(RUN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
+# By an old compiler: stubs work with every protobuf from theirs on, and TensorFlow 2.16 takes none above 4.
+protos: | $(UV)
+	$(UV) run --no-project --isolated --python 3.11 --with grpcio-tools==1.62.3 --with "setuptools<81" \
+		python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
+
+# Clients on other versions of TensorFlow and Python: installs each, which takes a while.
+test-matrix: install
+	FDT_UV="$(abspath $(UV))" $(RUN)/python -m pytest tests/matrix
 
 clean:
 	rm -rf .venv .uv
