@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,8 @@ from fdt.messages import job_pb2, program_pb2
 from fdt.report import FitRecord, usage_since
 from fdt.session import Job, Session, StepResult
 
+# Within it the script is told of a job that has failed.
+Told = Callable[[], contextlib.AbstractContextManager[None]]
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
 
@@ -44,7 +46,7 @@ class LoopRun:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Runs one step; returns its outputs, flat."""
-        with self._touch.paused():
+        with self._touch.paused(), self._told():
             job = self._session.job()
             if self._account is None:
                 self._account = _Account(job)
@@ -57,7 +59,7 @@ class LoopRun:
             step.stale_metrics = step.stale = True
             if step.returns_metrics:
                 return self._pull(job, step, METRICS, arguments.num_rows)
-            return [] if result is None else step.pending(result, arguments.num_rows)
+            return [] if result is None else step.pending(result, arguments.num_rows, self._told)
 
     def close(self) -> None:
         """Brings everything home and writes the account."""
@@ -104,18 +106,24 @@ class LoopRun:
             self._pull(self._session.job(), step, what)
         self._changed |= variables
 
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Once the script has been told that the job is over, it has the values that it saw last."""
+        try:
+            yield
+        except FdtError:
+            if self._current is not None:
+                self._current.stale = self._current.stale_metrics = False
+            raise
+
     def _pull(
         self, job: Job, step: "LoopStep", what: "job_pb2.Drain.What", num_rows: int | None = None
     ) -> list[tf.Tensor]:
         fresh = not (step.stale if what == ALL else step.stale_metrics)
         if fresh and num_rows is None:
             return []
-        try:
+        with self._told():
             drained, packed = job.request(step.program, what).result()
-        except FdtError:
-            # The job is over. A script that goes on has the values that it saw last.
-            step.stale = step.stale_metrics = False
-            raise
         step.state.accept(drained.state.variables, packed)
         step.stale_metrics = False
         step.stale = step.stale and what != ALL
@@ -144,9 +152,15 @@ class LoopStep(RemoteStep):
         self.returns_metrics = any(isinstance(output, MetricResult) for output in traced.outputs())
         self.stale = self.stale_metrics = False
 
-    def pending(self, result: StepResult, num_rows: int | None) -> list[tf.Tensor]:
+    def pending(self, result: StepResult, num_rows: int | None, told: Told) -> list[tf.Tensor]:
         """Returns a step's outputs, which come when somebody looks at them."""
-        values = functools.cache(lambda: self.traced.logs(result.outputs(), num_rows))
+
+        @functools.cache
+        def values() -> list[tf.Tensor]:
+            with told():
+                outputs: list[tf.Tensor] = self.traced.logs(result.outputs(), num_rows)
+                return outputs
+
         return [
             tf.constant(output.value)
             if isinstance(output, Known)

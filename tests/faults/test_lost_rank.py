@@ -49,6 +49,41 @@ print("finished", flush=True)
 )
 
 
+LOOP = (
+    KILLS[: KILLS.index("class Kill")]
+    + f"""
+optimizer = keras.optimizers.SGD()
+
+@tf.function
+def step(a, b):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(a) - b))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+
+def kill():
+    root = psutil.Process(os.getpid())
+    forked = [p for p in root.children(recursive=True) if "fdt.forkserver" in p.cmdline()]
+    victim = min((p for p in forked if p.parent() in forked), key=lambda process: process.create_time())
+    os.kill(victim.pid, signal.SIGKILL)
+    print("killed", victim.pid, flush=True)
+
+try:
+    for number in range(1000):
+        loss = step(x, y)
+        if number == 6:
+            print("loss", float(loss) > 0, flush=True)
+            kill()
+    print("loss", float(loss), flush=True)
+except Exception as error:
+    print("caught", type(error).__name__, str(error), flush=True)
+    print("weights", np.isfinite(model.get_weights()[0]).all(), flush=True)
+    sys.exit({SEEN})
+print("finished", flush=True)
+"""
+)
+
+
 def told(finished: Finished) -> None:
     """Asserts that the fault fired, and that the script's exception names rank and signal."""
     assert "killed" in finished.stdout, f"the fault did not fire\n{finished.describe()}"
@@ -63,6 +98,12 @@ def told(finished: Finished) -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_embedded_pool(tmp_path: Path, mode: str) -> None:
     told(run_fdt(write(tmp_path, KILLS), mode=mode, limit_s=LIMIT_S, cwd=tmp_path))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_in_a_loop_of_the_scripts_own(tmp_path: Path, mode: str) -> None:
+    """It is told where it looks, and has the weights that it saw last."""
+    told(run_fdt(write(tmp_path, LOOP), mode=mode, limit_s=LIMIT_S, cwd=tmp_path))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
