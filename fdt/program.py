@@ -6,141 +6,23 @@ of theirs), so that the same step has the same bytes and is sent and read once (
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.errors import ProtocolError, UnsupportedError
+from fdt.holes import OpenHole
 from fdt.messages import program_pb2
 from fdt.tables import Table, describe
 
-# The `experimental_implements` mark of a hole, in the graph's function library.
-HOLE = "fdt.hole"
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart.
 _SEED_STRIDE = 0x3C6EF35F
 # Of tensors that a step captured; more of them belongs into the data.
 _MAX_CONSTANT_BYTES = 256 << 20
 _load_numbers = itertools.count()
-
-
-@dataclasses.dataclass
-class OpenHole:
-    """A hole as the tracer leaves it: whose gradients, and the marked function's name."""
-
-    kind: "program_pb2.Hole.Kind"
-    function: str
-    variables: tuple[tf.Variable, ...]
-    sparse: tuple[bool, ...]
-    weighted: bool = False
-
-
-class Holes:
-    """The holes that one trace leaves open, in the order in which they were reached.
-
-    Attributes:
-        share: float32 scalar, this worker's part of the global batch.
-        weighted: Whether the step weighs its loss by the share, so that its gradients come weighted to a hole.
-    """
-
-    def __init__(self, share: tf.Tensor):
-        self.share = share
-        self.weighted = False
-        self.opened: list[OpenHole] = []
-        self._rate: Any = None
-
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> list[Any]:
-        """Passes gradients through a hole.
-
-        Args:
-            gradients: tf.Tensor or tf.IndexedSlices, one for each variable.
-            variables: The variables they belong to.
-
-        Returns:
-            The same structure, as it comes out of the hole.
-        """
-        sparse = tuple(isinstance(g, tf.IndexedSlices) for g in gradients)
-        flat: list[tf.Tensor] = []
-        for gradient in gradients:
-            if isinstance(gradient, tf.IndexedSlices):
-                flat += [gradient.values, gradient.indices]
-            else:
-                flat.append(tf.convert_to_tensor(gradient))
-        filled = iter(self._open(program_pb2.Hole.KIND_GRADIENTS, flat, tuple(variables), sparse))
-        return [
-            tf.IndexedSlices(next(filled), next(filled), gradient.dense_shape) if is_sparse else next(filled)
-            for gradient, is_sparse in zip(gradients, sparse, strict=True)
-        ]
-
-    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
-        return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
-
-    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of all workers of the step, in the order of the batch; tensor: [rows, ...]."""
-        # What comes out has another number of rows.
-        spec = tf.TensorSpec(tf.TensorShape([None]).concatenate(tensor.shape[1:]), tensor.dtype)
-        concrete = self._mark([spec])
-        self.opened.append(OpenHole(program_pb2.Hole.KIND_ROWS, concrete.name.decode(), (), ()))
-        gathered: tf.Tensor = concrete(self.share, tf.stop_gradient(tensor))[0]
-        # Which the graph must not conclude to be what went in.
-        return tf.compat.v1.placeholder_with_default(gathered, spec.shape)
-
-    def rate(self, rate: Any) -> tf.Tensor:
-        """Returns a learning rate as the runtime wants it."""
-        rate = tf.convert_to_tensor(rate)
-        if self._rate is None:
-            self._rate = self._mark([tf.TensorSpec([], rate.dtype)])
-            self.opened.append(OpenHole(program_pb2.Hole.KIND_RATE, self._rate.name.decode(), (), ()))
-        return self._rate(self.share, rate)[0]
-
-    def _open(
-        self,
-        kind: "program_pb2.Hole.Kind",
-        flat: Sequence[tf.Tensor],
-        variables: tuple[tf.Variable, ...],
-        sparse: tuple[bool, ...],
-    ) -> list[tf.Tensor]:
-        # A dense gradient has its variable's shape; of a sparse one only the width is known beforehand.
-        concrete = self._mark([tf.TensorSpec(t.shape, t.dtype) for t in flat])
-        self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse, self.weighted))
-        filled = concrete(self.share, *flat)
-        for tensor, like in zip(filled, flat, strict=True):
-            tensor.set_shape(like.shape)
-        return list(filled)
-
-    @staticmethod
-    def _mark(specs: Sequence[tf.TensorSpec]) -> Any:
-        """Returns the function that stands for a hole: it passes on what it gets."""
-
-        def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            return [tf.identity(tensor) for tensor in tensors]
-
-        marked = tf.function(fdt_hole, autograph=False, experimental_implements=HOLE)
-        with tf.init_scope():
-            return marked.get_concrete_function(tf.TensorSpec([], tf.float32), *specs)
-
-
-_current_holes: ContextVar[Holes | None] = ContextVar("fdt_holes", default=None)
-
-
-def current_holes() -> Holes | None:
-    """Returns the holes of the step that is being traced in this context, None if there is none."""
-    return _current_holes.get()
-
-
-@contextmanager
-def open_holes(holes: Holes) -> Iterator[Holes]:
-    """Within it, they are the `current_holes()`, which collect what one trace leaves open."""
-    token = _current_holes.set(holes)
-    try:
-        yield holes
-    finally:
-        _current_holes.reset(token)
 
 
 def export(

@@ -37,8 +37,9 @@ from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
+from fdt.holes import Holes, OpenHole, current_holes, open_holes
 from fdt.messages import program_pb2
-from fdt.program import Holes, OpenHole, current_holes, export, open_holes, unpack
+from fdt.program import export, unpack
 
 _READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 _MEANS = ("mean", "sum_over_batch_size")

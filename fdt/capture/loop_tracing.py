@@ -10,8 +10,9 @@ from fdt.capture.keras_tracing import Known, StepTrace, TracedStep, Writes, in_g
 from fdt.capture.loop_arguments import Form
 from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles, times
 from fdt.capture.patch import Patches
+from fdt.holes import Holes, current_holes
 from fdt.messages import program_pb2
-from fdt.program import Holes, captured, current_holes
+from fdt.program import captured
 
 
 class LoopTrace(StepTrace):

@@ -17,8 +17,8 @@ from tensorflow.python.eager import context
 
 from fdt.capture.loop_arguments import Arguments
 from fdt.errors import UnsupportedError
+from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
-from fdt.program import Holes, OpenHole
 
 # How far from 1 or 2 the ratio of the two trials may be, where random layers draw other numbers in each.
 _RANDOM_TOLERANCE = 0.3

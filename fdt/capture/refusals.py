@@ -40,7 +40,7 @@ def guard_keras_optimizers(patches: Patches, note: Note) -> None:
     """Refuses gradients that reach a Keras optimizer outside a step that is being captured."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    from fdt.program import current_holes
+    from fdt.holes import current_holes
 
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         seen = observation()
