@@ -35,7 +35,8 @@ class LoopTrace(StepTrace):
 
         def call(arguments: Any) -> list[Any]:
             args, kwargs = arguments
-            return [self._put_together(i, o) for i, o in enumerate(flat_outputs(in_graph(function)(*args, **kwargs)))]
+            outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
+            return [self._put_together(number, output) for number, output in enumerate(outputs)]
 
         traced = self.trace(call, form)  # type: ignore[arg-type]
         for output in traced.program.outputs:
@@ -48,8 +49,8 @@ class LoopTrace(StepTrace):
 
         def call(arguments: Any) -> list[Any]:
             args, kwargs = arguments
-            outputs = flat_outputs(in_graph(function)(*args, **kwargs))
-            return [o if tf.get_static_value(o) is None else None for o in outputs]
+            outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
+            return [output if tf.is_tensor(output) else None for output in outputs]
 
         def make(share: tf.Tensor) -> Holes:
             seen.append(TrialHoles(share))
@@ -58,9 +59,8 @@ class LoopTrace(StepTrace):
         concrete, _, outputs = self._traced(call, form, make)  # type: ignore[arg-type]
         additions = [total for _, total in self._added if total is not None]
         # Before it is run: what it would use up must stay as it is.
-        captured(
-            concrete.graph, {id(total.handle) for total in (*additions, *(t for hole in seen[-1].sums for t in hole))}
-        )
+        sums = [*additions, *(total for hole in seen[-1].sums for total in hole)]
+        captured(concrete.graph, {id(handle) for total in sums for handle in total.handles})
         exact = not (is_random(concrete.graph) or self._seeds or self._normalisations)
         return Trial(concrete, seen[-1], additions, outputs, exact)
 
@@ -99,9 +99,6 @@ class LoopTrace(StepTrace):
 
     def _put_together(self, number: int, output: Any) -> Any:
         holes = current_holes()
-        value = tf.get_static_value(output)
-        if value is not None:
-            return Known(value)
         if self._division is None or holes is None or not tf.is_tensor(output) or id(output) in self._results:
             return output
         over = self._division.outputs[number]
@@ -117,8 +114,11 @@ class LoopTrace(StepTrace):
         return _DividedHoles(share, [over is Over.SUM for over in self._division.gradients])
 
     def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
-        added = any(variable is added for added, _ in self._added)
-        if added and writes.follow_inputs and not writes.follow_holes:
+        places = [i for i, (added, _) in enumerate(self._added) if added is variable]
+        if places and self._division is not None and all(self._division.additions[i] is Over.SAME for i in places):
+            # Every worker adds the same: a count of steps inside a loop of the graph.
+            return program_pb2.ROLE_OPTIMIZER
+        if places and writes.follow_inputs and not writes.follow_holes:
             return program_pb2.ROLE_METRIC
         return super()._role(variable, writes)
 
@@ -134,6 +134,12 @@ class _DividedHoles(Holes):
         if next(self._sums):
             gradients = [_divided(g, tf.where(self.share > 0, self.share, 1.0)) for g in gradients]
         return super().gradients(gradients, variables)
+
+
+def _known(output: tf.Tensor, form: Form) -> Any:
+    """Returns a Known for an output that is the same in every step; it may hold the rows of one worker if they are fixed."""
+    value = tf.get_static_value(output)
+    return output if value is None or (form.rows is not None and output.dtype != tf.string) else Known(value)
 
 
 def flat_outputs(result: Any) -> list[Any]:

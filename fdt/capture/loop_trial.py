@@ -57,25 +57,32 @@ class RunningSum:
 
     Attributes:
         tensor: What is added.
-        handle: Of the sum's resource.
+        handles: Of the resources behind it.
     """
 
     def __init__(self, tensor: tf.Tensor):
         """Adds a tensor of the graph that is being traced; its shape must be known."""
-        self.tensor, self._dtype = tensor, tensor.dtype
+        self.tensor = tensor
+        self._specs = tf.TensorSpec(tensor.shape, tensor.dtype), tf.TensorSpec([], tf.int64)
         with tf.init_scope():
-            # A tf.Variable must not be made here, and its assign_add is watched.
-            self.handle = tf.raw_ops.VarHandleOp(
-                dtype=tensor.dtype, shape=tensor.shape, shared_name=context.anonymous_name()
-            )
-            tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.zeros(tensor.shape, tensor.dtype))
-        tf.raw_ops.AssignAddVariableOp(resource=self.handle, value=tf.stop_gradient(tensor))
+            self.handles = [_resource(spec) for spec in self._specs]
+        for handle, value in zip(self.handles, (tf.stop_gradient(tensor), tf.constant(1, tf.int64)), strict=True):
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=value)
 
-    def take(self) -> np.ndarray:
-        """Returns the sum, and begins anew."""
-        value = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self._dtype).numpy().copy()
-        tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.zeros(value.shape, self._dtype))
-        return np.asarray(value)
+    def take(self) -> np.ndarray | None:
+        """Returns the sum, None if the graph did not come by, and begins anew."""
+        values = []
+        for handle, spec in zip(self.handles, self._specs, strict=True):
+            values.append(np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)))
+            tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros(spec.shape, spec.dtype))
+        return values[0] if values[1] else None
+
+
+def _resource(spec: tf.TensorSpec) -> tf.Tensor:
+    # No tf.Variable: none must be made while a function is being traced, and assign_add is watched.
+    handle = tf.raw_ops.VarHandleOp(dtype=spec.dtype, shape=spec.shape, shared_name=context.anonymous_name())
+    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros(spec.shape, spec.dtype))
+    return handle
 
 
 class TrialHoles(Holes):
@@ -137,9 +144,7 @@ class Trial:
         try:
             tensors = iter(self._concrete(tf.constant(share), *batch))
             outputs = [next(tensors).numpy() if tf.is_tensor(output) else None for output in self._outputs]
-            gradients = [
-                np.concatenate([np.ravel(g.take()) for g in hole], dtype=np.float64) for hole in self._holes.sums
-            ]
+            gradients = [_vector([gradient.take() for gradient in hole]) for hole in self._holes.sums]
             return _Tried(gradients, outputs, [total.take() for total in self._additions])
         finally:
             for variable, value in zip(variables, before, strict=True):
@@ -183,7 +188,7 @@ class Trial:
         )
 
     def _of_value(self, number: int, tensor: Any, half: Any, whole: Any) -> Over:
-        if half is None or not self._follows_inputs(tensor):
+        if half is None or (not self._follows_inputs(tensor) and np.array_equal(half, whole)):
             return Over.SAME
         if np.shape(half) != np.shape(whole):
             if np.shape(whole) != (2 * np.shape(half)[0], *np.shape(half)[1:]):
@@ -271,6 +276,12 @@ def _check(division: Division, share: float, one: _Tried, other: _Tried, whole: 
         difference = float(np.linalg.norm(c - together)) / size if size else 0.0
         if difference > _TOLERANCE:
             division.looks_across = max(division.looks_across, difference)
+
+
+def _vector(gradients: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Returns gradients as one vector; that of a hole that was not come by is empty."""
+    present = [np.ravel(gradient) for gradient in gradients if gradient is not None]
+    return np.concatenate([*present, np.zeros(0)], dtype=np.float64)
 
 
 def _close(value: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:

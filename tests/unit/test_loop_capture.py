@@ -100,19 +100,30 @@ def test_outputs_that_parts_do_not_give(output_of: Callable[..., Any]) -> None:
 
 
 def test_additions_to_variables() -> None:
-    net = Net()
+    net, steps = Net(), tf.Variable(0)
 
     def step(x: tf.Tensor, y: tf.Tensor) -> None:
         for _ in tf.range(2):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(net.losses(x, y))
             net.w.assign_sub(tape.gradient(loss, net.w))
+            steps.assign_add(1)
         net.total.assign_add(loss)
         net.count.assign_add(tf.shape(x)[0])
 
     division = divided(step, X, Y)
     # AutoGraph may trace the body of a loop more than once.
-    assert (set(division.gradients), division.additions) == ({Over.MEAN}, [Over.MEAN, Over.SUM])
+    assert set(division.gradients) == {Over.MEAN}
+    assert division.additions[-2:] == [Over.MEAN, Over.SUM]
+    assert set(division.additions[:-2]) == {Over.SAME}
+
+
+def test_number_of_rows_that_is_a_constant_of_the_trace() -> None:
+    """A step traced for the rows of one worker returns their number; that of the batch is the sum."""
+    step = stepping(Net(), tf.reduce_mean, lambda losses, gradient, x: tf.constant(int(x.shape[0])))
+    arguments = Arguments(tf.function(step), (X, Y), {}, rows=3)
+    trials = [LoopTrace().trial(tf.function(step), form) for form in (arguments.form, arguments.form.with_rows(6))]
+    assert divide(*trials, arguments).outputs == [Over.SUM]
 
 
 def test_loss_across_rows_is_noticed() -> None:

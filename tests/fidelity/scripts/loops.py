@@ -384,6 +384,7 @@ def loop_in_graph() -> Results:
     """The loop over a few updates is in the graph."""
     model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.05), cross_entropy()
     optimizer.build(model.trainable_variables)
+    steps, rows = tf.Variable(0), tf.Variable(0.0)
 
     @tf.function
     def train_steps(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -391,11 +392,14 @@ def loop_in_graph() -> Results:
         for _ in tf.range(3):
             with tf.GradientTape() as tape:
                 loss = loss_of(y, model(x, training=True))
+            steps.assign_add(1)
+            rows.assign_add(tf.cast(tf.shape(x)[0], tf.float32))
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    return outcome(model, optimizer, seen=[float(train_steps(x, y)) for x, y in batches()])
+    seen = [float(train_steps(x, y)) for x, y in batches()]
+    return {**outcome(model, optimizer, seen=seen), "count/steps": steps.numpy(), "count/rows": rows.numpy()}
 
 
 @case
