@@ -33,6 +33,7 @@ class LoopCheck:
         try:
             if key not in self._steps:
                 self._steps[key] = trace_step(function, arguments, fixed, self._config)
+                self._steps[key].kept = function, arguments.form
                 admission.admit(self._steps[key].traced.program)
         except FdtError as error:
             self._findings.refuse(where(), what, str(error))

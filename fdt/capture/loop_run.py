@@ -82,6 +82,7 @@ class LoopRun:
         step = trace_step(function, open_arguments, fixed, config)
         arguments = fixed if step.traced.program.rows else open_arguments
         self._steps[id(function), arguments.form.key()] = step
+        step.kept = function, open_arguments.form, fixed.form
         step.program = job.load(step.traced.program)
         self._touch.watch(step.traced.variables)
         self._session.opening(loop_lines(config, step, arguments.num_rows))
@@ -145,6 +146,8 @@ class LoopStep(RemoteStep):
     def __init__(self, traced: Any, rows: int | None, looks_across: float = 0.0):
         super().__init__(traced)
         traced.program.rows = rows or 0
+        # What the key of this step names by identity has to stay alive.
+        self.kept: Any = None
         self.looks_across = looks_across
         pairs = list(zip(traced.variables, traced.program.variables, strict=True))
         self.variables = {id(v) for v, _ in pairs}
