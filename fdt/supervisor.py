@@ -232,6 +232,11 @@ class Supervisor:
                 reason = f"has stopped answering: nothing was heard from it for {silent_s:.0f} s"
                 self.post(lifecycle.HostGone(time.time(), host.name, reason))
 
+    def _outlived(self, worker: str, heard_s: float) -> bool:
+        """Whether a silent worker's host was heard of after it: if not, the host is silent, and will be named as such."""
+        host = self._host_of.get(worker)
+        return not isinstance(host, JoinedHost) or host.heard_s > heard_s + self._config.timing.heartbeat_limit_s / 2
+
     def _check_processes(self) -> None:
         now_s = time.monotonic()
         if now_s - self._checked_s < self._config.timing.heartbeat_s / 2:
@@ -244,7 +249,7 @@ class Supervisor:
         for worker, heard_s in list(self._heard_s.items()):
             if asleep:
                 self._heard_s[worker] = now_s
-            elif now_s - heard_s > self._config.timing.heartbeat_limit_s:
+            elif now_s - heard_s > self._config.timing.heartbeat_limit_s and self._outlived(worker, heard_s):
                 self.post(lifecycle.WorkerSilent(time.time(), worker, now_s - heard_s))
         for worker, (when_s, terminated) in list(self._patience.items()):
             if now_s >= when_s:
