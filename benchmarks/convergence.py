@@ -33,7 +33,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import convergence_data  # noqa: E402
 import convergence_plot  # noqa: E402
 
-from fdt.capture.keras_tracing import StepTrace  # noqa: E402
+from fdt.capture.keras_3 import Keras3  # noqa: E402
+from fdt.capture.keras_run import trace_train_step  # noqa: E402
 from fdt.data import element_of  # noqa: E402
 from nfdt.rehearsal import lags_of, rehearse, timed  # noqa: E402
 from nfdt.rules import Rule, make_rule  # noqa: E402
@@ -94,7 +95,7 @@ def simulate(
     """Trains with delays; returns test accuracy and mean delay."""
     model = build(data, seed, rate)
     specs = (tf.TensorSpec([None, *data.x_train.shape[1:]], tf.float32), tf.TensorSpec([None], tf.int64))
-    step = StepTrace(model.metrics).trace(model.train_step, element_of(specs))
+    step = trace_train_step(Keras3(), model, element_of(specs, keras.tree))
     servers = ParameterServers(step.program, rule, ["/CPU:0"], ["/CPU:0"], num_workers)
     servers.assign({i: v.numpy() for i, v in enumerate(step.variables)})
     rows = batches(data, seed, epochs)

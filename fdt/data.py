@@ -1,14 +1,10 @@
 """How a script's data travel: arrays once, by content, and afterwards only row numbers; anything else batch by batch."""
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -20,12 +16,10 @@ class Batches(Protocol):
     """The training data of one `fit`.
 
     Attributes:
-        adapter: What Keras iterates over.
         element: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
         batch_size: Rows of a full batch; None if that is not known beforehand.
     """
 
-    adapter: Any
     element: Element
     batch_size: int | None
 
@@ -33,25 +27,32 @@ class Batches(Protocol):
         """Starts to send what can be sent beforehand."""
 
     def run(self, job: Job, program: int, item: Any) -> None:
-        """Runs a step, later, on what the adapter yielded."""
+        """Runs a step, later, on what Keras's iterator yielded."""
 
 
 class ArrayBatches:
-    """Arrays in memory, sent once; see `Batches`. Its adapter yields row numbers.
+    """Arrays in memory, sent once; see `Batches`. Keras iterates over row numbers.
 
     Attributes:
         arrays: C-contiguous, [num_samples, ...], in the order of the element's.
+        num_batches: In an epoch.
     """
 
-    def __init__(self, adapter: ArrayDataAdapter, structure: Any, arrays: list[np.ndarray], batch_size: int):
+    def __init__(self, structure: Any, arrays: list[np.ndarray], batch_size: int, tree: Any):
+        """Takes arrays.
+
+        Args:
+            structure: Nested, of arrays; None stays None.
+            arrays: Its leaves.
+            batch_size: Rows of a full batch.
+            tree: The functions on nested structures, see `fdt.capture.keras_version.KerasVersion`.
+        """
         self.arrays = arrays
         self.batch_size: int | None = batch_size
+        self.num_batches = -(-len(arrays[0]) // batch_size)
         specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
-        leaves = [None if leaf is None else next(specs) for leaf in keras.tree.flatten(structure)]
-        self.element = element_of(keras.tree.pack_sequence_as(structure, leaves))
-        # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
-        rows = np.arange(len(arrays[0]), dtype=np.int64)
-        self.adapter = ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
+        leaves = [None if leaf is None else next(specs) for leaf in tree.flatten(structure)]
+        self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
         self._binding: Future[int] | None = None
 
     def begin(self, job: Job) -> None:
@@ -68,16 +69,15 @@ class ArrayBatches:
 class StreamedBatches:
     """Whatever Keras can iterate over; see `Batches`. Every batch is sent with its step."""
 
-    def __init__(self, adapter: Any, specs: Any):
+    def __init__(self, specs: Any, tree: Any):
         """Reads what a batch looks like.
 
         Args:
-            adapter: Keras's.
             specs: Nested structure of type specs.
+            tree: The functions on nested structures, see `fdt.capture.keras_version.KerasVersion`.
         """
-        self.adapter = adapter
-        self.element = element_of(specs)
-        first = next(spec for spec in keras.tree.flatten(specs) if spec is not None)
+        self.element = element_of(specs, tree)
+        first = next(spec for spec in tree.flatten(specs) if spec is not None)
         self.batch_size = first.shape[0] if first.shape.rank else None
 
     def begin(self, job: Job) -> None:
@@ -91,31 +91,9 @@ class StreamedBatches:
         job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays])
 
 
-def keras_batches(adapter: Any, num_together: int = 1) -> Batches:
-    """Reads what Keras made of the arguments of `fit`.
-
-    Args:
-        adapter: The DataAdapter that Keras chose.
-        num_together: How many of the script's batches make one of ours.
-
-    Raises:
-        UnsupportedError: The data cannot be sent, or not so.
-    """
-    structure = _dense_arrays(adapter) if isinstance(adapter, ArrayDataAdapter) else None
-    if structure is not None:
-        arrays = [np.ascontiguousarray(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
-        return ArrayBatches(adapter, structure, arrays, adapter.batch_size * num_together)
-    if num_together > 1:
-        raise UnsupportedError(
-            f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
-            f"{type(adapter).__name__}. Leave the option out, and give the data set the larger batch."
-        )
-    return StreamedBatches(adapter, adapter.get_tf_dataset().element_spec)
-
-
-def element_of(specs: Any) -> Element:
-    """Returns the element whose structure these type specs have, as Keras sees structures."""
-    return Element(specs, keras.tree.flatten, keras.tree.pack_sequence_as)
+def element_of(specs: Any, tree: Any) -> Element:
+    """Returns the element whose structure these type specs have, as a generation of Keras sees structures."""
+    return Element(specs, tree.flatten, tree.pack_sequence_as)
 
 
 def raw(array: np.ndarray) -> Any:
@@ -128,15 +106,8 @@ def full_spec(array: np.ndarray) -> Any:
     return tensor_spec(tf.TensorSpec(array.shape, tf.dtypes.as_dtype(array.dtype), name="array"))
 
 
-def _dense_arrays(adapter: ArrayDataAdapter) -> Any | None:
-    """Returns the structure of the adapter's arrays; None if one of them is not an array of numbers."""
-    sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
-    structure = keras.tree.lists_to_tuples(sliceable) if hasattr(keras.tree, "lists_to_tuples") else sliceable
-    leaves: Sequence[Any] = keras.tree.flatten(structure)
-    return structure if all(leaf is None or _is_numbers(leaf) for leaf in leaves) else None
-
-
-def _is_numbers(leaf: Any) -> bool:
+def is_numbers(leaf: Any) -> bool:
+    """Returns whether a leaf of a data set is an array of numbers."""
     if not isinstance(leaf, np.ndarray) and not (tf.is_tensor(leaf) and isinstance(leaf, tf.Tensor)):
         return False
     array = np.asarray(leaf)

@@ -11,6 +11,7 @@ from fdt.capture.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras_fit import KerasFit
+    from fdt.capture.keras_version import KerasVersion
     from fdt.capture.loop import Steps
     from fdt.capture.touch import Touch
     from fdt.config import RunConfig
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Capture(Protocol):
     """What becomes of training. Nothing is imported before the script itself needs it."""
 
-    def keras_fit(self) -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """Returns the hooks of Keras's `fit`; called when Keras has been imported."""
 
     def loop_steps(self, touch: "Touch") -> "Steps":
@@ -34,11 +35,11 @@ class Training:
     def __init__(self, session: "Session"):
         self._session = session
 
-    def keras_fit(self) -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """See `Capture`."""
         from fdt.capture.keras_fit import KerasFit
 
-        fit = KerasFit(self._session)
+        fit = KerasFit(self._session, keras)
         self._session.before_close(fit.close)
         return fit
 
@@ -61,11 +62,11 @@ class Checking:
     def __init__(self, config: "RunConfig", findings: "Findings"):
         self._config, self._findings = config, findings
 
-    def keras_fit(self) -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """See `Capture`."""
         from fdt.capture.keras_check import KerasCheck
 
-        return KerasCheck(self._config, self._findings)
+        return KerasCheck(self._config, self._findings, keras)
 
     def loop_steps(self, touch: "Touch") -> "Steps":
         """See `Capture`."""
@@ -97,10 +98,11 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         register_post_import_hook(hook, module)
 
     def keras_3(patches: Patches) -> None:
+        from fdt.capture.keras_3 import Keras3
         from fdt.capture.refusals import guard_keras_optimizers
 
         guard_keras_optimizers(patches, note)
-        capture.keras_fit().install(patches)
+        capture.keras_fit(Keras3()).install(patches)
 
     def tensorflow(patches: Patches) -> None:
         from fdt.capture.loop import Loops

@@ -4,18 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-from keras.src.utils.python_utils import is_default
+import tensorflow as tf
+
+from fdt.capture.keras_version import KerasVersion
 
 # Callbacks of Keras whose batch hooks look at the logs and at nothing else, and those whose batch hooks do nothing
 # unless an attribute says otherwise.
-_LOGS_ONLY = (keras.callbacks.TerminateOnNaN, keras.callbacks.TensorBoard)
-_IDLE_UNLESS = {
-    keras.callbacks.ModelCheckpoint: "save_freq",
-    keras.callbacks.BackupAndRestore: "save_freq",
-    keras.callbacks.TensorBoard: "update_freq",
-}
-_SHOWS_PROGRESS = (keras.callbacks.ProgbarLogger,)
+_LOGS_ONLY = ("TerminateOnNaN", "TensorBoard")
+_IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq", "TensorBoard": "update_freq"}
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
@@ -36,16 +32,18 @@ class Audience:
     progress: bool
 
     @classmethod
-    def of_fit(cls, model: Any, arguments: Mapping[str, Any]) -> "Audience":
+    def of_fit(cls, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]) -> "Audience":
         """Reads the arguments of `fit`."""
-        callbacks = _flatten(arguments["callbacks"])
-        hooked = [callback for callback in callbacks if _has_batch_hooks(callback)]
+        callbacks = _flatten(keras, arguments["callbacks"])
+        hooked = [callback for callback in callbacks if _has_batch_hooks(keras, callback)]
         validates = arguments["validation_data"] is not None or bool(arguments["validation_split"])
+        logs_only = tuple(getattr(keras.callbacks, name) for name in _LOGS_ONLY)
         return cls(
             logs_each_step=bool(hooked),
-            state_each_step=any(not isinstance(callback, _LOGS_ONLY) for callback in hooked),
+            state_each_step=any(not isinstance(callback, logs_only) for callback in hooked),
             state_each_epoch=bool(callbacks) or validates or getattr(model.optimizer, "use_ema", False),
-            progress=arguments["verbose"] not in (0, 2) or any(isinstance(c, _SHOWS_PROGRESS) for c in callbacks),
+            progress=arguments["verbose"] not in (0, 2)
+            or any(isinstance(c, keras.callbacks.ProgbarLogger) for c in callbacks),
         )
 
     @classmethod
@@ -54,17 +52,18 @@ class Audience:
         return cls(logs_each_step=True, state_each_step=True, state_each_epoch=True, progress=False)
 
 
-def _flatten(callbacks: Any) -> list[Any]:
+def _flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        return [c for c in callbacks.callbacks if not isinstance(c, (keras.callbacks.History, *_SHOWS_PROGRESS))]
-    return keras.tree.flatten(callbacks) if callbacks else []
+        kept = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
+        return [callback for callback in callbacks.callbacks if not isinstance(callback, kept)]
+    return tf.nest.flatten(callbacks) if callbacks else []
 
 
-def _has_batch_hooks(callback: Any) -> bool:
-    if isinstance(callback, (keras.callbacks.History, *_SHOWS_PROGRESS)):
+def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:
+    if isinstance(callback, (keras.callbacks.History, keras.callbacks.ProgbarLogger)):
         return False
-    for idle_class, attribute in _IDLE_UNLESS.items():
-        if type(callback) is idle_class and getattr(callback, attribute, None) == "epoch":
+    for name, attribute in _IDLE_UNLESS.items():
+        if type(callback) is getattr(keras.callbacks, name) and getattr(callback, attribute, None) == "epoch":
             return False
     hooks = [getattr(callback, name, None) for name in _BATCH_HOOKS]
-    return any(hook is not None and not is_default(hook) for hook in hooks)
+    return any(hook is not None and not keras.is_default(hook) for hook in hooks)

@@ -4,14 +4,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from fdt import admission
 from fdt.capture.keras_fit import KerasFit, check_model
 from fdt.capture.keras_opening import opening_lines
 from fdt.capture.keras_run import Run, batches_like
-from fdt.capture.keras_tracing import TracedStep
+from fdt.capture.keras_version import KerasVersion
 from fdt.capture.refusals import where
+from fdt.capture.traced_step import TracedStep
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches
 from fdt.errors import FdtError
@@ -27,8 +26,8 @@ class _CheckedError(BaseException):
 class KerasCheck(KerasFit):
     """The hooks; see `fdt.capture.keras_fit.KerasFit`."""
 
-    def __init__(self, config: RunConfig, findings: Findings):
-        self._config, self._findings = config, findings
+    def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
+        self._config, self._findings, self._keras = config, findings, keras
         self._run: Run | None = None
 
     def close(self) -> None:
@@ -37,9 +36,9 @@ class KerasCheck(KerasFit):
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
-        run = self._run = _CheckedRun(self._config, model)
+        run = self._run = _CheckedRun(self._config, self._keras, model)
         try:
-            check_model(model)
+            check_model(self._keras, model)
             original(model, *args, **kwargs)
         except _CheckedError:
             pass
@@ -49,16 +48,16 @@ class KerasCheck(KerasFit):
             self._run = None
         if run.traced is not None:
             self._findings.add(Finding(where(), f"{type(model).__name__}.fit", tuple(run.describe())))
-        return _history(model, run.traced, arguments.arguments)
+        return _history(self._keras, model, run.traced, arguments.arguments)
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(original).bind(model, *args, **kwargs)
         bound.apply_defaults()
         x, y, weight = (bound.arguments[name] for name in ("x", "y", "sample_weight"))
-        run = _CheckedRun(self._config, model)
+        run = _CheckedRun(self._config, self._keras, model)
         try:
-            check_model(model)
-            run.batches, _ = batches_like((x, y, weight))
+            check_model(self._keras, model)
+            run.batches, _ = batches_like(self._keras, (x, y, weight))
             run.look()
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.train_on_batch", error)
@@ -75,8 +74,8 @@ class KerasCheck(KerasFit):
 class _CheckedRun(Run):
     """A training that ends where it would begin."""
 
-    def __init__(self, config: RunConfig, model: Any):
-        self.model, self.batches, self._config = model, None, config
+    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
+        self.model, self.keras, self.batches, self._config = model, keras, None, config
         self.traced: TracedStep | None = None
 
     def prepare(self, force: bool) -> None:
@@ -95,7 +94,7 @@ class _CheckedRun(Run):
         """Returns what would happen."""
         assert self.batches is not None and self.traced is not None
         program = self.traced.program
-        lines = opening_lines(self.model._flatten_layers(), self._config, self.batches.batch_size, self.traced)
+        lines = opening_lines(list(self.model._flatten_layers()), self._config, self.batches.batch_size, self.traced)
         if isinstance(self.batches, ArrayBatches):
             size = sum(array.nbytes for array in self.batches.arrays)
             lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")
@@ -121,7 +120,7 @@ def _num_bytes(tensor: program_pb2.Tensor) -> int:
     return size
 
 
-def _history(model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
+def _history(keras: KerasVersion, model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
     """Returns a History with the keys that a script may ask for, and no numbers."""
     history = keras.callbacks.History()
     history.set_model(model)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-
-from fdt.capture.keras_tracing import TracedStep
+from fdt.capture.traced_step import TracedStep
+from fdt.capture.tracing import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
 
@@ -41,11 +40,11 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     """
     if config.num_workers == 1:
         return []
-    lines = _partial_views(layers, config)
+    lines = _partial_views(traced, config)
     if traced.is_random:
         first = "rank 0" if config.mode == "sync" else "the first"
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
-    of_layers = {id(weight.value) for layer in layers for weight in layer.weights}
+    of_layers = {id(v) for layer in layers for v in tf_variables(layer.weights)}
     for variable, described in zip(traced.variables, traced.program.variables, strict=True):
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
@@ -105,10 +104,8 @@ def _scaling(rule: str, num_workers: int) -> str:
     return f"x {factor:g}, reached over 5 epochs (--scale-lr {rule})"
 
 
-def _partial_views(layers: Sequence[Any], config: RunConfig) -> list[str]:
-    normalisations = [
-        layer.name for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-    ]
+def _partial_views(traced: TracedStep, config: RunConfig) -> list[str]:
+    normalisations = [layer.name for layer in traced.normalisations if layer.trainable]
     if not normalisations:
         return []
     shown = ", ".join(normalisations[:3]) + (f" and {len(normalisations) - 3} more" if len(normalisations) > 3 else "")

@@ -5,14 +5,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from fdt.capture.keras_callbacks import Audience
 from fdt.capture.keras_opening import opening_lines
-from fdt.capture.keras_tracing import StepTrace, TracedStep, build_ahead
-from fdt.data import Batches, StreamedBatches, keras_batches
+from fdt.capture.keras_version import KerasVersion
+from fdt.capture.traced_step import TracedStep
+from fdt.capture.tracing import StepTrace
+from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.messages import job_pb2
@@ -33,11 +34,16 @@ class Run:
 
     Attributes:
         model: The Keras model.
+        keras: The generation of Keras that it is of.
         batches: The training data, once Keras has read its arguments.
+        sends_arrays: Whether data that are arrays are sent as a whole.
+        num_together: How many of the script's batches make one of ours.
     """
 
-    def __init__(self, session: Session, model: Any, audience: Audience):
-        self.model = model
+    sends_arrays = True
+
+    def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
+        self.model, self.keras = model, keras
         self.batches: Batches | None = None
         self._session = session
         self._config = session.config
@@ -57,10 +63,22 @@ class Run:
         self._stale = False
         self._ran_out = False
 
-    def take(self, adapter: Any) -> Any:
-        """Receives Keras's adapter of the training data; returns the one that Keras is to iterate over."""
-        self.batches = keras_batches(adapter, self._config.num_workers if self._config.batch == "per-worker" else 1)
-        return self.batches.adapter
+    @property
+    def num_together(self) -> int:
+        """See the class."""
+        return self._config.num_workers if self._config.batch == "per-worker" else 1
+
+    def check_streamed(self, reader: str) -> None:
+        """Refuses data that have to be streamed where that cannot be done.
+
+        Args:
+            reader: What of Keras's reads them.
+        """
+        if self.num_together > 1:
+            raise UnsupportedError(
+                f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
+                f"{reader}. Leave the option out, and give the data set the larger batch."
+            )
 
     def prepare(self, force: bool) -> None:
         """Traces the step, unless that is done, and sends what the workers miss."""
@@ -76,28 +94,27 @@ class Run:
         if self._step.program < 0:
             self._step.program = self._job.load(self._step.traced.program)
         self._session.opening(
-            opening_lines(self.model._flatten_layers(), self._config, self.batches.batch_size, self._step.traced)
+            opening_lines(list(self.model._flatten_layers()), self._config, self.batches.batch_size, self._step.traced)
         )
         self._in_epoch = 0
 
     def _trace(self, element: Element) -> TracedStep:
         _check_order_matters_not(self.model, self._config.num_workers)
-        build_ahead(self.model, element)
-        trace = StepTrace(self.model.metrics, self._learning_rate_factor())
-        return trace.trace(self.model.train_step, element)
+        self.keras.build_ahead(self.model, element)
+        return trace_train_step(self.keras, self.model, element, self._learning_rate_factor())
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        assert self.batches is not None
         num_workers, rule = self._config.num_workers, self._config.scale_lr
-        if self._config.batch != "per-worker" or rule == "none" or num_workers == 1:
+        if self.num_together == 1 or rule == "none":
             return None
+        assert isinstance(self.batches, ArrayBatches)
         target = float(num_workers) if rule == "linear" else num_workers**0.5
-        return warm_up(target, _WARM_UP_EPOCHS * self.batches.adapter.num_batches)
+        return warm_up(target, _WARM_UP_EPOCHS * self.batches.num_batches)
 
     def run_step(self, iterator: Any) -> Any:
         """Stands for one call of Keras's train_function."""
         assert self._step is not None and self.batches is not None
-        items = list(itertools.islice(iterator, self.model.steps_per_execution))
+        items = list(itertools.islice(iterator, self.keras.steps_per_execution(self.model)))
         if not items:
             self._ran_out = True
             raise StopIteration
@@ -105,6 +122,7 @@ class Run:
             self._job.assign(self._step.program, *self._step.state.changes())
         for item in items:
             self.batches.run(self._job, self._step.program, item)
+        self.keras.count(self.model, len(items))
         first = self._in_epoch == 0
         self._stale = True
         self._in_epoch += len(items)
@@ -145,7 +163,7 @@ class Run:
             if isinstance(last, dict) and isinstance(self._logs, dict):
                 last.update(self._logs)
         # A step of several fails as one, and so does a compiled one: nothing of it is done.
-        if self._ran_out and self.model.steps_per_execution == 1 and not self.model.jit_compile:
+        if self._ran_out and self.keras.steps_per_execution(self.model) == 1 and not self.model.jit_compile:
             for variable, step in self._step.traced.advances:
                 variable.assign_add(step)
         self._in_epoch, self._ran_out = 0, False
@@ -197,6 +215,17 @@ class Run:
         )
 
 
+def trace_train_step(
+    keras: KerasVersion,
+    model: Any,
+    element: Element,
+    scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
+) -> TracedStep:
+    """Traces a model's train_step; see `fdt.capture.tracing.StepTrace`."""
+    trace = StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model))
+    return trace.trace(keras.converted(model.train_step), element)
+
+
 def _check_order_matters_not(model: Any, num_workers: int) -> None:
     stateful = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
     if stateful and num_workers > 1:
@@ -209,8 +238,8 @@ def _check_order_matters_not(model: Any, num_workers: int) -> None:
 class OnBatchRun(Run):
     """The calls of `train_on_batch`, of one model or of several in turn: the script looks at everything after each."""
 
-    def __init__(self, session: Session, model: Any):
-        super().__init__(session, model, Audience.of_script())
+    def __init__(self, session: Session, keras: KerasVersion, model: Any):
+        super().__init__(session, keras, model, Audience.of_script())
 
     def prepare(self, force: bool) -> None:
         """Waits for the first batch: only it tells what is to be traced."""
@@ -220,15 +249,15 @@ class OnBatchRun(Run):
 
     def run_step(self, iterator: Any) -> Any:
         """Stands for one call of Keras's train_function."""
-        self.batches, item = batches_like(next(iter(iterator)))
+        self.batches, item = batches_like(self.keras, next(iter(iterator)))
         super().prepare(force=False)
         return super().run_step(iter([item]))
 
 
-def batches_like(item: Any) -> tuple[Batches, Any]:
+def batches_like(keras: KerasVersion, item: Any) -> tuple[Batches, Any]:
     """Returns the data set of which a batch is one, and the batch with all its leaves arrays or tensors."""
     item = keras.tree.map_structure(_as_array, item)
-    batches = StreamedBatches(None, keras.tree.map_structure(_spec_of, item))
+    batches = StreamedBatches(keras.tree.map_structure(_spec_of, item), keras.tree)
     # The next one may have another.
     batches.batch_size = None
     return batches, item

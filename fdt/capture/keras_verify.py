@@ -8,8 +8,9 @@ import tensorflow as tf
 from fdt.capture.keras_callbacks import Audience
 from fdt.capture.keras_opening import own_views
 from fdt.capture.keras_run import Run
+from fdt.capture.keras_version import KerasVersion
 from fdt.capture.refusals import in_place
-from fdt.data import StreamedBatches
+from fdt.capture.tracing import tf_variable
 from fdt.messages import job_pb2, program_pb2
 from fdt.program import pack, unpack
 from fdt.report import say
@@ -29,25 +30,25 @@ _COMPARED = (
 class VerifiedRun(Run):
     """See `fdt.capture.keras_run.Run`: the script goes on with what this machine computed."""
 
-    def __init__(self, session: Session, model: Any, audience: Audience, verification: Verification):
-        super().__init__(session, model, audience)
+    # So that every batch is here too.
+    sends_arrays = False
+
+    def __init__(
+        self, session: Session, keras: KerasVersion, model: Any, audience: Audience, verification: Verification
+    ):
+        super().__init__(session, keras, model, audience)
         self._verification = verification
         self._local: Any = None
         # What the variables were after the last step: what is different by the next one, the script has changed.
         self._known: list[np.ndarray] | None = None
 
-    def take(self, adapter: Any) -> Any:
-        """Has every batch streamed, so that it is here too."""
-        self.batches = StreamedBatches(adapter, adapter.get_tf_dataset().element_spec)
-        return adapter
-
     def prepare(self, force: bool) -> None:
         """Traces the step for both."""
         super().prepare(force)
         assert self._step is not None
-        self._local = tf.function(self.model.train_step, reduce_retracing=True)
+        self._local = tf.function(self.keras.converted(self.model.train_step), autograph=False, reduce_retracing=True)
         self._verification.reasons |= dict.fromkeys(
-            own_views(self.model._flatten_layers(), self._config, self._step.traced)
+            own_views(list(self.model._flatten_layers()), self._config, self._step.traced)
         )
 
     def run_step(self, iterator: Any) -> Any:
@@ -89,7 +90,7 @@ class VerifiedRun(Run):
         """Returns a name for each variable that says whose it is, and that no other has."""
         assert self._step is not None
         owners = [self.model, self.model.optimizer, *self.model.metrics]
-        paths = {id(v.value): v.path for owner in owners for v in owner.variables}
+        paths = {id(tf_variable(v)): getattr(v, "path", v.name) for owner in owners for v in owner.variables}
         names = [paths.get(id(v), v.name.removesuffix(":0")) for v in self._step.traced.variables]
         return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
 

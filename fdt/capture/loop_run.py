@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from fdt.capture.keras_opening import opening_lines
 from fdt.capture.keras_run import RemoteStep
-from fdt.capture.keras_tracing import Known, MetricResult
 from fdt.capture.loop_arguments import Arguments
 from fdt.capture.loop_tracing import LoopTrace
 from fdt.capture.loop_trial import divide
 from fdt.capture.pending import PendingTensor
 from fdt.capture.refusals import in_place
 from fdt.capture.touch import Touch
+from fdt.capture.traced_step import Known, MetricResult
 from fdt.config import RunConfig
 from fdt.data import full_spec, raw
 from fdt.errors import FdtError, UnsupportedError

@@ -6,10 +6,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from fdt.capture.keras_tracing import Known, StepTrace, TracedStep, Writes, in_graph, is_random
+from fdt.capture.inlining import in_graph
 from fdt.capture.loop_arguments import Form
 from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles, times
 from fdt.capture.patch import Patches
+from fdt.capture.traced_step import Known, TracedStep
+from fdt.capture.tracing import StepTrace
+from fdt.capture.writes import Writes, is_random
 from fdt.holes import Holes, current_holes
 from fdt.messages import program_pb2
 from fdt.program import captured
@@ -28,7 +31,6 @@ class LoopTrace(StepTrace):
         self._division = division
         # Each with what was added to it in a trial.
         self._added: list[tuple[tf.Variable, RunningSum | None]] = []
-        self._in_metric = 0
 
     def step(self, function: Any, form: Form) -> TracedStep:
         """Traces a function for arguments of a form."""
@@ -79,16 +81,9 @@ class LoopTrace(StepTrace):
         patches.wrap_inherited(ResourceVariable, "assign_add", self._assign_add)
         return patches
 
-    def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
-        self._in_metric += 1
-        try:
-            return super()._update_metric(original, metric, *args, **kwargs)
-        finally:
-            self._in_metric -= 1
-
     def _assign_add(self, original: Callable[..., Any], variable: Any, delta: Any, *args: Any, **kwargs: Any) -> Any:
         holes = current_holes()
-        if holes is None or self._depth or self._in_metric:
+        if holes is None or not self.is_outside_optimizers or self.is_in_metric:
             return original(variable, delta, *args, **kwargs)
         delta = tf.convert_to_tensor(delta, variable.dtype)
         number = len(self._added)

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.keras_tracing import StepTrace
+from fdt.capture.keras_3 import Keras3
+from fdt.capture.keras_run import trace_train_step
 from fdt.data import element_of
 from fdt.element import Element
 from nfdt.rules import Rule
@@ -64,7 +65,7 @@ class Traced:
 
 def element_like(example: Any) -> Element:
     """Returns the element of batches like this one: an array, or nested arrays."""
-    return element_of(keras.tree.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), example))
+    return element_of(keras.tree.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), example), keras.tree)
 
 
 def traced(model: keras.Model, example: Any) -> Traced:
@@ -74,7 +75,7 @@ def traced(model: keras.Model, example: Any) -> Traced:
         model: Compiled.
         example: A batch: array, or tuple of arrays.
     """
-    result = StepTrace(model.metrics).trace(model.train_step, element_like(example))
+    result = trace_train_step(Keras3(), model, element_like(example))
     return Traced(result.program, result.variables)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,7 +56,9 @@ def shown(value: Any) -> Any:
 @pytest.mark.parametrize("part", [(0, ROWS), (0, 2), (2, 3), (3, ROWS)], ids=str)
 def test_parts_are_parts(name: str, part: tuple[int, int]) -> None:
     value = VALUES[name]
-    element = element_of(tf.nest.map_structure(lambda v: None if v is None else tf.type_spec_from_value(v), value))
+    element = element_of(
+        tf.nest.map_structure(lambda v: None if v is None else tf.type_spec_from_value(v), value), keras.tree
+    )
     arrays = element.encode(value)
     assert [a.shape[0] for a in arrays] == [ROWS] * len(arrays)
     for array, spec in zip(arrays, element.specs(), strict=True):
@@ -80,4 +83,4 @@ def test_parts_are_parts(name: str, part: tuple[int, int]) -> None:
 )
 def test_what_has_no_rows_is_refused(spec: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"first dimension|cannot be sent"):
-        element_of((spec,))
+        element_of((spec,), keras.tree)

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.keras_run import warm_up
-from fdt.capture.keras_tracing import StepTrace, TracedStep
+from fdt.capture.keras_3 import Keras3
+from fdt.capture.keras_run import trace_train_step, warm_up
+from fdt.capture.traced_step import TracedStep
+from fdt.capture.tracing import StepTrace
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.program import load, pack, unpack
 from fdt.state import SharedState
@@ -35,7 +37,7 @@ def _model(optimizer: Any, *layers: Any, metrics: Any = ("accuracy",)) -> Any:
 
 
 def _traced(model: Any, data: tuple[np.ndarray, np.ndarray]) -> TracedStep:
-    return StepTrace(model.metrics).trace(model.train_step, element_like(data))
+    return trace_train_step(Keras3(), model, element_like(data))
 
 
 def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) -> None:

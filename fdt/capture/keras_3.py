@@ -1,0 +1,132 @@
+"""Keras 3."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend.tensorflow import trainer as tf_trainer
+from keras.src.models.functional import Functional
+from keras.src.trainers.compile_utils import CompileMetrics
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.utils.python_utils import is_default
+
+from fdt.capture.keras_3_step import StepHooks
+from fdt.capture.keras_fit import KerasFit
+from fdt.capture.keras_run import Run
+from fdt.capture.patch import Patches
+from fdt.capture.tracing import StepTrace
+from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
+from fdt.element import Element
+
+
+class Keras3:
+    """See `fdt.capture.keras_version.KerasVersion`."""
+
+    callbacks = keras.callbacks
+    tree = keras.tree
+    trainer = tf_trainer.TensorFlowTrainer
+
+    def hook_fit(self, patches: Patches, fit: KerasFit) -> None:
+        """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
+        patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
+
+    def hook_step(self, patches: Patches, trace: StepTrace) -> None:
+        """See `KerasVersion`."""
+        StepHooks(trace).install(patches)
+
+    def is_default(self, hook: Any) -> bool:
+        """See `KerasVersion`."""
+        return bool(is_default(hook))
+
+    def is_compiled(self, model: Any) -> bool:
+        """See `KerasVersion`."""
+        return bool(model.compiled)
+
+    def strategy(self, model: Any) -> Any | None:
+        """See `KerasVersion`."""
+        return model._distribute_strategy
+
+    def has_own_step(self, model: Any) -> bool:
+        """See `KerasVersion`."""
+        return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
+
+    def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Keras 3 has nothing converted."""
+        return train_step
+
+    def steps_per_execution(self, model: Any) -> int:
+        """See `KerasVersion`."""
+        return int(model.steps_per_execution)
+
+    def metrics(self, model: Any) -> list[Any]:
+        """See `KerasVersion`."""
+        return [metric for metric in model.metrics if not isinstance(metric, CompileMetrics)]
+
+    def build_ahead(self, model: Any, element: Element) -> None:
+        """See `KerasVersion`."""
+        if not self.has_own_step(model) or not isinstance(model, Functional | keras.Sequential) or not model.built:
+            return
+        batch = element.symbolic(lambda spec: keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name))
+        if batch is None:
+            return
+        # What Keras cannot do here it says when it traces the step, as it would without us.
+        with contextlib.suppress(ValueError, RuntimeError):
+            model._symbolic_build(data_batch=batch)
+
+    def count(self, model: Any, num_steps: int) -> None:
+        """Keras 3 counts in its loop."""
+
+
+def _epoch_iterator_class(fit: KerasFit) -> type:
+    class EpochIterator(tf_trainer.TFEpochIterator):  # type: ignore[misc]
+        """Keras's, but the one that trains has our adapter, and drains the job at the end of an epoch."""
+
+        _fdt_run: Run | None = None
+
+        def __init__(self, *args: Any, **kwargs: Any):
+            self._fdt_run = fit.awaiting_data()
+            super().__init__(*args, **kwargs)
+
+        @property
+        def data_adapter(self) -> Any:
+            return self._fdt_adapter
+
+        @data_adapter.setter
+        def data_adapter(self, adapter: Any) -> None:
+            self._fdt_adapter = adapter
+            if self._fdt_run is not None:
+                self._fdt_run.batches, self._fdt_adapter = _batches(adapter, self._fdt_run)
+
+        @contextlib.contextmanager
+        def catch_stop_iteration(self) -> Iterator[None]:
+            with super().catch_stop_iteration():
+                yield
+            if self._fdt_run is not None:
+                self._fdt_run.end_epoch()
+
+    return EpochIterator
+
+
+def _batches(adapter: Any, run: Run) -> tuple[Batches, Any]:
+    """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
+    structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
+    if structure is None:
+        run.check_streamed(type(adapter).__name__)
+        return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree), adapter
+    arrays = [np.ascontiguousarray(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
+    batch_size = adapter.batch_size * run.num_together
+    # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
+    rows = np.arange(len(arrays[0]), dtype=np.int64)
+    numbers = ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
+    return ArrayBatches(structure, arrays, batch_size, keras.tree), numbers
+
+
+def _dense_arrays(adapter: ArrayDataAdapter) -> Any | None:
+    """Returns the structure of the adapter's arrays; None if one of them is not an array of numbers."""
+    sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+    structure = keras.tree.lists_to_tuples(sliceable) if hasattr(keras.tree, "lists_to_tuples") else sliceable
+    leaves: Sequence[Any] = keras.tree.flatten(structure)
+    return structure if all(leaf is None or is_numbers(leaf) for leaf in leaves) else None

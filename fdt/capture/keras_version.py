@@ -1,0 +1,73 @@
+"""What differs between the generations of Keras, as capture uses it."""
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fdt.capture.patch import Patches
+from fdt.element import Element
+
+if TYPE_CHECKING:
+    from fdt.capture.keras_fit import KerasFit
+    from fdt.capture.tracing import StepTrace
+
+
+class KerasVersion(Protocol):
+    """One generation of Keras.
+
+    Attributes:
+        callbacks: Its module of callbacks.
+        tree: Its functions on nested structures: `flatten`, `map_structure`, `pack_sequence_as`.
+        trainer: The class that defines `fit`.
+    """
+
+    callbacks: ModuleType
+    tree: Any
+    trainer: type
+
+    def hook_fit(self, patches: Patches, fit: "KerasFit") -> None:
+        """Has `fit` hand over its data, and wait where an epoch ends."""
+
+    def hook_step(self, patches: Patches, trace: "StepTrace") -> None:
+        """Has what a step calls tell a trace of it."""
+
+    def is_default(self, hook: Any) -> bool:
+        """Returns whether a callback's hook is the empty one of its base class."""
+
+    def is_compiled(self, model: Any) -> bool:
+        """Returns whether `compile` was called."""
+
+    def strategy(self, model: Any) -> Any | None:
+        """Returns the distribution strategy that a model was built under; None if there was none."""
+
+    def has_own_step(self, model: Any) -> bool:
+        """Returns whether a model trains with Keras's own train_step."""
+
+    def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Returns a train_step as this Keras would trace it."""
+
+    def steps_per_execution(self, model: Any) -> int:
+        """Returns how many steps one call of the train function makes."""
+
+    def metrics(self, model: Any) -> list[Any]:
+        """Returns a model's metrics, without those that only hold others."""
+
+    def build_ahead(self, model: Any, element: Element) -> None:
+        """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
+
+        Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
+        """
+
+    def count(self, model: Any, num_steps: int) -> None:
+        """Takes note of steps where Keras's own train function would."""
+
+
+def imported_versions() -> list[KerasVersion]:
+    """Returns those that the script has imported: a step may use either."""
+    versions: list[KerasVersion] = []
+    if "keras.src.optimizers" in sys.modules:
+        from fdt.capture.keras_3 import Keras3
+
+        versions.append(Keras3())
+    return versions

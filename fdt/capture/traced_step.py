@@ -1,0 +1,99 @@
+"""What a trace leaves: the program, and what ties it to the script's own objects."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.messages import program_pb2
+from fdt.program import unpack
+
+
+class Known:
+    """A place in the step's logs that holds the same value in every step."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class MetricResult:
+    """A place in the step's logs that holds a metric's result."""
+
+    def __init__(self, metric: Any):
+        self.metric = metric
+
+
+class TracedStep:
+    """A program and what ties it to the script.
+
+    Attributes:
+        program: The StepProgram.
+        variables: The script's tf.Variables, in the program's order.
+        advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
+        normalisations: The BatchNormalization layers that the step calls.
+        is_random: Whether it draws random numbers.
+    """
+
+    def __init__(
+        self,
+        program: program_pb2.StepProgram,
+        variables: list[tf.Variable],
+        logs: Any,
+        advances: list[tuple[tf.Variable, Any]],
+        written: set[int],
+        normalisations: Iterable[Any] = (),
+        is_random: bool = False,
+    ):
+        self.program = program
+        self.variables = variables
+        self.advances = advances
+        self.normalisations = tuple(normalisations)
+        self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
+        self._written = written
+        self._logs = logs
+
+    def trained(self) -> list[tf.Variable]:
+        """Returns the variables by which gradients are computed."""
+        indices = {gradient.variable for hole in self.program.holes for gradient in hole.gradients}
+        return [self.variables[i] for i in sorted(indices)]
+
+    def writes(self, variable: tf.Variable) -> bool:
+        """Returns whether the step may change a variable."""
+        return id(variable) in self._written
+
+    def outputs(self) -> list[Any]:
+        """Returns the leaves of what train_step returned: tensors, and metrics whose results they are."""
+        leaves: list[Any] = tf.nest.flatten(self._logs)
+        return leaves
+
+    def placeholder(self) -> Any:
+        """Returns the structure of what train_step returned, with zeros."""
+        return tf.nest.map_structure(lambda leaf: 0.0, self._logs)
+
+    def logs(self, outputs: bytes, num_rows: int | None = None) -> Any:
+        """Returns what train_step returned.
+
+        Args:
+            outputs: The step's outputs that are no metric's results, packed. The state of the script's own metrics must
+                have been assigned: their results are computed here.
+            num_rows: Of the step's batch, where an output's size depends on it.
+        """
+        rest = iter(unpack(outputs, [_with_rows(output.tensor, num_rows) for output in self.program.outputs]))
+        known: dict[int, Any] = {}
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, Known):
+                return tf.constant(leaf.value)
+            if isinstance(leaf, MetricResult):
+                if id(leaf.metric) not in known:
+                    known[id(leaf.metric)] = leaf.metric.result()
+                return known[id(leaf.metric)]
+            return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
+
+        return tf.nest.map_structure(value, self._logs)
+
+
+def _with_rows(tensor: program_pb2.Tensor, num_rows: int | None) -> program_pb2.Tensor:
+    if num_rows is None or -1 not in tensor.shape:
+        return tensor
+    return program_pb2.Tensor(dtype=tensor.dtype, shape=[num_rows if d < 0 else d for d in tensor.shape])

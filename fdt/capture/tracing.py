@@ -1,0 +1,357 @@
+"""Traces a training step into a program: what it calls opens holes, or is taken note of.
+
+A worker computes on its part of the batch, `share` = n_r / n of it. Gradients are added up with these shares as weights,
+so everything that enters the loss must be such that the sum over workers of share * loss_r is the loss of one machine:
+
+- a mean over samples is, as it stands; so are regularisation losses, because the shares add up to one;
+- a sum over samples is divided by the share;
+- a mean over something else (valid entries of a mask, sample weights) is divided by what it should have been divided by,
+  the sum over all workers, for which a second kind of hole is opened;
+- a scalar that a Mean or Sum metric is told once per batch counts by its share.
+
+Who tells of these calls is `keras_3_step.py`.
+"""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
+
+from fdt.capture.inlining import inlined
+from fdt.capture.keras_version import imported_versions
+from fdt.capture.metrics import check_additive
+from fdt.capture.patch import Patches
+from fdt.capture.traced_step import MetricResult, TracedStep
+from fdt.capture.writes import Writes, is_random, stands_on_no, written
+from fdt.element import Element
+from fdt.errors import UnsupportedError
+from fdt.holes import Holes, OpenHole, current_holes, open_holes
+from fdt.messages import program_pb2
+from fdt.program import export
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerParts:
+    """What a trace is told of an optimizer that a step uses.
+
+    Attributes:
+        trained: The variables that it updates.
+        variables: Its own.
+        iterations: Counts its updates.
+        momenta: From id of a velocity to its momentum, of a momentum method.
+    """
+
+    trained: Sequence[tf.Variable]
+    variables: Sequence[tf.Variable]
+    iterations: tf.Variable
+    momenta: Mapping[int, float]
+
+
+class StepTrace:
+    """One trace of one model's step, and what it was seen to touch.
+
+    Attributes:
+        own_step: Whether the step is Keras's own train_step.
+    """
+
+    def __init__(
+        self,
+        metrics: Iterable[Any] = (),
+        scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        own_step: bool = False,
+    ):
+        """Starts without having seen anything.
+
+        Args:
+            metrics: Those that are known beforehand; others are noticed when the step asks for their result.
+            scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
+            own_step: Whether the step is Keras's own train_step.
+        """
+        self.own_step = own_step
+        self._scale_learning_rate = scale_learning_rate
+        self._optimizers: list[OptimizerParts] = []
+        self._metrics: dict[int, Any] = {id(m): m for m in metrics}
+        self._seeds: list[tf.Variable] = []
+        # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
+        self._results: dict[int, tuple[Any, Any]] = {}
+        self._depth = 0
+        self._metric_depth = 0
+        # Variables whose gradients have passed a hole already.
+        self._exchanged: set[int] = set()
+        self._normalisations: dict[str, Any] = {}
+
+    def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
+        """Traces `train_step(batch)`.
+
+        Args:
+            train_step: Bound method, or a function of one argument.
+            element: What a batch looks like.
+        """
+        concrete, opened, logs = self._traced(train_step, element, self._make_holes)
+        if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
+            raise UnsupportedError(
+                "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
+                "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
+            )
+        metric_variables = self._metric_variables()
+        check_additive(concrete.graph, metric_variables)
+        self._check_outputs(concrete.outputs)
+        program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
+        advances = self._advances(concrete.graph, len(element.specs()))
+        changed, layers = written(concrete.graph, variables), self._normalisations.values()
+        return TracedStep(program, variables, logs, advances, changed, layers, is_random(concrete.graph))
+
+    def _traced(
+        self, train_step: Callable[[Any], Any], element: Element, make_holes: Callable[[tf.Tensor], Holes]
+    ) -> tuple[Any, list[OpenHole], Any]:
+        """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""
+        opened: list[OpenHole] = []
+        logs: list[Any] = []
+
+        def step(share: tf.Tensor, *batch: tf.Tensor) -> list[tf.Tensor]:
+            # A first trace that makes variables is followed by a second one, which counts.
+            opened.clear()
+            logs.clear()
+            self._forget()
+            data = element.decode(batch)
+            with open_holes(make_holes(share)) as holes:
+                logs.append(self._describe(train_step(data)))
+            opened.extend(holes.opened)
+            return [leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)]
+
+        patches = self._patches()
+        try:
+            function = tf.function(step, autograph=False)
+            concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
+        finally:
+            patches.undo()
+        return concrete, opened, logs[-1]
+
+    def _make_holes(self, share: tf.Tensor) -> Holes:
+        return Holes(share)
+
+    def _forget(self) -> None:
+        self._seeds.clear()
+        self._optimizers.clear()
+        self._exchanged.clear()
+        self._normalisations.clear()
+
+    def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
+        for output in outputs:
+            if not output.shape.is_fully_defined():
+                raise UnsupportedError(
+                    f"train_step returns a tensor of shape {output.shape}, which depends on the size of the batch. Expected: "
+                    "a dict of scalars (see keras.Model.train_step). Return reduced values."
+                )
+
+    def _advances(self, graph: Any, num_inputs: int) -> list[tuple[tf.Variable, Any]]:
+        """Returns what counts on even in a step that finds no more data, and by how much.
+
+        In plain Keras the step that is to fetch the next batch fails when there is none; what stands on no data has been
+        done by then: iterations, and the draws of random layers.
+        """
+        counts = collections.Counter(id(seed) for seed in self._seeds)
+        seeds = {id(seed): seed for seed in self._seeds}.values()
+        candidates: list[tuple[tf.Variable, Any]] = [(seed, np.array([0, counts[id(seed)]])) for seed in seeds]
+        # Not `iterations`, which with accumulated gradients counts updates.
+        candidates += [(v, 1) for v in {id(o.iterations): o.iterations for o in self._optimizers}.values()]
+        inputs = {t.op.name for t in graph.inputs[: 1 + num_inputs]}
+        return [(variable, step) for variable, step in candidates if stands_on_no(inputs, graph, variable)]
+
+    def _metric_variables(self) -> dict[int, Any]:
+        return {id(v): metric for metric in self._metrics.values() for v in tf_variables(metric.variables)}
+
+    def _describe(self, logs: Any) -> Any:
+        """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
+        return tf.nest.map_structure(
+            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else _as_tensor(leaf),
+            logs,
+        )
+
+    def _describing(
+        self, graph: Any, holes: Sequence[OpenHole], metrics: dict[int, Any]
+    ) -> Callable[[tf.Variable], program_pb2.Variable]:
+        """Returns what tells a variable's role, and the momentum of a velocity."""
+        trained = {id(v) for optimizer in self._optimizers for v in optimizer.trained}
+        trained |= {id(v) for hole in holes for v in hole.variables}
+        of_optimizer = {id(v) for optimizer in self._optimizers for v in optimizer.variables}
+        seeds = {id(v) for v in self._seeds}
+        momenta = {v: momentum for optimizer in self._optimizers for v, momentum in optimizer.momenta.items()}
+        functions = {hole.function for hole in holes}
+
+        def describe(variable: tf.Variable) -> program_pb2.Variable:
+            if id(variable) in trained:
+                role = program_pb2.ROLE_TRAINABLE
+            elif id(variable) in of_optimizer:
+                role = program_pb2.ROLE_OPTIMIZER
+            elif id(variable) in metrics:
+                role = program_pb2.ROLE_METRIC
+            elif id(variable) in seeds:
+                role = program_pb2.ROLE_SEED
+            else:
+                role = self._role(variable, Writes(graph, variable, functions))
+            return program_pb2.Variable(role=role, momentum=momenta.get(id(variable), 0.0))
+
+        return describe
+
+    def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
+        """Tells what a variable is that is no optimizer's or metric's.
+
+        What follows gradients, or nothing but itself (a count of steps), is equal for all workers, as an optimizer's state is.
+        """
+        if writes.are_random_states:
+            return program_pb2.ROLE_SEED
+        if writes and (writes.follow_holes or not writes.follow_inputs):
+            return program_pb2.ROLE_OPTIMIZER
+        return program_pb2.ROLE_OTHER
+
+    def _patches(self) -> Patches:
+        patches = Patches()
+        patches.wrap(polymorphic_function.Function, "__call__", inlined)
+        patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        for version in imported_versions():
+            version.hook_step(patches, self)
+        return patches
+
+    def _gradient(
+        self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Exchanges gradients where the script's own step gets them, so that what it does to them it does to everybody's.
+
+        Not those that another tape goes on to differentiate: they are no gradients of the step.
+        """
+        result = original(tape, target, sources, *args, **kwargs)
+        if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
+            return result
+        flat = tf.nest.flatten(result)
+        variables = [tf_variable(source) for source in tf.nest.flatten(sources)]
+        chosen = [i for i, variable in enumerate(variables) if variable is not None and flat[i] is not None]
+        if not chosen:
+            return result
+        exchanged = _exchange([flat[i] for i in chosen], [variables[i] for i in chosen])
+        for i, gradient in zip(chosen, exchanged, strict=True):
+            flat[i] = gradient
+        # Those without a gradient have none on any worker.
+        self._exchanged |= {id(variable) for variable in variables if variable is not None}
+        return tf.nest.pack_sequence_as(result, flat)
+
+    # ---- what a step is seen to call ----------------------------------------------------------------------------------
+
+    @property
+    def is_outside_optimizers(self) -> bool:
+        """Whether a step is being traced, and no optimizer is at work."""
+        return current_holes() is not None and self._depth == 0
+
+    @property
+    def is_in_metric(self) -> bool:
+        """Whether a metric is at work."""
+        return self._metric_depth > 0
+
+    @contextlib.contextmanager
+    def in_optimizer(self) -> Iterator[None]:
+        """Within it, an optimizer is at work."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def exchange(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns what an optimizer is to be given in the place of gradients; some may be None."""
+        variables = tf_variables(variables)
+        if self._exchanged.issuperset(map(id, variables)):
+            return gradients
+        return _exchange(gradients, variables)
+
+    def applied(self, parts: OptimizerParts) -> None:
+        """Takes note of an optimizer that has updated variables."""
+        self._optimizers.append(parts)
+
+    def learning_rate(self, rate: Any, iterations: Callable[[], tf.Variable]) -> Any:
+        """Returns what an optimizer at work is to take for its learning rate.
+
+        Args:
+            rate: What it would take.
+            iterations: Returns its count of updates.
+        """
+        holes = current_holes()
+        if holes is None or not self._depth:
+            return rate
+        if self._scale_learning_rate is not None:
+            rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
+        return holes.rate(rate)
+
+    def normalises(self, layer: Any) -> None:
+        """Takes note of a BatchNormalization layer."""
+        self._normalisations[layer.name] = layer
+
+    def weight_of_mean(self, metric: Any, values: Any, sample_weight: Any) -> Any:
+        """Returns the weight of values that a Mean or Sum metric is given."""
+        holes = current_holes()
+        if holes is None:
+            return sample_weight
+        self._metrics[id(metric)] = metric
+        values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
+        return holes.share if sample_weight is None and len(values.shape) == 0 else sample_weight
+
+    @contextlib.contextmanager
+    def updating(self, metric: Any) -> Iterator[None]:
+        """Within it, a metric updates its state."""
+        if current_holes() is not None:
+            self._metrics[id(metric)] = metric
+        self._metric_depth += 1
+        try:
+            yield
+        finally:
+            self._metric_depth -= 1
+
+    def gives_result(self, metric: Any, result: Any) -> None:
+        """Takes note of a metric's result."""
+        if self.is_outside_optimizers:
+            self._metrics[id(metric)] = metric
+            if tf.is_tensor(result):
+                self._results[id(result)] = (result, metric)
+
+    def draws(self, seed: tf.Variable) -> None:
+        """Takes note of random numbers that are drawn from a seed."""
+        if current_holes() is not None:
+            self._seeds.append(seed)
+
+
+def tf_variable(variable: Any) -> tf.Variable | None:
+    """Returns the variable of TensorFlow that another wraps, be it Keras 3's or one that casts; None if it is none."""
+    if not isinstance(variable, tf.Variable):
+        variable = getattr(variable, "value", None)
+    inner = getattr(variable, "_variable", None)
+    if isinstance(inner, tf.Variable):
+        return inner
+    return variable if isinstance(variable, tf.Variable) else None
+
+
+def tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
+    """Returns TensorFlow's variables; see `tf_variable`."""
+    return [tf_variable(variable) for variable in variables]
+
+
+def _exchange(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+    holes = current_holes()
+    assert holes is not None
+    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    if not present:
+        return gradients
+    exchanged = list(gradients)
+    filled = holes.gradients([gradients[i] for i in present], [variables[i] for i in present])
+    for i, gradient in zip(present, filled, strict=True):
+        exchanged[i] = gradient
+    return exchanged
+
+
+def _as_tensor(leaf: Any) -> Any:
+    variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
+    return leaf if variable is None else tf.convert_to_tensor(variable)
