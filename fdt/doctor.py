@@ -16,10 +16,10 @@ _PROBES: dict[str, tuple[str, str]] = {
     "tensorflow": ("import tensorflow as m; print(m.__version__)", "pip install 'tensorflow>=2.16'"),
     "keras": (
         "import keras as m; assert m.__version__ >= '3', m.__version__ + ' is too old'; print(m.__version__)",
-        "pip install 'keras>=3'; and unset TF_USE_LEGACY_KERAS",
+        "pip install 'keras>=3' (Keras 2 is the package tf_keras)",
     ),
-    "grpc": ("import grpc as m; print(m.__version__)", "pip install 'grpcio>=1.71'"),
-    "protobuf": ("import google.protobuf as m, protos.job_pb2; print(m.__version__)", "pip install 'protobuf>=5.29'"),
+    "grpc": ("import grpc as m; print(m.__version__)", "pip install 'grpcio>=1.62'"),
+    "protobuf": ("import google.protobuf as m, protos.job_pb2; print(m.__version__)", "pip install 'protobuf>=4.25'"),
     "horovod": (
         "import horovod, horovod.tensorflow as m; assert m.gloo_built(), 'built without gloo';"
         + "print(horovod.__version__, 'with tensorflow, gloo' + (', nccl' if m.nccl_built() else ', without nccl'))",

@@ -112,9 +112,11 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         Loops(capture.loop_steps, note).install(patches)
 
     def keras_2(patches: Patches) -> None:
-        from fdt.capture.refusals import guard_keras_2
+        from fdt.capture.keras_2 import Keras2
+        from fdt.capture.refusals import guard_keras_2_optimizers
 
-        guard_keras_2(patches, note)
+        guard_keras_2_optimizers(patches, note)
+        capture.keras_fit(Keras2()).install(patches)
 
     when_imported("keras", keras_3)
     when_imported("tensorflow", tensorflow)

@@ -90,7 +90,7 @@ class VerifiedRun(Run):
         """Returns a name for each variable that says whose it is, and that no other has."""
         assert self._step is not None
         owners = [self.model, self.model.optimizer, *self.model.metrics]
-        paths = {id(tf_variable(v)): getattr(v, "path", v.name) for owner in owners for v in owner.variables}
+        paths = {id(tf_variable(v)): getattr(v, "path", v.name.removesuffix(":0")) for o in owners for v in o.variables}
         names = [paths.get(id(v), v.name.removesuffix(":0")) for v in self._step.traced.variables]
         return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
 

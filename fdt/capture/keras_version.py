@@ -70,4 +70,8 @@ def imported_versions() -> list[KerasVersion]:
         from fdt.capture.keras_3 import Keras3
 
         versions.append(Keras3())
+    if "tf_keras.src.optimizers" in sys.modules:
+        from fdt.capture.keras_2 import Keras2
+
+        versions.append(Keras2())
     return versions

@@ -37,9 +37,22 @@ def is_in_place() -> bool:
 
 
 def guard_keras_optimizers(patches: Patches, note: Note) -> None:
-    """Refuses gradients that reach a Keras optimizer outside a step that is being captured."""
+    """Refuses gradients that reach an optimizer of Keras 3 outside a step that is being captured."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+    _guard(patches, note, BaseOptimizer, "apply")
+
+
+def guard_keras_2_optimizers(patches: Patches, note: Note) -> None:
+    """The same, of Keras 2."""
+    from fdt.capture.keras_2_step import OPTIMIZERS
+
+    for optimizer in OPTIMIZERS:
+        if "apply_gradients" in vars(optimizer):
+            _guard(patches, note, optimizer, "apply_gradients")
+
+
+def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> None:
     from fdt.holes import current_holes
 
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -49,12 +62,12 @@ def guard_keras_optimizers(patches: Patches, note: Note) -> None:
         elif current_holes() is None and not _in_place.get():
             refuse(
                 note,
-                f"optimizer.apply of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
+                f"optimizer.{name} of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
                 EAGER_REMEDY,
             )
         return original(optimizer, *args, **kwargs)
 
-    patches.wrap(BaseOptimizer, "apply", apply)
+    patches.wrap(optimizer_class, name, apply)
 
 
 def guard_v1_optimizers(patches: Patches, note: Note) -> None:
@@ -66,21 +79,6 @@ def guard_v1_optimizers(patches: Patches, note: Note) -> None:
 
     patches.wrap(Optimizer, "compute_gradients", compute_gradients)
     patches.wrap(Optimizer, "apply_gradients", compute_gradients)
-
-
-def guard_keras_2(patches: Patches, note: Note) -> None:
-    """Refuses `fit` of Keras 2 (the package tf_keras)."""
-    import tf_keras
-
-    def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse(
-            note,
-            f"{type(model).__name__}.fit of Keras 2 (tf_keras, TF_USE_LEGACY_KERAS=1)",
-            "Use Keras 3: unset TF_USE_LEGACY_KERAS, or import keras in place of tf_keras.",
-        )
-
-    for name in ("fit", "train_on_batch"):
-        patches.wrap(tf_keras.Model, name, fit)
 
 
 def refuse(note: Note, what: str, remedy: str = _REMEDY) -> NoReturn:

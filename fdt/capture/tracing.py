@@ -9,7 +9,7 @@ so everything that enters the loss must be such that the sum over workers of sha
   the sum over all workers, for which a second kind of hole is opened;
 - a scalar that a Mean or Sum metric is told once per batch counts by its share.
 
-Who tells of these calls is `keras_3_step.py`.
+Who tells of these calls are `keras_2_step.py` and `keras_3_step.py`.
 """
 
 import collections
@@ -272,6 +272,10 @@ class StepTrace:
     def applied(self, parts: OptimizerParts) -> None:
         """Takes note of an optimizer that has updated variables."""
         self._optimizers.append(parts)
+        graph = tf.compat.v1.get_default_graph()
+        for variable in parts.variables:
+            # One that is only handed to an operation, by its handle, is not yet known as a variable.
+            graph.watch_variable(variable)
 
     def learning_rate(self, rate: Any, iterations: Callable[[], tf.Variable]) -> Any:
         """Returns what an optimizer at work is to take for its learning rate.

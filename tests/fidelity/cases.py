@@ -76,6 +76,27 @@ COUNTED = (
     "loop_metrics loop_returns loop_sum loop_gan loop_two_functions loop_by_hand loop_checkpoint loop_static loop_random"
 ).split()
 
+# The same scripts with Keras 2; those that are left out use what it has not, or add little to these.
+KERAS_2 = (
+    "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum reduction_sum_sample_weight l2 "
+    "activity_regularizer add_loss custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
+    "masked_gru masked_pooling masked_loss evaluate_predict save_load second_fit recompiled frozen_recompiled two_models "
+    "validation_split verbose_1 early_stopping checkpoint batch_logs rate_per_batch rate_scheduler stop_in_epoch "
+    "steps_per_epoch interrupted_and_resumed jit_compiled weights_per_batch weighted_metrics "
+    "global_clipnorm adamw schedule ema sparse_embedding subclassed_lazy custom_train_step two_optimizers "
+    "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight "
+    "data_steps_per_execution data_generator data_pydataset data_pandas data_ragged data_strings data_on_batch_gan "
+    "loop_metrics loop_clipped loop_gan loop_accumulated loop_signature loop_checkpoint "
+    "older_momentum older_adam older_schedule older_loss_scale newer_loss_scale branching_layer clipping_train_step "
+    "added_metric sequence_with_threads"
+).split()
+KERAS_2_ASYNCHRONOUS = (
+    "sgd_momentum adam conv sample_weight reduction_sum l2 early_stopping batch_logs rate_per_batch "
+    "weights_set_between_epochs recompiled global_clipnorm adamw schedule ema sparse_embedding subclassed_lazy "
+    "custom_train_step masked_gru batch_normalization data_dataset_shuffled data_generator data_ragged data_on_batch_gan "
+    "loop_metrics loop_two_functions loop_by_hand older_momentum older_adam older_schedule older_loss_scale newer_loss_scale"
+).split()
+
 _START_S = 90.0
 _CASE_S = 25.0
 _RESTARTS = 3
@@ -93,15 +114,15 @@ class Outcome:
         return self.results
 
 
-def run_cases(names: Sequence[str], num_workers: int, mode: str, out: Path) -> dict[str, Outcome]:
-    """Runs cases in one process; 0 workers is plain python.
+def run_cases(names: Sequence[str], num_workers: int, mode: str, out: Path, keras: int = 3) -> dict[str, Outcome]:
+    """Runs cases in one process, with one generation of Keras; 0 workers is plain python.
 
     A case that takes the process with it costs that case: the process is started again with the ones after it.
     """
     outcomes: dict[str, Outcome] = {}
     todo = list(names)
     for _ in range(1 + _RESTARTS):
-        finished = _run(todo, num_workers, mode, out)
+        finished = _run(todo, num_workers, mode, out, keras)
         outcomes.update(_written(todo, out))
         todo = [name for name in todo if name not in outcomes]
         if not todo:
@@ -112,13 +133,14 @@ def run_cases(names: Sequence[str], num_workers: int, mode: str, out: Path) -> d
     return outcomes | {name: Outcome({}, reason) for name in todo}
 
 
-def _run(names: Sequence[str], num_workers: int, mode: str, out: Path) -> Finished:
+def _run(names: Sequence[str], num_workers: int, mode: str, out: Path, keras: int) -> Finished:
+    environment = {"TF_USE_LEGACY_KERAS": "1"} if keras == 2 else {}
     arguments = ("--cases", ",".join(names), "--out", str(out))
     out.mkdir(parents=True, exist_ok=True)
     limit_s = _START_S + _CASE_S * len(names)
     if num_workers == 0:
-        return run_python(SCRIPT, *arguments, limit_s=limit_s, cwd=out)
-    return run_fdt(SCRIPT, *arguments, workers=num_workers, mode=mode, limit_s=limit_s, cwd=out)
+        return run_python(SCRIPT, *arguments, limit_s=limit_s, cwd=out, **environment)
+    return run_fdt(SCRIPT, *arguments, workers=num_workers, mode=mode, limit_s=limit_s, cwd=out, **environment)
 
 
 def _written(names: Sequence[str], out: Path) -> Iterator[tuple[str, Outcome]]:

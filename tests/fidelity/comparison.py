@@ -63,6 +63,19 @@ def largest(differences: list[Difference]) -> dict[str, float]:
     return found
 
 
+def assert_equal(plain: Results, distributed: Results, limit: float = 0.0) -> None:
+    """Checks that all arrays are equal, bit for bit, or up to an absolute difference."""
+    assert sorted(plain) == sorted(distributed)
+    differences = {name: _apart(value, distributed[name]) for name, value in plain.items()}
+    assert max(differences.values()) <= limit, differences
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    if one.shape != other.shape:
+        return float("inf")
+    return float(np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)), initial=0.0))
+
+
 def kind_of(name: str) -> str:
     """Returns how an array is compared, from its name."""
     group, _, rest = name.partition("/")

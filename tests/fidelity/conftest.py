@@ -13,7 +13,7 @@ from tests.fidelity.comparison import Difference, largest
 class Run(Protocol):
     """Returns what a case gave on so many workers (0: plain python)."""
 
-    def __call__(self, case: str, num_workers: int, mode: str = "sync") -> dict[str, np.ndarray]: ...
+    def __call__(self, case: str, num_workers: int, mode: str = "sync", keras: int = 3) -> dict[str, np.ndarray]: ...
 
 
 Record = Callable[[str, int, list[Difference]], None]
@@ -22,14 +22,14 @@ _PROPERTY = "differences"
 _COLUMNS = {"loss": "loss (rel)", "weights": "weights (abs)", "state": "optimizer (rel)", "rate": "accuracy (abs)"}
 
 
-def _wanted(items: list[pytest.Item], num_workers: int, mode: str) -> list[str]:
+def _wanted(items: list[pytest.Item], num_workers: int, mode: str, keras: int) -> list[str]:
     """Returns the cases that the collected tests compare; plain python (0 workers) runs them all."""
     found: dict[str, None] = {}
     for item in items:
-        parameters = {"mode": "sync", **getattr(getattr(item, "callspec", None), "params", {})}
-        if "case" in parameters and (
-            num_workers == 0 or (num_workers, mode) == (parameters["num_workers"], parameters["mode"])
-        ):
+        parameters = {"mode": "sync", "keras": 3, **getattr(getattr(item, "callspec", None), "params", {})}
+        if "case" not in parameters or parameters["keras"] != keras:
+            continue
+        if num_workers == 0 or (num_workers, mode) == (parameters["num_workers"], parameters["mode"]):
             found[parameters["case"]] = None
     return list(found)
 
@@ -37,14 +37,14 @@ def _wanted(items: list[pytest.Item], num_workers: int, mode: str) -> list[str]:
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Returns what a case gave on so many workers; the first call for a number of workers runs all its cases."""
-    outcomes: dict[tuple[int, str], dict[str, Outcome]] = {}
+    outcomes: dict[tuple[int, str, int], dict[str, Outcome]] = {}
 
-    def get(case: str, num_workers: int, mode: str = "sync") -> dict[str, np.ndarray]:
-        key = (num_workers, mode)
+    def get(case: str, num_workers: int, mode: str = "sync", keras: int = 3) -> dict[str, np.ndarray]:
+        key = (num_workers, mode, keras)
         if key not in outcomes:
-            names = _wanted(request.session.items, num_workers, mode)
-            out = tmp_path_factory.mktemp(f"{mode}{num_workers}")
-            outcomes[key] = run_cases(names, num_workers, mode, out)
+            names = _wanted(request.session.items, *key)
+            out = tmp_path_factory.mktemp(f"keras{keras}-{mode}{num_workers}")
+            outcomes[key] = run_cases(names, num_workers, mode, out, keras)
         return outcomes[key][case].expect()
 
     return get

@@ -13,7 +13,7 @@ from tests.helpers.processes import Finished
 def dies_in(fatal: str) -> object:
     """Returns a stand-in for a process that is killed in one case and finds a second one raising."""
 
-    def run(names: Sequence[str], num_workers: int, mode: str, out: Path) -> Finished:
+    def run(names: Sequence[str], num_workers: int, mode: str, out: Path, keras: int) -> Finished:
         for name in names:
             if name == fatal:
                 return Finished(("run",), -9, "", "Killed")
@@ -43,7 +43,7 @@ def test_a_lost_process_costs_one_case(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_it_is_not_started_again_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "_run", lambda names, num_workers, mode, out: Finished(("run",), None, "", ""))
+    monkeypatch.setattr(cases, "_run", lambda *_: Finished(("run",), None, "", ""))
     outcomes = cases.run_cases(list("abcdefgh"), 2, "sync", tmp_path)
     errors = [outcomes[name].error or "" for name in "abcdefgh"]
     assert ["the process ended in case" in error for error in errors] == [True] * 4 + [False] * 4

@@ -3,9 +3,9 @@
 import pathlib
 import tempfile
 
-import keras
 import numpy as np
 from recording import Results, case, compiled, digits, fit, from_history, from_model, from_weights, mlp
+from tensorflow import keras
 
 UNEVEN = 4 * 64 + 3
 UNSEEN = digits(90, start=1200)

@@ -86,11 +86,12 @@ def data_generator_finite() -> Results:
     return fit(compiled(), batches, batch_size=None, epochs=1)
 
 
-class Pieces(keras.utils.PyDataset):
+class Pieces(keras.utils.Sequence):
     """Batches from a class of the script's own."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__(**options)
+        if options:  # of Keras 3
+            super().__init__(**options)
         self.x, self.y = digits(UNEVEN)
         self.epochs = 0
 

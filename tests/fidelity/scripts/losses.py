@@ -1,9 +1,9 @@
 """Cases: losses, their reductions and weights, regularisers, metrics."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 from recording import Results, case, compiled, digits, fit, mlp, momentum
+from tensorflow import keras
 
 # 4 x 64 and one more: the last batch has fewer samples than there are workers.
 UNEVEN = 4 * 64 + 1

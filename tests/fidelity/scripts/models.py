@@ -1,9 +1,9 @@
 """Cases: kinds of models and of training steps."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 from recording import BATCH, Results, case, compiled, digits, fit, from_optimizer, momentum
+from tensorflow import keras
 
 UNEVEN = 4 * 64 + 3
 

@@ -1,7 +1,7 @@
 """Cases: optimizers and what they carry, and every way in which a batch can be uneven."""
 
-import keras
 from recording import Results, case, compiled, digits, fit, momentum
+from tensorflow import keras
 
 UNEVEN = 4 * 64 + 3
 

@@ -3,8 +3,8 @@
 Every worker draws its own dropout masks, and a BatchNormalization sees only its worker's share of the batch.
 """
 
-import keras
 from recording import Results, case, compiled, digits, fit
+from tensorflow import keras
 
 TRAINING = 64 * 20
 UNSEEN = digits(400, start=1300)

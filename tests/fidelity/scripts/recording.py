@@ -8,9 +8,9 @@ A case is a function that returns arrays by name. The first part of a name says 
 import functools
 from collections.abc import Callable, Iterable
 
-import keras
 import numpy as np
 from sklearn.datasets import load_digits
+from tensorflow import keras
 
 Results = dict[str, np.ndarray]
 Case = Callable[[], Results]
@@ -80,7 +80,9 @@ def from_model(model: keras.Model, prefix: str = "") -> Results:
 
 
 def from_weights(weights: Iterable[np.ndarray], prefix: str = "") -> Results:
-    return {f"weights/{prefix}{index}": np.array(value) for index, value in enumerate(weights)}
+    # A vocabulary, which Keras 2 has among the weights, is no number.
+    numbers = (value for value in weights if np.asarray(value).dtype != object)
+    return {f"weights/{prefix}{index}": np.array(value) for index, value in enumerate(numbers)}
 
 
 def from_optimizer(optimizer: keras.optimizers.Optimizer, prefix: str = "") -> Results:

@@ -13,7 +13,7 @@ import traceback
 import after_fit  # noqa: F401  (each of these fills the list of cases)
 import data_forms  # noqa: F401
 import fit_options  # noqa: F401
-import keras
+import keras_2_only  # noqa: F401
 import loops  # noqa: F401
 import losses  # noqa: F401
 import models  # noqa: F401
@@ -21,6 +21,7 @@ import numpy as np
 import optimizers  # noqa: F401
 import random_layers  # noqa: F401
 from recording import CASES
+from tensorflow import keras
 
 
 def main() -> int:

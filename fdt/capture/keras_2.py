@@ -1,0 +1,129 @@
+"""Keras 2, the package tf_keras."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from tf_keras.src.engine import data_adapter
+from tf_keras.src.engine.training import Model
+from tf_keras.src.utils.generic_utils import is_default
+
+from fdt.capture import keras_2_step
+from fdt.capture.inlining import with_autograph
+from fdt.capture.keras_fit import KerasFit
+from fdt.capture.keras_run import Run
+from fdt.capture.patch import Patches
+from fdt.capture.tracing import StepTrace
+from fdt.data import ArrayBatches, StreamedBatches, is_numbers
+from fdt.element import Element
+
+# What Keras 2 takes where it is told no batch size.
+_BATCH_SIZE = 32
+
+
+class Keras2:
+    """See `fdt.capture.keras_version.KerasVersion`."""
+
+    callbacks = tf_keras.callbacks
+    tree = tf.nest
+    trainer = Model
+
+    def hook_fit(self, patches: Patches, fit: KerasFit) -> None:
+        """See `KerasVersion`."""
+        _Data(fit).install(patches)
+        keras_2_step.hook_metrics(patches)
+
+    def hook_step(self, patches: Patches, trace: StepTrace) -> None:
+        """See `KerasVersion`."""
+        keras_2_step.StepHooks(trace).install(patches)
+
+    def is_default(self, hook: Any) -> bool:
+        """See `KerasVersion`."""
+        return bool(is_default(hook))
+
+    def is_compiled(self, model: Any) -> bool:
+        """See `KerasVersion`."""
+        return bool(model._is_compiled)
+
+    def strategy(self, model: Any) -> Any | None:
+        """See `KerasVersion`."""
+        strategy = model.distribute_strategy
+        return None if strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy() else strategy
+
+    def has_own_step(self, model: Any) -> bool:
+        """See `KerasVersion`."""
+        return getattr(model.train_step, "__func__", None) is Model.train_step
+
+    def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """See `KerasVersion`: Keras 2 has AutoGraph convert a script's own train_step, and the layers that it calls."""
+        return with_autograph(train_step)
+
+    def steps_per_execution(self, model: Any) -> int:
+        """See `KerasVersion`."""
+        return int(model._steps_per_execution.numpy())
+
+    def metrics(self, model: Any) -> list[Any]:
+        """See `KerasVersion`."""
+        return list(model.metrics)
+
+    def build_ahead(self, model: Any, element: Element) -> None:
+        """Keras 2 makes the variables of optimizer and metrics when it traces."""
+
+    def count(self, model: Any, num_steps: int) -> None:
+        """See `KerasVersion`: callbacks read it."""
+        model._train_counter.assign_add(num_steps)
+
+
+class _Data:
+    """The training data of `fit`: where they are arrays, its iterator yields row numbers."""
+
+    def __init__(self, fit: KerasFit):
+        self._fit = fit
+        # The run whose data are being read, if they may be sent as a whole.
+        self._reading: Run | None = None
+        self._handlers: dict[int, tuple[Any, Run]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        patches.wrap(data_adapter, "get_data_handler", self._get_data_handler)
+        patches.wrap(data_adapter.TensorLikeDataAdapter, "slice_inputs", self._slice_inputs)
+        patches.wrap(data_adapter.DataHandler, "catch_stop_iteration", self._catch_stop_iteration)
+
+    def _get_data_handler(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        run = self._fit.awaiting_data()
+        if run is None or args:
+            return original(*args, **kwargs)
+        if run.num_together > 1 and data_adapter.TensorLikeDataAdapter.can_handle(kwargs["x"], kwargs["y"]):
+            kwargs["batch_size"] = (kwargs["batch_size"] or _BATCH_SIZE) * run.num_together
+        # Class weights are looked up in, and "batch" shuffles, what the iterator yields.
+        if run.sends_arrays and not kwargs["class_weight"] and kwargs["shuffle"] != "batch":
+            self._reading = run
+        try:
+            handler = original(**kwargs)
+        finally:
+            self._reading = None
+        if run.batches is None:
+            run.check_streamed(type(handler._adapter).__name__)
+            run.batches = StreamedBatches(handler._dataset.element_spec, tf.nest)
+        self._handlers = {id(handler): (handler, run)}
+        return handler
+
+    def _slice_inputs(self, original: Callable[..., Any], adapter: Any, indices: Any, inputs: Any) -> Any:
+        leaves = tf.nest.flatten(inputs)
+        if self._reading is None or not all(map(is_numbers, leaves)):
+            return original(adapter, indices, inputs)
+        arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
+        self._reading.batches = ArrayBatches(inputs, arrays, adapter._batch_size, tf.nest)
+        # The same data set, of the rows' numbers, is shuffled and cut exactly as it would be of the data.
+        return original(adapter, indices, tf.range(len(arrays[0]), dtype=tf.int64))
+
+    @contextlib.contextmanager
+    def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:
+        with original(handler):
+            yield
+        _, run = self._handlers.get(id(handler), (None, None))
+        if run is not None:
+            run.end_epoch()

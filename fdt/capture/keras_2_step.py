@@ -1,0 +1,156 @@
+"""What a training step calls of Keras 2, and what a trace is told of it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
+from tf_keras.src.metrics.base_metric import Reduce
+from tf_keras.src.mixed_precision.loss_scale_optimizer import LossScaleOptimizer, LossScaleOptimizerV3
+from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
+from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
+from tf_keras.src.utils import losses_utils, metrics_utils
+
+from fdt.capture.patch import Patches
+from fdt.capture.shares import correction, sum_loss
+from fdt.capture.tracing import OptimizerParts, StepTrace, tf_variables
+from fdt.holes import current_holes
+
+OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)
+_MEANS = (losses_utils.ReductionV2.AUTO, losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE)
+
+
+class _Active:
+    """The trace that is going on."""
+
+    trace: StepTrace | None = None
+
+
+def hook_metrics(patches: Patches) -> None:
+    """Has metrics that are made from now on tell the trace that is going on: each keeps the methods that it was made with."""
+
+    def update_state_wrapper(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        wrapped = original(function)
+
+        @functools.wraps(wrapped)
+        def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
+            if _Active.trace is None:
+                return wrapped(metric, *args, **kwargs)
+            with _Active.trace.updating(metric):
+                return wrapped(metric, *args, **kwargs)
+
+        return update_state
+
+    def result_wrapper(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        wrapped = original(function)
+
+        @functools.wraps(wrapped)
+        def result(metric: Any, *args: Any) -> Any:
+            found = wrapped(metric, *args)
+            if _Active.trace is not None:
+                _Active.trace.gives_result(metric, found)
+            return found
+
+        return result
+
+    def reduce(original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
+        if _Active.trace is not None and metric.reduction != metrics_utils.Reduction.SUM_OVER_BATCH_SIZE:
+            sample_weight = _Active.trace.weight_of_mean(metric, values, sample_weight)
+        return original(metric, values, sample_weight=sample_weight)
+
+    patches.wrap(metrics_utils, "update_state_wrapper", update_state_wrapper)
+    patches.wrap(metrics_utils, "result_wrapper", result_wrapper)
+    patches.wrap(Reduce, "update_state", reduce)
+
+
+class StepHooks:
+    """The hooks besides those of metrics; they do nothing outside a trace."""
+
+    def __init__(self, trace: StepTrace):
+        self._trace = trace
+
+    def install(self, patches: Patches) -> None:
+        """Puts them in place."""
+        patches.set(_Active, "trace", self._trace)
+        patches.wrap(BatchNormalizationBase, "call", self._normalise)
+        for optimizer in OPTIMIZERS:
+            if "apply_gradients" in vars(optimizer):
+                patches.wrap(optimizer, "apply_gradients", self._apply_gradients)
+        rate = vars(_BaseOptimizer)["learning_rate"]
+        patches.set(_BaseOptimizer, "learning_rate", property(self._learning_rate(rate.fget), rate.fset))
+        patches.wrap(OptimizerV2, "_decayed_lr", self._decayed_rate)
+        patches.wrap(losses_utils, "compute_weighted_loss", _compute_weighted_loss)
+        patches.wrap(losses_utils, "apply_valid_mask", _apply_valid_mask)
+
+    def _apply_gradients(
+        self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        trace = self._trace
+        if not trace.is_outside_optimizers:
+            return original(optimizer, grads_and_vars, *args, **kwargs)
+        pairs = list(grads_and_vars)
+        exchanged = trace.exchange([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+        with trace.in_optimizer():
+            filled = zip(exchanged, [variable for _, variable in pairs], strict=True)
+            result = original(optimizer, list(filled), *args, **kwargs)
+        trace.applied(_parts(optimizer))
+        if isinstance(optimizer, LossScaleOptimizer | LossScaleOptimizerV3):
+            trace.applied(_parts(optimizer.inner_optimizer))
+        return result
+
+    def _learning_rate(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def learning_rate(optimizer: Any) -> Any:
+            return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations)
+
+        return learning_rate
+
+    def _decayed_rate(self, original: Callable[..., Any], optimizer: Any, dtype: Any) -> Any:
+        return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
+
+    def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        self._trace.normalises(layer)
+        return original(layer, *args, **kwargs)
+
+
+def _parts(optimizer: Any) -> OptimizerParts:
+    if isinstance(optimizer, OptimizerV2):
+        variables = [*optimizer.variables(), *vars(optimizer).get("_hyper", {}).values()]
+    else:
+        rates = (getattr(optimizer, name, None) for name in ("_learning_rate", "_current_learning_rate"))
+        variables = [*optimizer.variables, *rates]
+    own = [variable for variable in variables if isinstance(variable, tf.Variable)]
+    return OptimizerParts([], tf_variables(own), optimizer.iterations, _momenta(optimizer))
+
+
+def _momenta(optimizer: Any) -> dict[int, float]:
+    if isinstance(optimizer, tf_keras.optimizers.legacy.SGD) and optimizer._momentum:
+        momentum = float(optimizer._serialize_hyperparameter("momentum"))
+        slots = [v for v in optimizer.variables() if v is not optimizer.iterations]
+        return {id(v): momentum for v in tf_variables(slots)}
+    if isinstance(optimizer, tf_keras.optimizers.SGD) and optimizer.momentum:
+        return {id(v): float(optimizer.momentum) for v in tf_variables(optimizer.momentums)}
+    return {}
+
+
+def _compute_weighted_loss(
+    original: Callable[..., Any],
+    losses: Any,
+    sample_weight: Any = None,
+    reduction: Any = losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE,
+    name: str | None = None,
+) -> Any:
+    loss = original(losses, sample_weight, reduction, name)
+    holes = current_holes()
+    if holes is None or reduction != losses_utils.ReductionV2.SUM or not len(losses.shape):
+        return loss
+    return sum_loss(holes, loss)
+
+
+def _apply_valid_mask(original: Callable[..., Any], losses: Any, weight: Any, mask: Any, reduction: Any) -> Any:
+    masked = original(losses, weight, mask, reduction)
+    holes = current_holes()
+    if holes is None or mask is None or reduction not in _MEANS:
+        return masked
+    return masked * correction(holes, tf.reduce_sum(tf.cast(mask, masked.dtype)))

@@ -1,0 +1,105 @@
+"""Cases: what only Keras 2 has."""
+
+import tensorflow as tf
+from recording import BATCH, Results, case, compiled, digits, fit, from_history, from_weights, mlp
+from tensorflow import keras
+
+UNEVEN = 4 * 64 + 3
+
+
+def fit_with(optimizer: object) -> Results:
+    """The older optimizers show their variables in another way."""
+    model = compiled(optimizer=optimizer)
+    history = model.fit(*digits(UNEVEN), epochs=5, batch_size=BATCH, verbose=0)
+    results = {**from_history(history), **from_weights(model.get_weights())}
+    values = {f"optimizer/{index}": value for index, value in enumerate(optimizer.get_weights())}
+    return {**results, **values, "count/iterations": optimizer.iterations.numpy()}
+
+
+@case
+def older_momentum() -> Results:
+    return fit_with(keras.optimizers.legacy.SGD(0.05, momentum=0.9, nesterov=True))
+
+
+@case
+def older_adam() -> Results:
+    return fit_with(keras.optimizers.legacy.Adam(0.01, amsgrad=True, clipnorm=0.5))
+
+
+@case
+def older_schedule() -> Results:
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.02, 20, 0.001)
+    return fit_with(keras.optimizers.legacy.RMSprop(schedule))
+
+
+@case
+def older_loss_scale() -> Results:
+    inner = keras.optimizers.legacy.SGD(0.05)
+    return fit_with(keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=1024, dynamic_growth_steps=6))
+
+
+@case
+def newer_loss_scale() -> Results:
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.05), initial_scale=1024)
+    return fit(compiled(optimizer=optimizer), *digits(UNEVEN))
+
+
+class Branching(keras.layers.Layer):
+    """AutoGraph makes its `if` a branch of the graph."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if tf.reduce_sum(tf.shape(inputs)) > 0:
+            inputs = inputs * 2.0
+        return inputs
+
+
+@case
+def branching_layer() -> Results:
+    layers = [keras.Input((64,)), keras.layers.Dense(16), Branching(), keras.layers.Dense(10, activation="softmax")]
+    return fit(compiled(keras.Sequential(layers)), *digits(UNEVEN))
+
+
+class Clipping(keras.Model):
+    """A train_step in the style of Keras 2's guides."""
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compiled_loss(y, predicted, regularization_losses=self.losses)
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 0.5)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.compiled_metrics.update_state(y, predicted)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+@case
+def clipping_train_step() -> Results:
+    inner = mlp()
+    return fit(compiled(Clipping(inner.inputs, inner.outputs)), *digits(UNEVEN))
+
+
+@case
+def added_metric() -> Results:
+    inputs = keras.Input((64,))
+    hidden = keras.layers.Dense(16, activation="relu")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(10, activation="softmax")(hidden))
+    model.add_loss(0.01 * tf.reduce_mean(tf.square(hidden)))
+    model.add_metric(tf.reduce_mean(hidden), name="activity")
+    return fit(compiled(model), *digits(UNEVEN))
+
+
+@case
+def sequence_with_threads() -> Results:
+    class Pieces(keras.utils.Sequence):
+        def __init__(self) -> None:
+            self.x, self.y = digits(UNEVEN)
+
+        def __len__(self) -> int:
+            return -(-UNEVEN // BATCH)
+
+        def __getitem__(self, number: int) -> tuple[object, object]:
+            rows = slice(number * BATCH, (number + 1) * BATCH)
+            return self.x[rows], self.y[rows]
+
+    return fit(compiled(), Pieces(), batch_size=None, shuffle=False, workers=2)
