@@ -105,11 +105,14 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         capture.keras_fit(Keras3()).install(patches)
 
     def tensorflow(patches: Patches) -> None:
+        from fdt.capture.graph_session import Sessions
         from fdt.capture.loop import Loops
         from fdt.capture.refusals import guard_v1_optimizers
 
         guard_v1_optimizers(patches, note)
-        Loops(capture.loop_steps, note).install(patches)
+        loops = Loops(capture.loop_steps, note)
+        loops.install(patches)
+        Sessions(loops.steps).install(patches)
 
     def keras_2(patches: Patches) -> None:
         from fdt.capture.keras_2 import Keras2

@@ -51,6 +51,12 @@ class Loops:
         patches.wrap(Function, "__call__", self._called)
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)
 
+    def steps(self) -> Steps:
+        """Returns what runs the steps."""
+        if self._steps is None:
+            self._steps = self._make_steps(self._touch)
+        return self._steps
+
     def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         """Remembers with what the script called a function."""
         if not tf.executing_eagerly():
@@ -95,9 +101,7 @@ class Loops:
             )
         token = self._call.set(None)
         try:
-            if self._steps is None:
-                self._steps = self._make_steps(self._touch)
-            return self._steps.run(*call)
+            return self.steps().run(*call)
         finally:
             self._call.reset(token)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras_opening import opening_lines
 from fdt.capture.keras_run import RemoteStep
 from fdt.capture.loop_arguments import Arguments
@@ -65,7 +66,7 @@ class LoopRun:
         """Brings everything home and writes the account."""
         if self._account is not None and self._current is not None:
             account, self._account = self._account, None
-            with self._touch.paused():
+            with as_tensorflow_2(), self._touch.paused():
                 self._pull(self._session.job(), self._current, ALL)
             self._session.record(account.record())
 

@@ -59,7 +59,7 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
         seen = observation()
         if seen is not None:
             seen.trains = True
-        elif current_holes() is None and not _in_place.get():
+        elif current_holes() is None and not _in_place.get() and not _builds_session_graph():
             refuse(
                 note,
                 f"optimizer.{name} of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
@@ -70,12 +70,23 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
     patches.wrap(optimizer_class, name, apply)
 
 
+def _builds_session_graph() -> bool:
+    """Whether the script builds a graph for a session, which is looked at when it is run."""
+    import tensorflow as tf
+    from tensorflow.python.framework.func_graph import FuncGraph
+
+    return not tf.executing_eagerly() and not isinstance(tf.compat.v1.get_default_graph(), FuncGraph)
+
+
 def guard_v1_optimizers(patches: Patches, note: Note) -> None:
-    """Refuses TensorFlow 1's optimizers (tf.compat.v1.train)."""
+    """Refuses TensorFlow 1's optimizers (tf.compat.v1.train) but in a graph for a session."""
     from tensorflow.python.training.optimizer import Optimizer
 
     def compute_gradients(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse(note, f"tf.compat.v1.train.{type(optimizer).__name__} in a graph of TensorFlow 1")
+        if not _builds_session_graph():
+            what = f"tf.compat.v1.train.{type(optimizer).__name__} outside a graph of TensorFlow 1"
+            refuse(note, what, "Use an optimizer of tf.keras.optimizers.")
+        return original(optimizer, *args, **kwargs)
 
     patches.wrap(Optimizer, "compute_gradients", compute_gradients)
     patches.wrap(Optimizer, "apply_gradients", compute_gradients)

@@ -234,7 +234,7 @@ class StepTrace:
         chosen = [i for i, variable in enumerate(variables) if variable is not None and flat[i] is not None]
         if not chosen:
             return result
-        exchanged = _exchange([flat[i] for i in chosen], [variables[i] for i in chosen])
+        exchanged = pass_hole([flat[i] for i in chosen], [variables[i] for i in chosen])
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
         # Those without a gradient have none on any worker.
@@ -267,7 +267,7 @@ class StepTrace:
         variables = tf_variables(variables)
         if self._exchanged.issuperset(map(id, variables)):
             return gradients
-        return _exchange(gradients, variables)
+        return pass_hole(gradients, variables)
 
     def applied(self, parts: OptimizerParts) -> None:
         """Takes note of an optimizer that has updated variables."""
@@ -343,9 +343,11 @@ def tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
     return [tf_variable(variable) for variable in variables]
 
 
-def _exchange(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+    """Returns gradients, of which some may be None, as they come out of a hole of the step that is being traced, if one is."""
     holes = current_holes()
-    assert holes is not None
+    if holes is None:
+        return gradients
     present = [i for i, gradient in enumerate(gradients) if gradient is not None]
     if not present:
         return gradients

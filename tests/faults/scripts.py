@@ -169,14 +169,14 @@ model.compile("sgd", loss)
         r"ReadFile|read_file",
         r"[Tt]ake it out|before",
     ),
-    "TF1 session": (
+    "old variables of TensorFlow 1": (
         """\
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 tf.disable_eager_execution()
 x = tf.placeholder(tf.float32, [None, 4])
-w = tf.get_variable("w", [4, 1])
+w = tf.get_variable("w", [4, 1], use_resource=False)
 train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0)))
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
@@ -184,7 +184,37 @@ with tf.Session() as session:
     session.run(train, {x: np.ones((8, 4))})
     print("trained", flush=True)
 """,
-        r"compat\.v1|Session|GradientDescentOptimizer|TF1|graph mode",
-        r"model\.fit",
+        r"'w' is of TensorFlow 1's old kind",
+        r"Leave use_resource out",
+    ),
+    "Keras in a graph of TensorFlow 1": (
+        """\
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+tf.compat.v1.disable_eager_execution()
+model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(4,))])
+model.compile("sgd", "mse")
+print("built", flush=True)
+model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+print("trained", flush=True)
+""",
+        r"callable that trains",
+        r"without disable_eager_execution",
+    ),
+    "optimizer of TensorFlow 1 without a graph": (
+        """\
+import numpy as np
+import tensorflow as tf
+
+w = tf.Variable(tf.ones([4, 1]))
+optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+print("built", flush=True)
+optimizer.minimize(lambda: tf.reduce_mean(tf.square(tf.ones([8, 4]) @ w - 3.0)))
+print("trained", flush=True)
+""",
+        r"GradientDescentOptimizer outside a graph of TensorFlow 1",
+        r"tf\.keras\.optimizers",
     ),
 }

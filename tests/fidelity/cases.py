@@ -37,7 +37,10 @@ TWO_WORKERS = (
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
-    "loop_checkpoint loop_in_graph"
+    "loop_checkpoint loop_in_graph "
+    # Sessions of TensorFlow 1.
+    "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
+    "session_two_steps session_by_hand"
 ).split()
 FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
@@ -46,7 +49,7 @@ FOUR_WORKERS = (
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
     "data_dataset data_ragged "
-    "loop_metrics loop_returns loop_sum loop_by_hand loop_static"
+    "loop_metrics loop_returns loop_sum loop_by_hand loop_static session_embedding"
 ).split()
 RANDOM = "dropout batch_normalization".split()
 RANDOM_LOOP = "loop_random"
@@ -67,13 +70,16 @@ ASYNCHRONOUS = (
     "data_dataset_shuffled data_dataset_unknown_length data_generator data_pydataset data_ragged data_padded data_sparse "
     "data_strings data_on_batch data_on_batch_gan "
     "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
-    "loop_checkpoint loop_random loop_static"
+    "loop_checkpoint loop_random loop_static "
+    "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
+    "session_two_steps session_embedding session_by_hand"
 ).split()
 
 # What two of them do is counted; its values depend on chance.
 COUNTED = (
     "adam custom_train_step gan data_dataset_shuffled data_generator data_pydataset data_ragged data_on_batch "
-    "loop_metrics loop_returns loop_sum loop_gan loop_two_functions loop_by_hand loop_checkpoint loop_static loop_random"
+    "loop_metrics loop_returns loop_sum loop_gan loop_two_functions loop_by_hand loop_checkpoint loop_static loop_random "
+    "session_feed"
 ).split()
 
 # The same scripts with Keras 2; those that are left out use what it has not, or add little to these.

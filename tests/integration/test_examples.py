@@ -52,6 +52,7 @@ SMALL = [
     Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
     Example("gan.py", ("--epochs", "2"), 2, 1438, 64),
     Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
+    Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
 ]
 EACH = pytest.mark.parametrize("example", SMALL, ids=lambda example: example.script)
 LAST_LINE = re.compile(r"final loss (\d+\.\d+)  test accuracy ([01]\.\d+)")

@@ -1,0 +1,210 @@
+"""Sessions of TensorFlow 1: a `Session.run` that trains is a step on the pool; every other runs where the script does.
+
+Variables of the graph have stand-ins that the pool knows. Their values go from the session to the stand-ins before a step,
+where the script may have changed them, and back before anything else that looks at them is run.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client.session import BaseSession
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, resource_variables_toggle
+
+from fdt.capture.behaviour import as_tensorflow_2
+from fdt.capture.graph_step import VARIABLES, Closure, Gradients, step_function
+from fdt.capture.loop import Steps
+from fdt.capture.patch import Patches
+from fdt.capture.refusals import is_in_place
+from fdt.capture.tracing import pass_hole
+from fdt.errors import UnsupportedError
+
+
+class Sessions:
+    """The hooks."""
+
+    def __init__(self, steps: Callable[[], Steps]):
+        """Starts.
+
+        Args:
+            steps: Returns what runs the steps.
+        """
+        self._steps = steps
+        # By graph: what tf.gradients returned, and what is known of each set of fetches and feeds.
+        self._gradients: WeakKeyDictionary[Any, list[Gradients]] = WeakKeyDictionary()
+        self._plans: WeakKeyDictionary[Any, dict[Any, _Plan]] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[Any, _SessionState] = WeakKeyDictionary()
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
+        patches.wrap(BaseSession, "_do_run", self._do_run)
+        patches.wrap(BaseSession, "_make_callable_from_options", self._make_callable)
+        # Of the old kinds of variables and loops nothing can be shared; the new ones compute the same.
+        patches.wrap(resource_variables_toggle, "disable_resource_variables", lambda original: None)
+        patches.wrap(control_flow_v2_toggles, "disable_control_flow_v2", lambda original: None)
+
+    def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(ys, xs, *args, **kwargs)
+        graph = tf.compat.v1.get_default_graph()
+        if not isinstance(graph, FuncGraph):
+            sources = list(xs) if isinstance(xs, list | tuple) else [xs]
+            handles = [getattr(x, "handle", x) for x in sources]
+            of = {
+                handle.op.name: gradient
+                for handle, gradient in zip(handles, found, strict=True)
+                if gradient is not None and handle.op.type in VARIABLES
+            }
+            if of:
+                self._gradients.setdefault(graph, []).append(Gradients(of))
+        return found
+
+    def _plan(self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any]) -> "_Plan":
+        plans = self._plans.setdefault(graph, {})
+        key = tuple(tuple(element.name for element in elements) for elements in (fetches, targets, fed))
+        if key not in plans:
+            plans[key] = _Plan(graph, fetches, targets, fed, self._gradients.get(graph, []))
+        return plans[key]
+
+    def _do_run(
+        self,
+        original: Callable[..., Any],
+        session: Any,
+        handle: Any,
+        targets: Sequence[Any],
+        fetches: Sequence[Any],
+        feeds: Any,
+        options: Any,
+        metadata: Any,
+    ) -> Any:
+        """Stands where a session has read the arguments of `run`: feeds are NumPy arrays by references to tensors."""
+        fed = {reference.deref(): value for reference, value in feeds.items()}
+        plan = self._plan(session.graph, fetches, targets, sorted(fed, key=lambda tensor: str(tensor.name)))
+
+        def run(targets: Sequence[Any], fetches: Sequence[Any], feeds: Any) -> Any:
+            return original(session, None, list(targets), list(fetches), feeds, None, None)
+
+        state = self._states.setdefault(session, _SessionState())
+        if not plan.trains or is_in_place():
+            state.give(plan, run)
+            try:
+                return original(session, handle, targets, fetches, feeds, options, metadata)
+            finally:
+                state.changed |= plan.closure.written()
+        if session.sess_str:
+            raise UnsupportedError(
+                f"The session is one of another server ({session.sess_str}). Two ways of distributing cannot be combined: open "
+                "it without a target."
+            )
+        local = run((), plan.closure.local, feeds) if plan.closure.local else []
+        arrays = [np.asarray(value) for value in (*(fed[tensor] for tensor in plan.fed), *local)]
+        function = plan.function(state.take(plan, run))
+        with as_tensorflow_2():
+            outputs = self._steps().run(function, tuple(arrays), {})
+            values = [output.numpy() for output in outputs]
+        state.newer = True
+        return values
+
+    def _make_callable(self, original: Callable[..., Any], session: Any, options: Any) -> Any:
+        graph = session.graph
+        fetches = [graph.as_graph_element(name) for name in options.fetch]
+        targets = [graph.as_graph_element(name) for name in options.target]
+        if self._plan(graph, fetches, targets, [graph.as_graph_element(name) for name in options.feed]).trains:
+            raise UnsupportedError(
+                "The session makes a callable that trains (Session.make_callable, or Keras in a graph of TensorFlow 1), which "
+                "is not distributed. Call Session.run, or train Keras models without disable_eager_execution()."
+            )
+        return original(session, options)
+
+
+class _Plan:
+    """What is known of a set of fetches and feeds.
+
+    Attributes:
+        closure: What they need of the graph.
+        fed: Tensors that are fed.
+        trains: Whether running them updates variables by their gradients.
+    """
+
+    def __init__(
+        self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any], calls: Sequence[Gradients]
+    ):
+        self.closure = Closure(fetches, targets, [tensor.name for tensor in fed])
+        self.fed = list(fed)
+        self._graph, self._fetches = graph, list(fetches)
+        self._gradients = self.closure.last_gradients(calls)
+        self.trains = bool(self._gradients)
+        self._function: Any = None
+        self._variables: dict[str, tf.Variable] = {}
+
+    def function(self, variables: dict[str, tf.Variable]) -> Any:
+        """Returns the step; the same one for the same stand-ins of variables."""
+        if self._function is None or variables != self._variables:
+            inputs = [*self.fed, *self.closure.local]
+            step = step_function(
+                self._graph, self.closure, inputs, self._fetches, self._gradients, variables, pass_hole
+            )
+            self._variables = variables
+            with as_tensorflow_2():
+                self._function = tf.function(step, autograph=False)
+        return self._function
+
+
+class _SessionState:
+    """The stand-ins of a session's variables.
+
+    Attributes:
+        changed: Names of handle operations of variables that the session may have changed since the last step.
+        newer: Whether the stand-ins have been trained since the session was given their values.
+    """
+
+    def __init__(self) -> None:
+        self._stand_ins: dict[str, tuple[Any, tf.Variable]] = {}
+        self.changed: set[str] = set()
+        self.newer = False
+
+    def take(self, plan: _Plan, run: Callable[..., Any]) -> dict[str, tf.Variable]:
+        """Brings the stand-ins of a step's variables up to date; returns them by the names of handle operations."""
+        names = sorted(plan.closure.handles())
+        unknown = [name for name in names if name not in self._stand_ins]
+        wanted = [*unknown, *sorted(self.changed & self._stand_ins.keys())]
+        if wanted:
+            variables = {**plan_variables(plan), **{name: v for name, (v, _) in self._stand_ins.items()}}
+            values = run((), [_value_of(variables, name) for name in wanted], {})
+            with as_tensorflow_2():
+                for name, value in zip(wanted, values, strict=True):
+                    if name in self._stand_ins:
+                        self._stand_ins[name][1].assign(value)
+                    else:
+                        stand_in = tf.Variable(value, name=name, trainable=bool(variables[name].trainable))
+                        self._stand_ins[name] = variables[name], stand_in
+        self.changed.clear()
+        return {name: self._stand_ins[name][1] for name in names}
+
+    def give(self, plan: _Plan, run: Callable[..., Any]) -> None:
+        """Gives the session the newest values, if it is about to look at one."""
+        if not self.newer or not plan.closure.handles() & self._stand_ins.keys():
+            return
+        with as_tensorflow_2():
+            pairs = [(variable, stand_in.numpy()) for variable, stand_in in self._stand_ins.values()]
+        run([v.initializer for v, _ in pairs], (), {v.initializer.inputs[1].ref(): value for v, value in pairs})
+        self.newer = False
+
+
+def plan_variables(plan: _Plan) -> dict[str, Any]:
+    """Returns the variables of a plan's graph, by the names of their handle operations."""
+    graph = plan._graph
+    found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
+    return {variable.handle.op.name: variable for variable in found}
+
+
+def _value_of(variables: dict[str, Any], name: str) -> Any:
+    if name not in variables:
+        raise UnsupportedError(
+            f"The variable {name!r} is in no collection of its graph, so its value cannot be found. Make it with "
+            "tf.Variable or tf.get_variable, in a collection."
+        )
+    return variables[name]._graph_element

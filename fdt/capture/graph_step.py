@@ -1,0 +1,238 @@
+"""A training step of a TensorFlow 1 graph, made a function: what one `Session.run` computes, with its gradients in between.
+
+The graph is cut twice. What stands before the step (an iterator's batch, a queue's, a Python function's) is computed where the
+script runs and handed over as data. What stands before the gradients is imported first; they pass through a hole; the rest
+is imported on top of what comes out.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.errors import UnsupportedError
+
+# Computed where the script runs: they read its data, call its Python, or use resources that only it has.
+_LOCAL = {
+    "EagerPyFunc",
+    "IteratorGetNext",
+    "IteratorGetNextSync",
+    "LookupTableFindV2",
+    "PyFunc",
+    "PyFuncStateless",
+    "QueueDequeueManyV2",
+    "QueueDequeueUpToV2",
+    "QueueDequeueV2",
+    "ReadFile",
+    "ReaderReadV2",
+}
+_VARIABLE = "VarHandleOp"
+_READERS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
+_OLD_VARIABLES = {"Variable", "VariableV2"}
+VARIABLES = {_VARIABLE, *_OLD_VARIABLES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """What one call of tf.gradients returned.
+
+    Attributes:
+        of: From the name of a variable's handle operation to its gradient, tf.Tensor or tf.IndexedSlices.
+    """
+
+    of: Mapping[str, Any]
+
+
+class Closure:
+    """What some fetches need of a graph.
+
+    Attributes:
+        operations: By name.
+        local: Tensors that are computed where the script runs, in a fixed order.
+    """
+
+    def __init__(self, fetches: Iterable[Any], targets: Iterable[Any], fed: Iterable[str]):
+        """Walks back from what is fetched.
+
+        Args:
+            fetches: Tensors.
+            targets: Operations.
+            fed: Names of the tensors that are given.
+        """
+        self.local: list[Any] = []
+        stop = set(fed)
+        self.operations: dict[str, Any] = {}
+        seen_local: set[str] = set()
+        waiting = [*targets, *(tensor.op for tensor in fetches)]
+        while waiting:
+            operation = waiting.pop()
+            if operation.name in self.operations:
+                continue
+            self.operations[operation.name] = operation
+            for tensor in operation.inputs:
+                if tensor.name in stop:
+                    continue
+                if tensor.op.type in _LOCAL:
+                    if tensor.name not in seen_local:
+                        seen_local.add(tensor.name)
+                        self.local.append(tensor)
+                    continue
+                waiting.append(tensor.op)
+            waiting += operation.control_inputs
+        self.local.sort(key=lambda tensor: str(tensor.name))
+
+    def handles(self) -> set[str]:
+        """Returns the names of the handle operations of variables that are used."""
+        return {name for name, operation in self.operations.items() if operation.type == _VARIABLE}
+
+    def written(self) -> set[str]:
+        """Returns those of variables that may be changed."""
+        return {
+            tensor.op.name
+            for operation in self.operations.values()
+            if operation.type not in _READERS
+            for tensor in operation.inputs
+            if tensor.op.type == _VARIABLE
+        }
+
+    def last_gradients(self, calls: Sequence[Gradients]) -> list[Gradients]:
+        """Returns, of each call of tf.gradients, the gradients that reach a variable's update, the last ones on the way."""
+        found: dict[int, dict[str, Any]] = {}
+        places = {
+            tensor.name: (number, handle, gradient)
+            for number, call in enumerate(calls)
+            for handle, gradient in call.of.items()
+            for tensor in _tensors(gradient)
+        }
+        seen: set[str] = set()
+        waiting = [
+            operation
+            for operation in self.operations.values()
+            if operation.type not in {*_READERS, "Identity"}
+            and any(tensor.op.type in VARIABLES for tensor in operation.inputs)
+        ]
+        while waiting:
+            operation = waiting.pop()
+            if operation.name in seen:
+                continue
+            seen.add(operation.name)
+            for tensor in operation.inputs:
+                if tensor.name in places:
+                    number, handle, gradient = places[tensor.name]
+                    found.setdefault(number, {})[handle] = gradient
+                elif tensor.op.name in self.operations:
+                    waiting.append(tensor.op)
+            waiting += [before for before in operation.control_inputs if before.type not in _READERS]
+        return [Gradients(found[number]) for number in sorted(found)]
+
+
+def step_function(
+    graph: Any,
+    closure: Closure,
+    inputs: Sequence[Any],
+    fetches: Sequence[Any],
+    gradients: Sequence[Gradients],
+    variables: Mapping[str, tf.Variable],
+    exchange: Callable[[list[Any], list[tf.Variable]], list[Any]],
+) -> Callable[..., list[tf.Tensor]]:
+    """Returns the step as a function of its inputs, to be called while it is traced.
+
+    Args:
+        graph: The tf.Graph.
+        closure: What the step needs of it.
+        inputs: Tensors that are given: fed, or computed by the script.
+        fetches: Tensors that it returns.
+        gradients: Those that pass through a hole.
+        variables: By the names of the handle operations, those that stand for the graph's.
+        exchange: What is done to gradients.
+
+    Raises:
+        UnsupportedError: The step uses what cannot leave the graph.
+    """
+    _check(closure)
+    roots = [tensor for call in gradients for gradient in call.of.values() for tensor in _tensors(gradient)]
+    given = {tensor.name for tensor in inputs}
+    before = Closure(roots, (), given).operations
+    graph_def = graph.as_graph_def()
+    nodes, library = {node.name: node for node in graph_def.node}, graph_def.library
+    keep = set(closure.operations) - closure.handles()
+    first = [name for name in nodes if name in keep and name in before]
+    second = [name for name in nodes if name in keep and name not in before]
+    used = {tensor.name: tensor for name in second for tensor in closure.operations[name].inputs}
+    used |= {tensor.name: tensor for tensor in (*roots, *fetches)}
+    passed = [name for name, tensor in used.items() if tensor.op.name in before and tensor.op.name in keep]
+
+    def session_run(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        inside = tf.compat.v1.get_default_graph()
+        known: dict[str, Any] = dict(zip((tensor.name for tensor in inputs), arguments, strict=True))
+        for name in closure.handles():
+            inside.watch_variable(variables[name])
+            known[f"{name}:0"] = inside.capture(variables[name].handle)
+        known |= dict(zip(passed, _imported(nodes, library, first, known, passed), strict=True))
+        for call in gradients:
+            handles = list(call.of)
+            taken = [_from(known, call.of[h], variables[h]) for h in handles]
+            filled = exchange(taken, [variables[h] for h in handles])
+            for handle, gradient in zip(handles, filled, strict=True):
+                names = (tensor.name for tensor in _tensors(call.of[handle]))
+                known |= dict(zip(names, _tensors(gradient), strict=True))
+        rest = [tensor.name for tensor in fetches if tensor.name not in known]
+        known |= dict(zip(rest, _imported(nodes, library, second, known, rest), strict=True))
+        return [known[tensor.name] for tensor in fetches]
+
+    return session_run
+
+
+def _imported(
+    nodes: Mapping[str, Any], library: Any, names: Sequence[str], known: Mapping[str, Any], wanted: Sequence[str]
+) -> list[Any]:
+    """Imports nodes into the graph that is being built, on top of known tensors; returns the wanted ones."""
+    graph_def = tf.compat.v1.GraphDef(library=library)
+    chosen = set(names)
+    for name in names:
+        node = graph_def.node.add()
+        node.CopyFrom(nodes[name])
+        node.device = ""
+        if "_class" in node.attr:
+            del node.attr["_class"]
+        # What is not imported with it has come before, or is given.
+        kept = [i for i in node.input if not i.startswith("^") or i[1:] in chosen]
+        del node.input[:]
+        node.input.extend(kept)
+    used = {_full(i) for node in graph_def.node for i in node.input if not i.startswith("^")}
+    input_map = {
+        name: tensor for name, tensor in known.items() if name in used and name.rsplit(":", 1)[0] not in chosen
+    }
+    return list(tf.graph_util.import_graph_def(graph_def, input_map, list(wanted), name="graph") or ())
+
+
+def _check(closure: Closure) -> None:
+    for name, operation in closure.operations.items():
+        if operation.type in _OLD_VARIABLES:
+            raise UnsupportedError(
+                f"The variable {name!r} is of TensorFlow 1's old kind (use_resource=False), which cannot be shared between "
+                "workers. Leave use_resource out, or set it to True."
+            )
+        made = [tensor.dtype for tensor in operation.outputs if tensor.dtype in (tf.resource, tf.variant)]
+        if made and operation.type not in (_VARIABLE, "Placeholder") and not operation.inputs:
+            raise UnsupportedError(
+                f"The training step uses {name!r} ({operation.type}), a resource of the session's. Expected: variables, and "
+                "data that are fed or come from an iterator. Take it out of the step."
+            )
+
+
+def _tensors(gradient: Any) -> list[Any]:
+    """Returns what a gradient is made of."""
+    return [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
+
+
+def _from(known: Mapping[str, Any], gradient: Any, variable: tf.Variable) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return known[gradient.name]
+    shape = tf.constant(variable.shape.as_list(), tf.int64)
+    return tf.IndexedSlices(known[gradient.values.name], known[gradient.indices.name], shape)
+
+
+def _full(name: str) -> str:
+    return name if ":" in name else f"{name}:0"

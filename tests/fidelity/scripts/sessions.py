@@ -1,0 +1,189 @@
+"""Cases: graphs and sessions of TensorFlow 1."""
+
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from recording import BATCH, Results, case, digits
+
+v1 = tf.compat.v1
+UNEVEN = 4 * 64 + 3
+EPOCHS = 3
+
+
+def batches(num: int = UNEVEN) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    x, y = digits(num)
+    for begin in range(0, num, BATCH):
+        yield x[begin : begin + BATCH], y[begin : begin + BATCH]
+
+
+class Net:
+    """64 -> 24 -> 10, in the default graph; mean cross-entropy."""
+
+    def __init__(self, x: tf.Tensor | None = None, y: tf.Tensor | None = None):
+        v1.set_random_seed(3)
+        self.x = v1.placeholder(tf.float32, [None, 64]) if x is None else x
+        self.y = v1.placeholder(tf.int64, [None]) if y is None else y
+        with v1.variable_scope("net"):
+            hidden = tf.nn.relu(tf.matmul(self.x, v1.get_variable("w1", [64, 24])) + v1.Variable(tf.zeros([24])))
+            self.logits = tf.matmul(hidden, v1.get_variable("w2", [24, 10])) + v1.Variable(tf.zeros([10]))
+        self.losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=self.y, logits=self.logits)
+        self.loss = tf.reduce_mean(self.losses)
+        self.right = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(self.logits, 1), self.y), tf.float32))
+
+
+def train(net: Net, step: object, session: object, **feeds: object) -> Results:
+    """Runs the step on all batches; returns every loss, and all variables at the end."""
+    losses = []
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            losses.append(session.run([net.loss, step], {net.x: x, net.y: y, **feeds})[0])
+    return {"history/loss": np.array(losses), **variables(session)}
+
+
+def variables(session: object) -> Results:
+    return {f"weights/{v.name}": value for v in v1.global_variables() for value in [session.run(v)]}
+
+
+@case
+def session_feed() -> Results:
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        count = v1.train.get_or_create_global_step()
+        step = v1.train.MomentumOptimizer(0.05, 0.9).minimize(net.loss, global_step=count)
+        session.run(v1.global_variables_initializer())
+        results = train(net, step, session)
+        x, y = digits(70, start=1000)
+        right = net.right.eval({net.x: x, net.y: y})
+        return {**results, "evaluate/accuracy": right, "count/steps": session.run(count)}
+
+
+@case
+def session_clipped_decayed_averaged() -> Results:
+    with tf.Graph().as_default(), v1.Session() as session:
+        net, count = Net(), v1.train.get_or_create_global_step()
+        rate = v1.train.exponential_decay(0.02, count, 4, 0.9, staircase=True)
+        optimizer = v1.train.AdamOptimizer(rate)
+        gradients, ours = zip(*optimizer.compute_gradients(net.loss), strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
+        update = optimizer.apply_gradients(zip(clipped, ours, strict=True), global_step=count)
+        average = tf.train.ExponentialMovingAverage(0.9)
+        with tf.control_dependencies([update]):
+            step = average.apply(ours)
+        session.run(v1.global_variables_initializer())
+        return train(net, step, session)
+
+
+@case
+def session_changed_between_steps() -> Results:
+    """The script assigns, and feeds a rate; what it looks at in between is the newest."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        net, rate = Net(), v1.placeholder(tf.float32, [])
+        step = v1.train.GradientDescentOptimizer(rate).minimize(net.loss)
+        weights = v1.trainable_variables()[0]
+        halve = weights.assign(weights * 0.5)
+        session.run(v1.global_variables_initializer())
+        norms = []
+        for number in range(EPOCHS):
+            for x, y in batches():
+                session.run(step, {net.x: x, net.y: y, rate: 0.1 / (number + 1)})
+            norms.append(np.linalg.norm(session.run(weights)))
+            session.run(halve)
+        return {"weights/norms": np.array(norms), **variables(session)}
+
+
+@case
+def session_monitored() -> Results:
+    """Two sessions, the second goes on from the first one's checkpoint."""
+    losses: list[float] = []
+    with tempfile.TemporaryDirectory() as directory:
+        for limit in (7, 12):
+            with tf.Graph().as_default():
+                net, count = Net(), v1.train.get_or_create_global_step()
+                step = v1.train.AdagradOptimizer(0.1).minimize(net.loss, global_step=count)
+                hooks = [v1.train.StopAtStepHook(last_step=limit), v1.train.NanTensorHook(net.loss)]
+                with v1.train.MonitoredTrainingSession(
+                    checkpoint_dir=directory, hooks=hooks, save_checkpoint_steps=5, save_summaries_steps=None
+                ) as session:
+                    while not session.should_stop():
+                        for x, y in batches():
+                            if session.should_stop():
+                                break
+                            losses.append(session.run([net.loss, step], {net.x: x, net.y: y})[0])
+        reader = tf.train.load_checkpoint(directory)
+        kept = {f"weights/{name}": reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return {"history/loss": np.array(losses), **kept}
+
+
+@case
+def session_data_set() -> Results:
+    """The graph takes its batches from an iterator, until there are no more."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        data = tf.data.Dataset.from_tensor_slices(digits(UNEVEN)).shuffle(50, seed=2).batch(BATCH)
+        iterator = v1.data.make_initializable_iterator(data)
+        net = Net(*iterator.get_next())
+        step = v1.train.RMSPropOptimizer(0.005).minimize(net.loss)
+        session.run(v1.global_variables_initializer())
+        losses = []
+        for _ in range(EPOCHS):
+            session.run(iterator.initializer)
+            while True:
+                try:
+                    losses.append(session.run((step, net.loss))[1])
+                except tf.errors.OutOfRangeError:
+                    break
+        return {"history/loss": np.array(losses), **variables(session)}
+
+
+@case
+def session_two_steps() -> Results:
+    """Two optimizers in turn, each for variables of its own; rows are fetched too."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        first, *others = v1.trainable_variables("net")
+        one = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(net.losses) / 64.0, var_list=[first])
+        other = v1.train.AdamOptimizer(0.01).minimize(net.loss, var_list=others)
+        session.run(v1.global_variables_initializer())
+        rows = []
+        for x, y in batches():
+            fetched = session.run({"rows": net.losses, "step": one}, {net.x: x, net.y: y})
+            rows.append(fetched["rows"])
+            session.run(other, {net.x: x, net.y: y})
+        return {"history/losses": np.concatenate(rows), **variables(session)}
+
+
+@case
+def session_embedding() -> Results:
+    """A table's gradient is sparse; the net is a loop of the graph; the loss is a sum."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(4)
+        words, label = v1.placeholder(tf.int32, [None, 5]), v1.placeholder(tf.float32, [None])
+        table = v1.get_variable("table", [20, 6])
+        mixing = v1.get_variable("mixing", [6, 6])
+        parts = tf.transpose(tf.nn.embedding_lookup(table, words), [1, 0, 2])
+        _, state = tf.while_loop(
+            lambda number, state: number < 5,
+            lambda number, state: (number + 1, tf.tanh(parts[number] + tf.matmul(state, mixing))),
+            (0, tf.zeros_like(parts[0])),
+        )
+        loss = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels=label, logits=tf.reduce_sum(state, 1)))
+        step = v1.train.AdagradOptimizer(0.05).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        random, losses = np.random.RandomState(5), []
+        for _ in range(8):
+            feeds = {words: random.randint(0, 20, (30, 5)), label: random.randint(0, 2, 30)}
+            losses.append(session.run([loss, step], feeds)[0])
+        return {"history/loss": np.array(losses), **variables(session)}
+
+
+@case
+def session_by_hand() -> Results:
+    """tf.gradients, and updates without an optimizer."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        ours = v1.trainable_variables()
+        penalised = net.loss + 1e-3 * tf.add_n([tf.nn.l2_loss(v) for v in ours])
+        updates = [v1.assign_sub(v, 0.1 * g) for v, g in zip(ours, tf.gradients(penalised, ours), strict=True)]
+        session.run(v1.global_variables_initializer())
+        return train(net, tf.group(*updates), session)
