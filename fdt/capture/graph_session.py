@@ -15,7 +15,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, resource_variables_toggle
 
 from fdt.capture.behaviour import as_tensorflow_2
-from fdt.capture.graph_step import VARIABLES, Closure, Gradients, step_function
+from fdt.capture.graph_step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
 from fdt.capture.loop import Steps
 from fdt.capture.patch import Patches
 from fdt.capture.refusals import is_in_place
@@ -104,9 +104,13 @@ class Sessions:
         function = plan.function(state.take(plan, run))
         with as_tensorflow_2():
             outputs = self._steps().run(function, tuple(arrays), {})
-            values = [output.numpy() for output in outputs]
+            values = {t.name: output.numpy() for t, output in zip(plan.fetches, outputs, strict=True)}
         state.newer = True
-        return values
+        if plan.summaries:
+            beneath = {tensor.ref(): values[tensor.name] for tensor in plan.fetches}
+            written = run((), plan.summaries, {**feeds, **beneath})
+            values |= zip((tensor.name for tensor in plan.summaries), written, strict=True)
+        return [values[tensor.name] for tensor in fetches]
 
     def _make_callable(self, original: Callable[..., Any], session: Any, options: Any) -> Any:
         graph = session.graph
@@ -126,6 +130,8 @@ class _Plan:
     Attributes:
         closure: What they need of the graph.
         fed: Tensors that are fed.
+        fetches: Those that a step returns.
+        summaries: Those that are computed from them.
         trains: Whether running them updates variables by their gradients.
     """
 
@@ -133,10 +139,13 @@ class _Plan:
         self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any], calls: Sequence[Gradients]
     ):
         self.closure = Closure(fetches, targets, [tensor.name for tensor in fed])
-        self.fed = list(fed)
-        self._graph, self._fetches = graph, list(fetches)
+        self.fed, self.fetches, self.summaries = list(fed), list(fetches), list[Any]()
+        self._graph = graph
         self._gradients = self.closure.last_gradients(calls)
         self.trains = bool(self._gradients)
+        if self.trains:
+            self.fetches, self.summaries = beneath_summaries(fetches)
+            self.closure = Closure(self.fetches, targets, [tensor.name for tensor in fed])
         self._function: Any = None
         self._variables: dict[str, tf.Variable] = {}
 
@@ -144,9 +153,7 @@ class _Plan:
         """Returns the step; the same one for the same stand-ins of variables."""
         if self._function is None or variables != self._variables:
             inputs = [*self.fed, *self.closure.local]
-            step = step_function(
-                self._graph, self.closure, inputs, self._fetches, self._gradients, variables, pass_hole
-            )
+            step = step_function(self._graph, self.closure, inputs, self.fetches, self._gradients, variables, pass_hole)
             self._variables = variables
             with as_tensorflow_2():
                 self._function = tf.function(step, autograph=False)

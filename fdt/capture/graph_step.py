@@ -27,6 +27,15 @@ _LOCAL = {
     "ReadFile",
     "ReaderReadV2",
 }
+_SUMMARIES = {
+    "AudioSummaryV2",
+    "HistogramSummary",
+    "ImageSummary",
+    "MergeSummary",
+    "ScalarSummary",
+    "TensorSummary",
+    "TensorSummaryV2",
+}
 _VARIABLE = "VarHandleOp"
 _READERS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 _OLD_VARIABLES = {"Variable", "VariableV2"}
@@ -88,13 +97,30 @@ class Closure:
 
     def written(self) -> set[str]:
         """Returns those of variables that may be changed."""
-        return {
-            tensor.op.name
+        return {t.op.name for operation in self._writing() for t in operation.inputs if t.op.type == _VARIABLE}
+
+    def after_updates(self) -> set[str]:
+        """Returns the names of the operations that change variables, and of those that wait for one."""
+        users: dict[str, list[str]] = {}
+        for name, operation in self.operations.items():
+            for before in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs):
+                users.setdefault(before.name, []).append(name)
+        found: set[str] = set()
+        waiting = [operation.name for operation in self._writing()]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += users.get(name, [])
+        return found
+
+    def _writing(self) -> list[Any]:
+        return [
+            operation
             for operation in self.operations.values()
-            if operation.type not in _READERS
-            for tensor in operation.inputs
-            if tensor.op.type == _VARIABLE
-        }
+            if operation.type not in {*_READERS, "Identity"}
+            and any(tensor.op.type in VARIABLES for tensor in operation.inputs)
+        ]
 
     def last_gradients(self, calls: Sequence[Gradients]) -> list[Gradients]:
         """Returns, of each call of tf.gradients, the gradients that reach a variable's update, the last ones on the way."""
@@ -106,12 +132,7 @@ class Closure:
             for tensor in _tensors(gradient)
         }
         seen: set[str] = set()
-        waiting = [
-            operation
-            for operation in self.operations.values()
-            if operation.type not in {*_READERS, "Identity"}
-            and any(tensor.op.type in VARIABLES for tensor in operation.inputs)
-        ]
+        waiting = self._writing()
         while waiting:
             operation = waiting.pop()
             if operation.name in seen:
@@ -125,6 +146,24 @@ class Closure:
                     waiting.append(tensor.op)
             waiting += [before for before in operation.control_inputs if before.type not in _READERS]
         return [Gradients(found[number]) for number in sorted(found)]
+
+
+def beneath_summaries(fetches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Divides fetches into those that a step returns and summaries, which are written where the script runs.
+
+    Returns:
+        The tensors that the step returns: the fetches that are no summaries, then what the summaries are of; the summaries.
+    """
+    summaries = [tensor for tensor in fetches if tensor.op.type in _SUMMARIES]
+    found = {tensor.name: tensor for tensor in fetches if tensor.op.type not in _SUMMARIES}
+    waiting = [tensor.op for tensor in summaries]
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.op.type in _SUMMARIES:
+                waiting.append(tensor.op)
+            elif tensor.op.type != "Const":
+                found.setdefault(tensor.name, tensor)
+    return list(found.values()), summaries
 
 
 def step_function(
@@ -158,7 +197,9 @@ def step_function(
     nodes, library = {node.name: node for node in graph_def.node}, graph_def.library
     keep = set(closure.operations) - closure.handles()
     first = [name for name in nodes if name in keep and name in before]
-    second = [name for name in nodes if name in keep and name not in before]
+    after = closure.after_updates()
+    # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
+    second = sorted((name for name in nodes if name in keep and name not in before), key=lambda name: name in after)
     used = {tensor.name: tensor for name in second for tensor in closure.operations[name].inputs}
     used |= {tensor.name: tensor for tensor in (*roots, *fetches)}
     passed = [name for name, tensor in used.items() if tensor.op.name in before and tensor.op.name in keep]

@@ -40,7 +40,7 @@ TWO_WORKERS = (
     "loop_checkpoint loop_in_graph "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
-    "session_two_steps session_by_hand"
+    "session_two_steps session_by_hand session_summaries"
 ).split()
 FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
@@ -94,7 +94,7 @@ KERAS_2 = (
     "data_steps_per_execution data_generator data_pydataset data_pandas data_ragged data_strings data_on_batch_gan "
     "loop_metrics loop_clipped loop_gan loop_accumulated loop_signature loop_checkpoint "
     "older_momentum older_adam older_schedule older_loss_scale newer_loss_scale branching_layer clipping_train_step "
-    "added_metric sequence_with_threads"
+    "added_metric sequence_with_threads session_layers"
 ).split()
 KERAS_2_ASYNCHRONOUS = (
     "sgd_momentum adam conv sample_weight reduction_sum l2 early_stopping batch_logs rate_per_batch "

@@ -103,3 +103,28 @@ def sequence_with_threads() -> Results:
             return self.x[rows], self.y[rows]
 
     return fit(compiled(), Pieces(), batch_size=None, shuffle=False, workers=2)
+
+
+@case
+def session_layers() -> Results:
+    """A convolutional net of tf.layers, which Keras 2 still has, with a switch for training."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(2)
+        images, labels = v1.placeholder(tf.float32, [None, 64]), v1.placeholder(tf.int32, [None])
+        training = v1.placeholder_with_default(False, [])
+        net = v1.layers.conv2d(tf.reshape(images, [-1, 8, 8, 1]), 6, 3, activation=tf.nn.relu)
+        net = v1.layers.flatten(v1.layers.max_pooling2d(net, 2, 2))
+        net = tf.cond(training, lambda: net * 2.0, lambda: net)
+        logits = v1.layers.dense(net, 10, kernel_regularizer=keras.regularizers.l2(1e-3))
+        loss = v1.losses.sparse_softmax_cross_entropy(labels, logits) + v1.losses.get_regularization_loss()
+        step = v1.train.AdamOptimizer(0.01).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        x, y = digits(UNEVEN)
+        losses = []
+        for begin in range(0, UNEVEN, BATCH):
+            feeds = {images: x[begin : begin + BATCH], labels: y[begin : begin + BATCH], training: True}
+            losses.append(session.run([loss, step], feeds)[0])
+        weights = [session.run(variable) for variable in v1.global_variables()]
+        predicted = logits.eval({images: x[:20]})
+    return {"history/loss": tf.constant(losses).numpy(), "predict/logits": predicted, **from_weights(weights)}

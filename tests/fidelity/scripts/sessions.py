@@ -187,3 +187,22 @@ def session_by_hand() -> Results:
         updates = [v1.assign_sub(v, 0.1 * g) for v, g in zip(ours, tf.gradients(penalised, ours), strict=True)]
         session.run(v1.global_variables_initializer())
         return train(net, tf.group(*updates), session)
+
+
+@case
+def session_summaries() -> Results:
+    """What is written for TensorBoard is computed where the script runs."""
+    written = []
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        step = v1.train.GradientDescentOptimizer(0.1).minimize(net.loss)
+        v1.summary.scalar("loss", net.loss)
+        v1.summary.histogram("logits", net.logits)
+        v1.summary.histogram("weights", v1.trainable_variables()[0])
+        merged = v1.summary.merge_all()
+        session.run(v1.global_variables_initializer())
+        for x, y in batches():
+            _, summary = session.run([step, merged], {net.x: x, net.y: y})
+            values = v1.Summary.FromString(summary).value
+            written.append([values[0].simple_value, values[1].histo.num, values[1].histo.sum, values[2].histo.sum])
+        return {"history/written": np.array(written), **variables(session)}
