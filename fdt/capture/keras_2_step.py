@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
+from tf_keras.src.engine.base_layer import Layer
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 from tf_keras.src.metrics.base_metric import Reduce
 from tf_keras.src.mixed_precision.loss_scale_optimizer import LossScaleOptimizer, LossScaleOptimizerV3
@@ -57,7 +58,7 @@ def hook_metrics(patches: Patches) -> None:
 
     def reduce(original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
         if _Active.trace is not None and metric.reduction != metrics_utils.Reduction.SUM_OVER_BATCH_SIZE:
-            sample_weight = _Active.trace.weight_of_mean(metric, values, sample_weight)
+            values, sample_weight = _Active.trace.told_mean(metric, values, sample_weight)
         return original(metric, values, sample_weight=sample_weight)
 
     patches.wrap(metrics_utils, "update_state_wrapper", update_state_wrapper)
@@ -81,7 +82,8 @@ class StepHooks:
         rate = vars(_BaseOptimizer)["learning_rate"]
         patches.set(_BaseOptimizer, "learning_rate", property(self._learning_rate(rate.fget), rate.fset))
         patches.wrap(OptimizerV2, "_decayed_lr", self._decayed_rate)
-        patches.wrap(losses_utils, "compute_weighted_loss", _compute_weighted_loss)
+        patches.wrap(Layer, "add_loss", self._add_loss)
+        patches.wrap(losses_utils, "compute_weighted_loss", self._compute_weighted_loss)
         patches.wrap(losses_utils, "apply_valid_mask", _apply_valid_mask)
 
     def _apply_gradients(
@@ -109,6 +111,24 @@ class StepHooks:
     def _decayed_rate(self, original: Callable[..., Any], optimizer: Any, dtype: Any) -> Any:
         return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
+    def _add_loss(self, original: Callable[..., Any], layer: Any, losses: Any, **kwargs: Any) -> Any:
+        return original(layer, tf.nest.map_structure(self._trace.as_mean, losses), **kwargs)
+
+    def _compute_weighted_loss(
+        self,
+        original: Callable[..., Any],
+        losses: Any,
+        sample_weight: Any = None,
+        reduction: Any = losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE,
+        name: str | None = None,
+    ) -> Any:
+        loss = original(losses, sample_weight, reduction, name)
+        holes = current_holes()
+        if holes is None or not len(losses.shape):
+            # A function of the script's that has reduced by itself.
+            return self._trace.as_mean(loss)
+        return sum_loss(holes, loss) if reduction == losses_utils.ReductionV2.SUM else loss
+
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.normalises(layer)
         return original(layer, *args, **kwargs)
@@ -132,20 +152,6 @@ def _momenta(optimizer: Any) -> dict[int, float]:
     if isinstance(optimizer, tf_keras.optimizers.SGD) and optimizer.momentum:
         return {id(v): float(optimizer.momentum) for v in tf_variables(optimizer.momentums)}
     return {}
-
-
-def _compute_weighted_loss(
-    original: Callable[..., Any],
-    losses: Any,
-    sample_weight: Any = None,
-    reduction: Any = losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE,
-    name: str | None = None,
-) -> Any:
-    loss = original(losses, sample_weight, reduction, name)
-    holes = current_holes()
-    if holes is None or reduction != losses_utils.ReductionV2.SUM or not len(losses.shape):
-        return loss
-    return sum_loss(holes, loss)
 
 
 def _apply_valid_mask(original: Callable[..., Any], losses: Any, weight: Any, mask: Any, reduction: Any) -> Any:

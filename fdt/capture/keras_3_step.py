@@ -34,7 +34,8 @@ class StepHooks:
             patches.wrap(optimizer, "apply", self._apply)
             patches.wrap(optimizer, "scale_loss", self._scale_loss)
         patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
-        patches.wrap(keras_loss, "reduce_values", _reduce_values)
+        patches.wrap(keras.layers.Layer, "add_loss", self._add_loss)
+        patches.wrap(keras_loss, "reduce_values", self._reduce_values)
         patches.wrap(keras_loss, "apply_mask", _apply_mask)
         patches.wrap(reduction_metrics.Mean, "update_state", self._update_mean)
         patches.wrap(reduction_metrics.Sum, "update_state", self._update_mean)
@@ -73,7 +74,7 @@ class StepHooks:
             return original(optimizer, loss)
         holes.weighted = True
         with trace.in_optimizer():
-            return original(optimizer, loss * tf.cast(holes.share, loss.dtype))
+            return original(optimizer, trace.as_mean(loss) * tf.cast(holes.share, loss.dtype))
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
         return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
@@ -82,8 +83,29 @@ class StepHooks:
         self._trace.normalises(layer)
         return original(layer, *args, **kwargs)
 
+    def _add_loss(self, original: Callable[..., Any], layer: Any, loss: Any) -> Any:
+        return original(layer, keras.tree.map_structure(self._trace.as_mean, loss))
+
+    def _reduce_values(
+        self,
+        original: Callable[..., Any],
+        values: Any,
+        sample_weight: Any = None,
+        reduction: str | None = "sum_over_batch_size",
+    ) -> Any:
+        loss = original(values, sample_weight, reduction)
+        holes = current_holes()
+        if holes is None or tuple(values.shape) in ((), (0,)):
+            # A function of the script's that has reduced by itself.
+            return self._trace.as_mean(loss)
+        if reduction == "sum":
+            return sum_loss(holes, loss)
+        if reduction == "mean_with_sample_weight" and sample_weight is not None:
+            return loss * correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
+        return loss
+
     def _update_mean(self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
-        weight = self._trace.weight_of_mean(metric, values, sample_weight)
+        values, weight = self._trace.told_mean(metric, values, sample_weight)
         return original(metric, values, sample_weight=weight)
 
     def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,20 +130,6 @@ def _parts(optimizer: Any) -> OptimizerParts:
         optimizer._iterations.value,
         {id(v): momentum for v in (tf_variables(optimizer.momentums) if momentum else ())},
     )
-
-
-def _reduce_values(
-    original: Callable[..., Any], values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
-) -> Any:
-    loss = original(values, sample_weight, reduction)
-    holes = current_holes()
-    if holes is None or tuple(values.shape) in ((), (0,)):
-        return loss
-    if reduction == "sum":
-        return sum_loss(holes, loss)
-    if reduction == "mean_with_sample_weight" and sample_weight is not None:
-        return loss * correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
-    return loss
 
 
 def _apply_mask(original: Callable[..., Any], sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:

@@ -101,7 +101,8 @@ class Run:
     def _trace(self, element: Element) -> TracedStep:
         _check_order_matters_not(self.model, self._config.num_workers)
         self.keras.build_ahead(self.model, element)
-        return trace_train_step(self.keras, self.model, element, self._learning_rate_factor())
+        divides = self._config.mode == "sync" and self._config.num_workers > 1
+        return trace_train_step(self.keras, self.model, element, self._learning_rate_factor(), divides)
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
         num_workers, rule = self._config.num_workers, self._config.scale_lr
@@ -220,9 +221,10 @@ def trace_train_step(
     model: Any,
     element: Element,
     scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    divides: bool = False,
 ) -> TracedStep:
     """Traces a model's train_step; see `fdt.capture.tracing.StepTrace`."""
-    trace = StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model))
+    trace = StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model), divides)
     return trace.trace(keras.converted(model.train_step), element)
 
 

@@ -8,8 +8,9 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.capture.inlining import in_graph
 from fdt.capture.loop_arguments import Form
-from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles, times
+from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles
 from fdt.capture.patch import Patches
+from fdt.capture.shares import times
 from fdt.capture.traced_step import Known, TracedStep
 from fdt.capture.tracing import StepTrace
 from fdt.capture.writes import Writes, is_random
@@ -75,6 +76,10 @@ class LoopTrace(StepTrace):
     def _forget(self) -> None:
         super()._forget()
         self._added.clear()
+
+    def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
+        """Leaves them: the trial tells a mean from a sum."""
+        return gradients
 
     def _patches(self) -> Patches:
         patches = super()._patches()

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from fdt.capture.loop_arguments import Arguments
+from fdt.capture.shares import times
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
@@ -312,10 +313,3 @@ def _strange(number: int, what: str) -> str:
         "value for each row. Workers cannot put it together from their parts. Compute it outside the step, or run this "
         "script with --mode async or --workers 1."
     )
-
-
-def times(gradient: Any, factor: Any) -> Any:
-    """Returns a gradient, dense or of rows, times a number."""
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(times(gradient.values, factor), gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)

@@ -1,5 +1,7 @@
 """Arithmetic of losses that are no mean over samples: what a worker's part must be divided by."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from fdt.holes import Holes
@@ -22,3 +24,10 @@ def nonzero(share: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     A worker without samples computes on a stand-in; its loss only has to be finite, its share takes it away.
     """
     return tf.cast(tf.where(share > 0, share, tf.ones_like(share)), dtype)
+
+
+def times(gradient: Any, factor: Any) -> Any:
+    """Returns a gradient, dense or of rows, times a number."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(times(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

@@ -27,6 +27,8 @@ from fdt.capture.inlining import inlined
 from fdt.capture.keras_version import imported_versions
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
+from fdt.capture.reductions import Reduced, reduced, together
+from fdt.capture.shares import nonzero, sum_loss, times
 from fdt.capture.traced_step import MetricResult, TracedStep
 from fdt.capture.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
@@ -65,6 +67,7 @@ class StepTrace:
         metrics: Iterable[Any] = (),
         scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
         own_step: bool = False,
+        divides: bool = False,
     ):
         """Starts without having seen anything.
 
@@ -72,8 +75,10 @@ class StepTrace:
             metrics: Those that are known beforehand; others are noticed when the step asks for their result.
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
+            divides: Whether several workers share a batch.
         """
-        self.own_step = own_step
+        self.own_step, self._divides = own_step, divides
+        self._batch: set[str] = set()
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
@@ -120,6 +125,7 @@ class StepTrace:
             logs.clear()
             self._forget()
             data = element.decode(batch)
+            self._batch = {tensor.op.name for tensor in batch}
             with open_holes(make_holes(share)) as holes:
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
@@ -234,12 +240,37 @@ class StepTrace:
         chosen = [i for i, variable in enumerate(variables) if variable is not None and flat[i] is not None]
         if not chosen:
             return result
-        exchanged = pass_hole([flat[i] for i in chosen], [variables[i] for i in chosen])
+        gradients = self._of_mean(target, [flat[i] for i in chosen])
+        exchanged = pass_hole(gradients, [variables[i] for i in chosen])
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
         # Those without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
+
+    def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
+        """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
+        holes = current_holes()
+        assert holes is not None
+        if self._reduced(*tf.nest.flatten(target)) is not Reduced.SUM:
+            return gradients
+        return [times(gradient, 1.0 / nonzero(holes.share, tf.float32)) for gradient in gradients]
+
+    def _reduced(self, *losses: Any) -> Reduced:
+        """Tells how a loss, the sum of these, follows the rows of the batch."""
+        holes = current_holes()
+        assert holes is not None
+        if not all(isinstance(loss, tf.Tensor) for loss in losses):
+            return Reduced.UNKNOWN
+        found = together([reduced(loss, self._batch, holes.share) for loss in losses])
+        if found is Reduced.MIXED and self._divides:
+            raise UnsupportedError(
+                "A loss of the training step is a sum over the rows of the batch together with something that is none (a "
+                "mean, or a penalty on weights). Divided over workers the two would have to be weighed differently. Make it a "
+                "mean over rows (divide the sum by tf.shape(x)[0]), or add the parts separately, with add_loss; or run this "
+                "script with --mode async or --workers 1."
+            )
+        return found
 
     # ---- what a step is seen to call ----------------------------------------------------------------------------------
 
@@ -291,18 +322,28 @@ class StepTrace:
             rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
         return holes.rate(rate)
 
+    def as_mean(self, loss: Any) -> Any:
+        """Returns a number for this worker's rows such that the shares of all workers add up to that for the whole batch."""
+        holes = current_holes()
+        if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
+            return loss
+        return sum_loss(holes, loss) if self._reduced(loss) is Reduced.SUM else loss
+
     def normalises(self, layer: Any) -> None:
         """Takes note of a BatchNormalization layer."""
         self._normalisations[layer.name] = layer
 
-    def weight_of_mean(self, metric: Any, values: Any, sample_weight: Any) -> Any:
-        """Returns the weight of values that a Mean or Sum metric is given."""
+    def told_mean(self, metric: Any, values: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Returns what a Mean or Sum metric is to be told in the place of values and their weights."""
         holes = current_holes()
         if holes is None:
-            return sample_weight
+            return values, sample_weight
         self._metrics[id(metric)] = metric
         values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
-        return holes.share if sample_weight is None and len(values.shape) == 0 else sample_weight
+        if sample_weight is not None or len(values.shape):
+            return values, sample_weight
+        is_sum = isinstance(values, tf.Tensor) and reduced(values, self._batch, holes.share) is Reduced.SUM
+        return sum_loss(holes, values) if is_sum else values, holes.share
 
     @contextlib.contextmanager
     def updating(self, metric: Any) -> Iterator[None]:

@@ -27,8 +27,9 @@ VERSIONS = list(itertools.product(("2.16.2", "2.18.1", "2.21.0"), ("3.11", "3.12
 CASES = (
     "adam conv last_batch_3 reduction_sum sample_weight masked_gru sparse_embedding custom_train_step gan second_fit "
     "data_dataset_shuffled data_generator data_ragged data_strings data_on_batch keras_callbacks "
-    "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static"
+    "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static session_feed session_data_set"
 )
+KERAS_2 = "adam reduction_sum sparse_embedding custom_train_step data_dataset_shuffled loop_metrics older_adam newer_loss_scale"
 LIMIT_S = 900.0
 
 
@@ -46,19 +47,22 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if subprocess.run([UV, "python", "find", python], capture_output=True, check=False, timeout=LIMIT_S).returncode:
         pytest.skip(f"there is no Python {python} on this machine")
     subprocess.run([UV, "venv", "--quiet", "--python", python, environment], check=True, timeout=LIMIT_S)
-    packages = [f"tensorflow=={tensorflow}", "scikit-learn", "scipy", "pandas", "-e", str(ROOT)]
+    keras_2 = f"tf_keras=={tensorflow.rsplit('.', 1)[0]}.*"
+    packages = [f"tensorflow=={tensorflow}", keras_2, "scikit-learn", "scipy", "pandas", "-e", str(ROOT)]
     install = [UV, "pip", "install", "--quiet", "--python", environment / "bin" / "python", *packages]
     subprocess.run(install, check=True, timeout=LIMIT_S)
     return environment / "bin" / "python"
 
 
-def test_trains_as_by_itself(client: Path, pool: Pool, tmp_path: Path) -> None:
-    cases = CASES.replace(" ", ",")
+@pytest.mark.parametrize(("cases", "environ"), [(CASES, {}), (KERAS_2, {"TF_USE_LEGACY_KERAS": "1"})], ids=["3", "2"])
+def test_trains_as_by_itself(client: Path, cases: str, environ: dict[str, str], pool: Pool, tmp_path: Path) -> None:
+    """With Keras 3, and with Keras 2."""
+    named = cases.replace(" ", ",")
     plain, distributed = tmp_path / "plain", tmp_path / "distributed"
-    run([client, SCRIPT, "--cases", cases, "--out", plain], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    run([client, SCRIPT, "--cases", named, "--out", plain], limit_s=LIMIT_S, cwd=tmp_path, **environ).expect(0)
     fdt = [client, "-m", "fdt", "run", "--workers", "2", *pool.options]
-    run([*fdt, SCRIPT, "--cases", cases, "--out", distributed], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
-    for case in CASES.split():
+    run([*fdt, SCRIPT, "--cases", named, "--out", distributed], limit_s=LIMIT_S, cwd=tmp_path, **environ).expect(0)
+    for case in cases.split():
         with np.load(plain / f"{case}.npz") as mine, np.load(distributed / f"{case}.npz") as theirs:
             differences = compare(dict(mine), dict(theirs))
         beyond = [str(difference) for difference in differences if not difference.within]

@@ -452,3 +452,31 @@ def loop_random() -> Results:
 
     seen = [float(train_step(x, y)) for _ in range(EPOCHS) for x, y in batches()]
     return outcome(model, optimizer, seen=seen)
+
+
+class SumOfActivity(keras.layers.Layer):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.add_loss(1e-3 * tf.reduce_sum(inputs))
+        return inputs
+
+
+@case
+def loop_losses_of_layers() -> Results:
+    """A layer adds a sum over the batch; the loop adds it to its mean."""
+    layers = [keras.Input((64,)), keras.layers.Dense(16, activation="relu"), SumOfActivity(), keras.layers.Dense(10)]
+    model, optimizer = keras.Sequential(layers), keras.optimizers.Adam(0.01)
+    loss_of, mean = cross_entropy(from_logits=True), keras.metrics.Mean()
+
+    @tf.function
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+            loss += sum(model.losses)
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights, strict=True)
+        )
+        mean.update_state(loss)
+        return loss
+
+    losses = [float(train_step(x, y)) for _ in range(EPOCHS) for x, y in batches()]
+    return outcome(model, optimizer, loss=losses, mean=mean.result())

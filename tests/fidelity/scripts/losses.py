@@ -155,3 +155,57 @@ def two_inputs_two_outputs() -> Results:
     )
     inputs = {"upper": x[:, :32], "lower": x[:, 32:]}
     return fit(model, inputs, {"kind": y, "ink": x.mean(axis=1, keepdims=True)})
+
+
+class SumOfActivity(keras.layers.Layer):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.add_loss(1e-3 * tf.reduce_sum(inputs))
+        return inputs
+
+
+@case
+def add_loss_sum() -> Results:
+    """A layer adds a sum over the batch, beside the mean that is compiled."""
+    layers = [
+        keras.Input((64,)),
+        keras.layers.Dense(16, activation="relu"),
+        SumOfActivity(),
+        keras.layers.Dense(10, activation="softmax"),
+    ]
+    return fit(compiled(keras.Sequential(layers)), *digits(UNEVEN))
+
+
+def summed_by_hand(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(keras.losses.sparse_categorical_crossentropy(y_true, y_pred)) / 64.0
+
+
+@case
+def loss_summed_by_hand() -> Results:
+    return fit(compiled(loss=summed_by_hand), *digits(UNEVEN))
+
+
+class Summing(keras.Model):
+    """Its own step sums over the batch, and tells a mean of the sums."""
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(y, self(x, training=True))
+            loss = tf.reduce_sum(losses) / 64.0
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        return [self.tracker]
+
+
+@case
+def custom_train_step_sum() -> Results:
+    inner = mlp()
+    model = Summing(inner.inputs, inner.outputs)
+    model.tracker = keras.metrics.Mean(name="loss")
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9))
+    return fit(model, *digits(UNEVEN))

@@ -1,0 +1,182 @@
+"""Tells, from the graph, whether a number is a mean over the rows of a batch or a sum over them.
+
+A mean over a worker's rows, weighted by the worker's share, is its part of the mean over all rows; of a sum that is not so. The
+graph says which one it is where the last reductions are plain; where it does not, the answer is `UNKNOWN`.
+"""
+
+import enum
+from typing import Any
+
+import tensorflow as tf
+
+
+class Reduced(enum.Enum):
+    """How a tensor follows the rows of the batch."""
+
+    SAME = "it does not"
+    ROWS = "one entry for each row"
+    MEAN = "a mean over rows"
+    SUM = "a sum over rows"
+    # A sum plus something that is none.
+    MIXED = "a sum over rows together with something that is none"
+    UNKNOWN = "in a way that the graph does not show"
+
+
+# Each entry, or row, of what comes out is made of the same one of what goes in, and twice of it is twice as much.
+_LINEAR = {
+    "Identity",
+    "Neg",
+    "Cast",
+    "Snapshot",
+    "EnsureShape",
+    "PreventGradient",
+    "StopGradient",
+    "ExpandDims",
+    "Squeeze",
+}
+_SUMS = {"Add", "AddV2", "AddN", "Sub"}
+_QUOTIENTS = {"RealDiv", "DivNoNan", "Div"}
+_ENTRY_BY_ENTRY = {
+    *_LINEAR,
+    *_SUMS,
+    *_QUOTIENTS,
+    *(
+        "Abs",
+        "Exp",
+        "Log",
+        "Log1p",
+        "Maximum",
+        "Minimum",
+        "Mul",
+        "Pow",
+        "Relu",
+        "SelectV2",
+        "Sigmoid",
+        "Softplus",
+        "Sqrt",
+    ),
+    *("Square", "SquaredDifference", "Tanh"),
+}
+# What they have at place i need not be of row i.
+_REORDERING = {"Transpose", "TensorListStack", "TensorListConcatV2", "StridedSlice", "GatherV2", "Unpack", "Pack"}
+_SIZES = {"Shape", "Size", "ShapeN"}
+
+
+def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduced:
+    """Returns how a tensor of a step's graph follows the rows of the batch.
+
+    Args:
+        tensor: Of the graph.
+        batch: Names of the operations through which the batch comes in.
+        share: The worker's share: a quotient by it is one by a number of rows.
+    """
+    if tensor.graph is not share.graph:
+        return Reduced.UNKNOWN
+    try:
+        return _Reader(batch, share).read(tensor)
+    except RecursionError:  # a sum of hundreds of terms, one after the other
+        return Reduced.UNKNOWN
+
+
+class _Reader:
+    def __init__(self, batch: set[str], share: tf.Tensor):
+        self._batch, self._share = batch, share.op.name
+        self._known: dict[str, Reduced] = {}
+        self._following: dict[str, bool] = {}
+
+    def read(self, tensor: tf.Tensor) -> Reduced:
+        if tensor.name not in self._known:
+            self._known[tensor.name] = self._read(tensor)
+        return self._known[tensor.name]
+
+    def _read(self, tensor: tf.Tensor) -> Reduced:
+        operation = tensor.op
+        if not self._follows(operation):
+            return Reduced.SAME
+        if operation.type in ("Sum", "Mean"):
+            return self._reduction(operation)
+        if operation.type in _LINEAR:
+            return self.read(operation.inputs[0])
+        if operation.type in _SUMS:
+            return together([self.read(part) for part in operation.inputs])
+        if operation.type == "Mul":
+            parts = [part for part in operation.inputs if self._follows(part.op)]
+            if len(parts) == 1:
+                return self.read(parts[0])
+        if operation.type in _QUOTIENTS:
+            return self._quotient(operation)
+        return self._of_rows(tensor)
+
+    def _reduction(self, operation: Any) -> Reduced:
+        values, axes = operation.inputs
+        inside = self.read(values)
+        if inside is not Reduced.ROWS:
+            return inside
+        chosen = tf.get_static_value(axes)
+        if chosen is None or values.shape.rank is None:
+            # All of them, most often: the axes are then computed from the rank.
+            return Reduced.UNKNOWN
+        if 0 not in {int(axis) % values.shape.rank for axis in chosen.reshape(-1)}:
+            return Reduced.ROWS
+        return Reduced.SUM if operation.type == "Sum" else Reduced.MEAN
+
+    def _quotient(self, operation: Any) -> Reduced:
+        above, below = operation.inputs
+        inside = self.read(above)
+        if not self._follows(below.op):
+            return inside
+        if inside is Reduced.SUM and self._is_size(below.op):
+            return Reduced.MEAN
+        return Reduced.UNKNOWN if inside is not Reduced.ROWS else Reduced.ROWS
+
+    def _of_rows(self, tensor: tf.Tensor) -> Reduced:
+        if not tensor.shape.rank or tensor.shape[0] is not None:
+            return Reduced.UNKNOWN
+        waiting, seen = [tensor.op], set()
+        while waiting:
+            operation = waiting.pop()
+            if operation.type in _REORDERING:
+                return Reduced.UNKNOWN
+            if operation.name not in seen and operation.type in _ENTRY_BY_ENTRY:
+                seen.add(operation.name)
+                waiting += [part.op for part in operation.inputs]
+        return Reduced.ROWS
+
+    def _follows(self, operation: Any) -> bool:
+        """Whether an operation's value depends on the batch or its size."""
+        waiting, seen = [operation], set()
+        while waiting:
+            current = waiting.pop()
+            if current.name in self._batch or current.name == self._share or self._following.get(current.name, False):
+                self._following[operation.name] = True
+                return True
+            if current.name not in seen and current.name not in self._following:
+                seen.add(current.name)
+                waiting += [part.op for part in current.inputs]
+        self._following.update(dict.fromkeys(seen, False))
+        return False
+
+    def _is_size(self, operation: Any) -> bool:
+        """Whether an operation's value is computed from sizes and the share alone."""
+        waiting, seen = [operation], set()
+        while waiting:
+            current = waiting.pop()
+            if current.name in self._batch:
+                return False
+            if current.name not in seen and current.type not in _SIZES:
+                seen.add(current.name)
+                waiting += [part.op for part in current.inputs]
+        return True
+
+
+def together(parts: list[Reduced]) -> Reduced:
+    """Returns how a sum of several parts follows the rows."""
+    found = set(parts) - {Reduced.SAME}
+    if not found:
+        return Reduced.SAME
+    if len(found) == 1:
+        (only,) = found
+        return Reduced.MIXED if only is Reduced.SUM and Reduced.SAME in parts else only
+    if Reduced.ROWS in found or Reduced.UNKNOWN in found:
+        return Reduced.ROWS if found == {Reduced.ROWS} else Reduced.UNKNOWN
+    return Reduced.MIXED
