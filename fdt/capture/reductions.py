@@ -1,9 +1,11 @@
-"""Tells, from the graph, whether a number is a mean over the rows of a batch or a sum over them.
+"""Tells, from the graph, whether a number is a mean over the rows of a batch, a sum over them, or a quotient of two sums.
 
-A mean over a worker's rows, weighted by the worker's share, is its part of the mean over all rows; of a sum that is not so. The
-graph says which one it is where the last reductions are plain; where it does not, the answer is `UNKNOWN`.
+A mean over a worker's rows, weighted by the worker's share, is its part of the mean over all rows; of a sum that is not so, nor
+of a sum divided by another (by the number of words that are no padding). The graph says which one it is where the last
+reductions are plain; where it does not, the answer is `UNKNOWN`.
 """
 
+import dataclasses
 import enum
 from typing import Any
 
@@ -17,9 +19,23 @@ class Reduced(enum.Enum):
     ROWS = "one entry for each row"
     MEAN = "a mean over rows"
     SUM = "a sum over rows"
+    RATIO = "a sum over rows divided by another"
     # A sum plus something that is none.
     MIXED = "a sum over rows together with something that is none"
     UNKNOWN = "in a way that the graph does not show"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """What was found of a number.
+
+    Attributes:
+        kind: How it follows the rows.
+        divisor: Of a ratio: what it is divided by, as a sum over rows.
+    """
+
+    kind: Reduced
+    divisor: tf.Tensor | None = None
 
 
 # Each entry, or row, of what comes out is made of the same one of what goes in, and twice of it is twice as much.
@@ -62,7 +78,7 @@ _REORDERING = {"Transpose", "TensorListStack", "TensorListConcatV2", "StridedSli
 _SIZES = {"Shape", "Size", "ShapeN"}
 
 
-def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduced:
+def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduction:
     """Returns how a tensor of a step's graph follows the rows of the batch.
 
     Args:
@@ -71,16 +87,20 @@ def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduced:
         share: The worker's share: a quotient by it is one by a number of rows.
     """
     if tensor.graph is not share.graph:
-        return Reduced.UNKNOWN
+        return Reduction(Reduced.UNKNOWN)
+    reader = _Reader(batch, share)
     try:
-        return _Reader(batch, share).read(tensor)
+        kind = reader.read(tensor)
     except RecursionError:  # a sum of hundreds of terms, one after the other
-        return Reduced.UNKNOWN
+        return Reduction(Reduced.UNKNOWN)
+    return Reduction(kind, reader.divisor if kind is Reduced.RATIO else None)
 
 
 class _Reader:
     def __init__(self, batch: set[str], share: tf.Tensor):
-        self._batch, self._share = batch, share.op.name
+        self._batch, self._share, self._share_tensor = batch, share.op.name, share
+        # Of the ratio that was found; there is no second one in what is only scaled afterwards.
+        self.divisor: tf.Tensor | None = None
         self._known: dict[str, Reduced] = {}
         self._following: dict[str, bool] = {}
 
@@ -127,7 +147,23 @@ class _Reader:
             return inside
         if inside is Reduced.SUM and self._is_size(below.op):
             return Reduced.MEAN
-        return Reduced.UNKNOWN if inside is not Reduced.ROWS else Reduced.ROWS
+        if inside is Reduced.ROWS:
+            return Reduced.ROWS
+        counted = self._above_zero(below)
+        if inside in (Reduced.SUM, Reduced.MEAN) and self.read(counted) is inside and not _reads_variables(counted.op):
+            weight = 1.0 if inside is Reduced.SUM else tf.cast(self._share_tensor, counted.dtype)
+            self.divisor = counted * weight
+            return Reduced.RATIO
+        return Reduced.UNKNOWN
+
+    def _above_zero(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns what a divisor is without the constant that keeps it from being zero."""
+        while tensor.op.type in ("Maximum", "AddV2", "Cast", "Identity"):
+            parts = [part for part in tensor.op.inputs if self._follows(part.op)]
+            if len(parts) != 1:
+                break
+            tensor = parts[0]
+        return tensor
 
     def _of_rows(self, tensor: tf.Tensor) -> Reduced:
         if not tensor.shape.rank or tensor.shape[0] is not None:
@@ -169,6 +205,18 @@ class _Reader:
         return True
 
 
+def _reads_variables(operation: Any) -> bool:
+    waiting, seen = [operation], set()
+    while waiting:
+        current = waiting.pop()
+        if current.type in ("ReadVariableOp", "ResourceGather"):
+            return True
+        if current.name not in seen:
+            seen.add(current.name)
+            waiting += [part.op for part in current.inputs]
+    return False
+
+
 def together(parts: list[Reduced]) -> Reduced:
     """Returns how a sum of several parts follows the rows."""
     found = set(parts) - {Reduced.SAME}
@@ -176,7 +224,7 @@ def together(parts: list[Reduced]) -> Reduced:
         return Reduced.SAME
     if len(found) == 1:
         (only,) = found
-        return Reduced.MIXED if only is Reduced.SUM and Reduced.SAME in parts else only
-    if Reduced.ROWS in found or Reduced.UNKNOWN in found:
-        return Reduced.ROWS if found == {Reduced.ROWS} else Reduced.UNKNOWN
-    return Reduced.MIXED
+        if Reduced.SAME not in parts:
+            return Reduced.UNKNOWN if only is Reduced.RATIO and len(parts) > 1 else only
+        return {Reduced.SUM: Reduced.MIXED, Reduced.RATIO: Reduced.UNKNOWN}.get(only, only)
+    return Reduced.MIXED if found == {Reduced.SUM, Reduced.MEAN} else Reduced.UNKNOWN

@@ -28,7 +28,7 @@ from fdt.capture.keras_version import imported_versions
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
 from fdt.capture.reductions import Reduced, reduced, together
-from fdt.capture.shares import nonzero, sum_loss, times
+from fdt.capture.shares import correction, nonzero, times
 from fdt.capture.traced_step import MetricResult, TracedStep
 from fdt.capture.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
@@ -252,25 +252,31 @@ class StepTrace:
         """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
         holes = current_holes()
         assert holes is not None
-        if self._reduced(*tf.nest.flatten(target)) is not Reduced.SUM:
-            return gradients
-        return [times(gradient, 1.0 / nonzero(holes.share, tf.float32)) for gradient in gradients]
+        factor = self._factor(*tf.nest.flatten(target))
+        return gradients if factor is None else [times(gradient, factor) for gradient in gradients]
 
-    def _reduced(self, *losses: Any) -> Reduced:
-        """Tells how a loss, the sum of these, follows the rows of the batch."""
+    def _factor(self, *losses: Any) -> tf.Tensor | None:
+        """Returns by what a loss, the sum of these, must be multiplied so that shares of it add up; None for 1."""
         holes = current_holes()
         assert holes is not None
         if not all(isinstance(loss, tf.Tensor) for loss in losses):
-            return Reduced.UNKNOWN
-        found = together([reduced(loss, self._batch, holes.share) for loss in losses])
-        if found is Reduced.MIXED and self._divides:
+            return None
+        found = [reduced(loss, self._batch, holes.share) for loss in losses]
+        kind = together([each.kind for each in found])
+        if kind is Reduced.SUM:
+            return 1.0 / nonzero(holes.share, tf.float32)
+        if kind is Reduced.RATIO:
+            (ratio,) = (each for each in found if each.divisor is not None)
+            assert ratio.divisor is not None
+            return correction(holes, ratio.divisor)
+        if kind is Reduced.MIXED and self._divides:
             raise UnsupportedError(
                 "A loss of the training step is a sum over the rows of the batch together with something that is none (a "
                 "mean, or a penalty on weights). Divided over workers the two would have to be weighed differently. Make it a "
                 "mean over rows (divide the sum by tf.shape(x)[0]), or add the parts separately, with add_loss; or run this "
                 "script with --mode async or --workers 1."
             )
-        return found
+        return None
 
     # ---- what a step is seen to call ----------------------------------------------------------------------------------
 
@@ -327,7 +333,8 @@ class StepTrace:
         holes = current_holes()
         if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return loss
-        return sum_loss(holes, loss) if self._reduced(loss) is Reduced.SUM else loss
+        factor = self._factor(loss)
+        return loss if factor is None else loss * tf.cast(factor, loss.dtype)
 
     def normalises(self, layer: Any) -> None:
         """Takes note of a BatchNormalization layer."""
@@ -342,8 +349,7 @@ class StepTrace:
         values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
         if sample_weight is not None or len(values.shape):
             return values, sample_weight
-        is_sum = isinstance(values, tf.Tensor) and reduced(values, self._batch, holes.share) is Reduced.SUM
-        return sum_loss(holes, values) if is_sum else values, holes.share
+        return self.as_mean(values), holes.share
 
     @contextlib.contextmanager
     def updating(self, metric: Any) -> Iterator[None]:

@@ -29,6 +29,8 @@ CASES = (
     "data_dataset_shuffled data_generator data_ragged data_strings data_on_batch keras_callbacks "
     "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static session_feed session_data_set"
 )
+# Keras 2 itself makes no initial weights on Python 3.12 before its release for TensorFlow 2.19.
+KERAS_2_BROKEN = {("2.16.2", "3.12"), ("2.18.1", "3.12")}
 KERAS_2 = "adam reduction_sum sparse_embedding custom_train_step data_dataset_shuffled loop_metrics older_adam newer_loss_scale"
 LIMIT_S = 900.0
 
@@ -39,7 +41,11 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
         yield running
 
 
-@pytest.fixture(scope="module", params=VERSIONS, ids=lambda version: f"tensorflow {version[0]}, python {version[1]}")
+def named(version: tuple[str, str]) -> str:
+    return f"tensorflow {version[0]}, python {version[1]}"
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=named)
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the Python of an environment with that TensorFlow and the client."""
     tensorflow, python = request.param
@@ -48,15 +54,24 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.skip(f"there is no Python {python} on this machine")
     subprocess.run([UV, "venv", "--quiet", "--python", python, environment], check=True, timeout=LIMIT_S)
     keras_2 = f"tf_keras=={tensorflow.rsplit('.', 1)[0]}.*"
-    packages = [f"tensorflow=={tensorflow}", keras_2, "scikit-learn", "scipy", "pandas", "-e", str(ROOT)]
+    # From 2.21 on TensorFlow does not bring TensorBoard, which a callback of the cases writes for.
+    packages = [f"tensorflow=={tensorflow}", keras_2, "tensorboard", "scikit-learn", "scipy", "pandas", "-e", str(ROOT)]
     install = [UV, "pip", "install", "--quiet", "--python", environment / "bin" / "python", *packages]
     subprocess.run(install, check=True, timeout=LIMIT_S)
     return environment / "bin" / "python"
 
 
-@pytest.mark.parametrize(("cases", "environ"), [(CASES, {}), (KERAS_2, {"TF_USE_LEGACY_KERAS": "1"})], ids=["3", "2"])
-def test_trains_as_by_itself(client: Path, cases: str, environ: dict[str, str], pool: Pool, tmp_path: Path) -> None:
-    """With Keras 3, and with Keras 2."""
+def test_trains_as_by_itself(client: Path, pool: Pool, tmp_path: Path) -> None:
+    check(client, CASES, pool, tmp_path)
+
+
+@pytest.mark.parametrize("client", [v for v in VERSIONS if v not in KERAS_2_BROKEN], ids=named, indirect=True)
+def test_trains_with_keras_2(client: Path, pool: Pool, tmp_path: Path) -> None:
+    check(client, KERAS_2, pool, tmp_path, TF_USE_LEGACY_KERAS="1")
+
+
+def check(client: Path, cases: str, pool: Pool, tmp_path: Path, **environ: str) -> None:
+    """Compares what cases give on the pool with what they give by themselves."""
     named = cases.replace(" ", ",")
     plain, distributed = tmp_path / "plain", tmp_path / "distributed"
     run([client, SCRIPT, "--cases", named, "--out", plain], limit_s=LIMIT_S, cwd=tmp_path, **environ).expect(0)

@@ -17,7 +17,7 @@ def kind(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], spec: tf.TensorS
 
     @tf.function(autograph=False)
     def step(x: tf.Tensor, share: tf.Tensor) -> None:
-        found.append(reduced(function(x, share), {x.op.name}, share))
+        found.append(reduced(function(x, share), {x.op.name}, share).kind)
 
     step.get_concrete_function(spec, tf.TensorSpec([]))
     return found[-1]
@@ -43,8 +43,16 @@ def number_of_rows(x: tf.Tensor) -> tf.Tensor:
         (lambda x, share: tf.reduce_sum(x) + tf.reduce_sum(W), Reduced.MIXED),
         (lambda x, share: tf.reduce_sum(x) + tf.reduce_mean(x), Reduced.MIXED),
         (lambda x, share: tf.reduce_sum(W), Reduced.SAME),
+        (lambda x, share: 2.0 * tf.reduce_sum(x) / tf.reduce_sum(x * x), Reduced.RATIO),
+        (
+            lambda x, share: tf.math.divide_no_nan(tf.reduce_sum(x), tf.maximum(tf.reduce_sum(x * x), 1.0)),
+            Reduced.RATIO,
+        ),
+        (lambda x, share: tf.reduce_mean(x) / tf.reduce_mean(x * x), Reduced.RATIO),
         # What follows the rows in a way of its own is left alone.
-        (lambda x, share: tf.reduce_sum(x) / tf.reduce_sum(x * x), Reduced.UNKNOWN),
+        (lambda x, share: tf.reduce_sum(x) / (tf.reduce_sum(x * x) + tf.reduce_mean(x)), Reduced.UNKNOWN),
+        (lambda x, share: tf.reduce_sum(x) / tf.reduce_mean(x * x), Reduced.UNKNOWN),
+        (lambda x, share: tf.reduce_sum(x) / tf.reduce_sum(x * x) + tf.reduce_mean(x), Reduced.UNKNOWN),
         (lambda x, share: tf.sqrt(tf.reduce_sum(x)), Reduced.UNKNOWN),
         (lambda x, share: tf.reduce_mean(tf.reduce_sum(tf.transpose(x), 0)), Reduced.UNKNOWN),
         (lambda x, share: tf.reduce_sum(tf.nn.relu(tf.transpose(x)), 0)[0], Reduced.UNKNOWN),
@@ -67,7 +75,7 @@ def test_a_branch_shows_nothing() -> None:
     def step(x: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
         def branch() -> tf.Tensor:
             loss = tf.reduce_sum(x)
-            inside.append(reduced(loss, {x.op.name}, share))
+            inside.append(reduced(loss, {x.op.name}, share).kind)
             return loss
 
         return tf.cond(share > 0, branch, lambda: 0.0)
@@ -87,4 +95,7 @@ def test_hundreds_of_terms_do_not_end_it() -> None:
 def test_parts_of_a_loss() -> None:
     assert together([Reduced.SUM, Reduced.SUM]) is Reduced.SUM
     assert together([Reduced.SAME]) is Reduced.SAME
+    assert together([Reduced.RATIO]) is Reduced.RATIO
+    assert together([Reduced.RATIO, Reduced.RATIO]) is Reduced.UNKNOWN, "each has a divisor of its own"
+    assert together([Reduced.RATIO, Reduced.SAME]) is Reduced.UNKNOWN
     assert together([Reduced.MEAN, Reduced.UNKNOWN]) is Reduced.UNKNOWN

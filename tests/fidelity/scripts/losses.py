@@ -209,3 +209,46 @@ def custom_train_step_sum() -> Results:
     model.tracker = keras.metrics.Mean(name="loss")
     model.compile(keras.optimizers.SGD(0.05, momentum=0.9))
     return fit(model, *digits(UNEVEN))
+
+
+def over_small_classes(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy over the rows whose label is below 7, divided by their number, as one leaves out padding."""
+    losses = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+    mask = tf.cast(tf.reshape(y_true, [-1]) < 7, losses.dtype)
+    return tf.reduce_sum(losses * mask) / tf.reduce_sum(mask)
+
+
+def accuracy_of_small_classes(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    labels = tf.cast(tf.reshape(y_true, [-1]), tf.int64)
+    match = tf.cast(tf.equal(labels, tf.argmax(y_pred, axis=-1)), tf.float32)
+    mask = tf.cast(labels < 7, tf.float32)
+    return tf.reduce_sum(match * mask) / tf.maximum(tf.reduce_sum(mask), 1.0)
+
+
+@case
+def loss_divided_by_a_mask() -> Results:
+    return fit(compiled(loss=over_small_classes, metrics=[accuracy_of_small_classes]), *digits(UNEVEN))
+
+
+class MaskedStep(keras.Model):
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = over_small_classes(y, self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        return [self.tracker]
+
+
+@case
+def custom_train_step_masked() -> Results:
+    inner = mlp()
+    model = MaskedStep(inner.inputs, inner.outputs)
+    model.tracker = keras.metrics.Mean(name="loss")
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9))
+    return fit(model, *digits(UNEVEN))
