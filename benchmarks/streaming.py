@@ -20,7 +20,8 @@ from tables import spread, table
 
 SCRIPT = "benchmarks/models/stream.py"
 PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
-SOURCES = ("generator", "dataset")
+# The last one is what streams are compared with: the same rows as arrays, which the pool is sent beforehand.
+SOURCES = ("generator", "dataset", "arrays")
 ROWS: dict[str, list[str]] = {
     "keras": python(SCRIPT),
     "sync 1": fdt("run", "--mode", "sync", "--workers", "1", SCRIPT),
@@ -66,13 +67,21 @@ def markdown(content: Content) -> str:
     kept = [
         [f"{e['source']}, {e['row']}", *(str(size) for size in e["tenths_mb"])] for e in done if e["kind"] == "memory"
     ]
+    rate = {(e["source"], e["row"]): statistics.median(e["fitted_per_s"]) for e in done if e["kind"] == "rate"}
+    against = [
+        [row, *(f"{rate[source, row] / rate['arrays', row]:.2f}" for source in SOURCES[:-1])]
+        for row in ROWS
+        if all((source, row) in rate for source in SOURCES)
+    ]
     machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     return (
         f"# Streaming batches of 1 MB\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
         f"Medians (least–most) of {content['settings']['rounds']} rounds of {content['settings']['batches']} batches, "
         "iterating and fitting in turn in one process.\n\n"
-        f"{table(heads, lines)}\n\n## Memory\n\nMB of the script, the pool and the workers together, median of each tenth "
+        f"{table(heads, lines)}\n\nWhat a stream costs: its rate of fitting over that of the same rows as arrays, which are "
+        f"on the pool before the first step.\n\n{table(['', *SOURCES[:-1]], against)}\n\n## Memory\n\n"
+        f"MB of the script, the pool and the workers together, median of each tenth "
         f"of a run that iterates over {content['settings']['long']} batches and then fits on as many; the first two tenths "
         f"hold the start-up.\n\n{table(['', *(f'{i}/10' for i in range(1, 11))], kept)}\n"
     )
@@ -81,12 +90,12 @@ def markdown(content: Content) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=500, help="of a round")
+    parser.add_argument("--batches", type=int, default=480, help="of a round; a multiple of 40")
     parser.add_argument("--long", type=int, default=10_000, help="batches over which memory is looked at")
     parser.add_argument("--quick", action="store_true", help="few batches, nothing written")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.batches, options.long = 2, 50, 200
+        options.rounds, options.batches, options.long = 2, 40, 200
     record = Record("streaming", vars(options), PACKAGES, markdown, keep=not options.quick)
     for source in SOURCES:
         for row in ROWS:

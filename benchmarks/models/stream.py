@@ -6,7 +6,7 @@ python benchmarks/models/stream.py generator --batches 500 --rounds 5
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -34,15 +34,28 @@ def dataset() -> tf.data.Dataset:
 
 
 def as_keras_does(source: str) -> tf.data.Dataset:
-    """Returns the data as Keras's own loop takes them."""
-    if source == "dataset":
+    """Returns the data as Keras's own loop takes them; of arrays, the data set of their batches."""
+    if source in ("dataset", "arrays"):
         return dataset()
     return tf.data.Dataset.from_generator(generator, output_signature=SIGNATURE).prefetch(tf.data.AUTOTUNE)
 
 
+def fit_endless(model: keras.Model, source: str) -> Callable[[int], object]:
+    """Returns what fits on so many batches of a source without end."""
+    endless = dataset() if source == "dataset" else generator()
+    return lambda batches: model.fit(endless, steps_per_epoch=batches, verbose=0)
+
+
+def fit_arrays(model: keras.Model) -> Callable[[int], object]:
+    """Returns what fits on so many batches of arrays, 40 an epoch."""
+    x = np.random.default_rng(0).random((40 * ROWS, FEATURES), np.float32)
+    y = np.ones((len(x), 1), np.float32)
+    return lambda batches: model.fit(x, y, batch_size=ROWS, epochs=max(1, batches // 40), verbose=0)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", choices=("generator", "dataset"))
+    parser.add_argument("source", choices=("generator", "dataset", "arrays"))
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
@@ -50,14 +63,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    iterator = iter(as_keras_does(arguments.source))
     model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    endless, iterator = (
-        dataset() if arguments.source == "dataset" else generator(),
-        iter(as_keras_does(arguments.source)),
-    )
+    fit = fit_arrays(model) if arguments.source == "arrays" else fit_endless(model, arguments.source)
     # Start-up is nobody's rate.
-    model.fit(endless, steps_per_epoch=50, verbose=0)
+    fit(50)
     iterated, fitted = [], []
     for _ in range(arguments.rounds):
         start = time.perf_counter()
@@ -65,7 +76,7 @@ def main() -> None:
             next(iterator)
         iterated.append(arguments.batches / (time.perf_counter() - start))
         start = time.perf_counter()
-        model.fit(endless, steps_per_epoch=arguments.batches, verbose=0)
+        fit(arguments.batches)
         fitted.append(arguments.batches / (time.perf_counter() - start))
     print("RESULT", json.dumps({"iterated_per_s": iterated, "fitted_per_s": fitted}), flush=True)
 

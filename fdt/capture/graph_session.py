@@ -34,8 +34,8 @@ class Sessions:
         """
         self._steps = steps
         # By graph: what tf.gradients returned, and what is known of each set of fetches and feeds.
-        self._gradients: WeakKeyDictionary[Any, list[Gradients]] = WeakKeyDictionary()
-        self._plans: WeakKeyDictionary[Any, dict[Any, _Plan]] = WeakKeyDictionary()
+        self._gradients: dict[Any, list[Gradients]] = {}
+        self._plans: dict[Any, dict[Any, _Plan]] = {}
         self._states: WeakKeyDictionary[Any, _SessionState] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
@@ -81,8 +81,8 @@ class Sessions:
         metadata: Any,
     ) -> Any:
         """Stands where a session has read the arguments of `run`: feeds are NumPy arrays by references to tensors."""
-        fed = {reference.deref(): value for reference, value in feeds.items()}
-        plan = self._plan(session.graph, fetches, targets, sorted(fed, key=lambda tensor: str(tensor.name)))
+        fed = sorted((reference.deref() for reference in feeds), key=lambda tensor: str(tensor.name))
+        plan = self._plan(session.graph, fetches, targets, fed)
 
         def run(targets: Sequence[Any], fetches: Sequence[Any], feeds: Any) -> Any:
             return original(session, None, list(targets), list(fetches), feeds, None, None)
@@ -100,16 +100,17 @@ class Sessions:
                 "it without a target."
             )
         local = run((), plan.closure.local, feeds) if plan.closure.local else []
-        arrays = [np.asarray(value) for value in (*(fed[tensor] for tensor in plan.fed), *local)]
+        given = {**_by_name(fed, [feeds[tensor.ref()] for tensor in fed]), **_by_name(plan.closure.local, local)}
+        arrays = [np.asarray(given[tensor.name]) for tensor in plan.inputs]
         function = plan.function(state.take(plan, run))
         with as_tensorflow_2():
             outputs = self._steps().run(function, tuple(arrays), {})
-            values = {t.name: output.numpy() for t, output in zip(plan.fetches, outputs, strict=True)}
+            values = _by_name(plan.fetches, [output.numpy() for output in outputs])
         state.newer = True
         if plan.summaries:
             beneath = {tensor.ref(): values[tensor.name] for tensor in plan.fetches}
             written = run((), plan.summaries, {**feeds, **beneath})
-            values |= zip((tensor.name for tensor in plan.summaries), written, strict=True)
+            values |= _by_name(plan.summaries, written)
         return [values[tensor.name] for tensor in fetches]
 
     def _make_callable(self, original: Callable[..., Any], session: Any, options: Any) -> Any:
@@ -129,7 +130,7 @@ class _Plan:
 
     Attributes:
         closure: What they need of the graph.
-        fed: Tensors that are fed.
+        inputs: Tensors that a step is given, those of whole batches first: they tell the number of rows.
         fetches: Those that a step returns.
         summaries: Those that are computed from them.
         trains: Whether running them updates variables by their gradients.
@@ -139,22 +140,25 @@ class _Plan:
         self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any], calls: Sequence[Gradients]
     ):
         self.closure = Closure(fetches, targets, [tensor.name for tensor in fed])
-        self.fed, self.fetches, self.summaries = list(fed), list(fetches), list[Any]()
+        self.fetches, self.summaries = list(fetches), list[Any]()
         self._graph = graph
         self._gradients = self.closure.last_gradients(calls)
         self.trains = bool(self._gradients)
         if self.trains:
             self.fetches, self.summaries = beneath_summaries(fetches)
             self.closure = Closure(self.fetches, targets, [tensor.name for tensor in fed])
+        self.inputs = sorted([*fed, *self.closure.local], key=_has_known_length)
         self._function: Any = None
-        self._variables: dict[str, tf.Variable] = {}
+        self._made_for: dict[str, int] = {}
 
     def function(self, variables: dict[str, tf.Variable]) -> Any:
         """Returns the step; the same one for the same stand-ins of variables."""
-        if self._function is None or variables != self._variables:
-            inputs = [*self.fed, *self.closure.local]
-            step = step_function(self._graph, self.closure, inputs, self.fetches, self._gradients, variables, pass_hole)
-            self._variables = variables
+        identities = {name: id(variable) for name, variable in variables.items()}
+        if self._function is None or identities != self._made_for:
+            step = step_function(
+                self._graph, self.closure, self.inputs, self.fetches, self._gradients, variables, pass_hole
+            )
+            self._made_for = identities
             with as_tensorflow_2():
                 self._function = tf.function(step, autograph=False)
         return self._function
@@ -206,6 +210,15 @@ def plan_variables(plan: _Plan) -> dict[str, Any]:
     graph = plan._graph
     found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
     return {variable.handle.op.name: variable for variable in found}
+
+
+def _by_name(tensors: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip((tensor.name for tensor in tensors), values, strict=True))
+
+
+def _has_known_length(tensor: Any) -> bool:
+    """Whether the graph says how long a tensor is, which it mostly does not of a batch."""
+    return tensor.shape.rank is not None and (tensor.shape.rank == 0 or tensor.shape.as_list()[0] is not None)
 
 
 def _value_of(variables: dict[str, Any], name: str) -> Any:

@@ -124,7 +124,7 @@ class StepHooks:
     ) -> Any:
         loss = original(losses, sample_weight, reduction, name)
         holes = current_holes()
-        if holes is None or not len(losses.shape):
+        if holes is None or not len(getattr(losses, "shape", ())):
             # A function of the script's that has reduced by itself.
             return self._trace.as_mean(loss)
         return sum_loss(holes, loss) if reduction == losses_utils.ReductionV2.SUM else loss
