@@ -103,7 +103,7 @@ def test_ranks_of_one_machine_meet_on_loopback(cluster: Cluster) -> None:
 
 
 def test_the_cable_is_cut(cluster: Cluster) -> None:
-    """No process ends, no connection is closed: the host is missed by its silence, and the pool goes on."""
+    """No process ends, no connection is closed: the host is missed all the same, and the pool goes on."""
     pipe = cluster.pipe("cut")
     with cluster.host() as host:
         script = written(cluster.directory, PAUSES)
@@ -112,7 +112,10 @@ def test_the_cable_is_cut(cluster: Cluster) -> None:
             pipe.write_text("")
             ip("-n", cluster.namespaces[1], "link", "set", "eth0", "down")
             line = training.wait_for_line("caught", LIMIT_S)
-            assert "WorkerError" in line and f"({HOST})" in line and "stopped answering" in line
+            # Its silence, or what the kernel says of the connection, whichever is noticed first.
+            assert "WorkerError" in line and re.search(
+                rf"Host .*\({re.escape(HOST)}\) (has stopped answering|was lost)", line
+            )
             training.wait_for_line("weights True", LIMIT_S)
         ip("-n", cluster.namespaces[1], "link", "set", "eth0", "up")
         assert host.process.wait(LIMIT_S) == 125, host.so_far().describe()
