@@ -82,6 +82,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         return _check
     if name == "serve":
         return _serve
+    if name == "predict":
+        return _predict
     if name == "doctor":
         from fdt.doctor import doctor
 
@@ -154,6 +156,14 @@ def _check(options: argparse.Namespace) -> int:
     if status:
         _say(f"{config.script} ended with status {status}; what would have come after was not looked at")
     return status or (0 if findings.passed else 1)
+
+
+def _predict(options: argparse.Namespace) -> int:
+    if options.script is not None and not options.calibrate and not _readable(options.script):
+        return 2
+    from fdt import predicting
+
+    return predicting.predict(options)
 
 
 def _readable(path: str) -> bool:

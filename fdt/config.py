@@ -68,6 +68,8 @@ class RunConfig:
     batch: str = "global"
     scale_lr: str = "none"
     report: Path | None = None
+    # What `fdt predict --json` wrote; the report compares.
+    prediction: Path | None = None
     credentials: Credentials = Credentials()
     # Of the runtime, by their command-line names without dashes in front.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -87,6 +89,8 @@ class ServeConfig:
     token: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    # Threads that one operation of a worker may use; None for its share of the machine's.
+    num_threads: int | None = None
     # Bytes of arrays and programs that the store may hold; None for what the disk gives.
     store_limit_bytes: int | None = None
     # Jobs that will run at once, at most; None for as many as there are workers.

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from fdt.blobs import STORE
-from fdt.config import Credentials, RunConfig, ServeConfig
+from fdt.config import Credentials, RunConfig, ServeConfig, Timing
 
 
 class EmbeddedPool:
@@ -25,9 +25,18 @@ class EmbeddedPool:
         store: Directory of its blobs.
     """
 
-    def __init__(self, config: RunConfig) -> None:
-        """Starts the process and does not wait for it; `fdt.rpc.connect` waits for the socket."""
-        self._stop_s = config.timing.stop_s
+    def __init__(
+        self, modes: tuple[str, ...], num_workers: int, timing: Timing, num_threads: int | None = None
+    ) -> None:
+        """Starts the process and does not wait for it; `fdt.rpc.connect` waits for the socket.
+
+        Args:
+            modes: That it offers.
+            num_workers: All for one job.
+            timing: Of everything.
+            num_threads: Threads that one operation of a worker may use; None for its share of the machine's.
+        """
+        self._stop_s = timing.stop_s
         self._directory = Path(tempfile.mkdtemp(prefix="fdt-run-"))
         self.address = f"unix:{self._directory}/pool.sock"
         self.store = self._directory / STORE
@@ -35,11 +44,12 @@ class EmbeddedPool:
         self.credentials = Credentials(token=self.token)
         serve = ServeConfig(
             listen=self.address,
-            modes=(config.mode,),
-            num_workers=config.num_workers,
+            modes=modes,
+            num_workers=num_workers,
+            num_threads=num_threads,
             max_jobs=1,
             token=self.token,
-            timing=config.timing,
+            timing=timing,
         )
         with open(self._directory / "pool.log", "wb") as log:
             self._process = subprocess.Popen(
@@ -79,7 +89,7 @@ def start(config: RunConfig) -> EmbeddedPool:
 
     Returns quickly: the workers import TensorFlow while the script does.
     """
-    return EmbeddedPool(config)
+    return EmbeddedPool((config.mode,), config.num_workers, config.timing)
 
 
 def _input(config: ServeConfig, directory: Path) -> bytes:

@@ -34,6 +34,10 @@ class Findings:
         """Adds what cannot be distributed."""
         self.add(Finding(where, what, refusal=reason))
 
+    def refusals(self) -> list[Finding]:
+        """Returns those that cannot be distributed."""
+        return [finding for finding in self._counts if finding.refusal]
+
     @property
     def passed(self) -> bool:
         """Whether there is training, and all of it can be distributed."""

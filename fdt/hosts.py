@@ -74,7 +74,7 @@ class OwnHost:
         self._socket, self._secret, self._timing = socket, secret, config.timing
         network = config.network
         self.place = Place(address=network.address, interface=network.interface) if network else Place()
-        self.num_threads = threads_each(len(os.sched_getaffinity(0)), config.num_workers)
+        self.num_threads = config.num_threads or threads_each(len(os.sched_getaffinity(0)), config.num_workers)
 
     def start(self, worker: str, mode: str) -> None:
         """See `Host.start`; raises OSError if there cannot be a process."""

@@ -40,7 +40,7 @@ RUNTIME_OPTIONS = {
 }
 
 # Commands that run a script.
-_WITH_SCRIPT = ("run", "verify", "check")
+_WITH_SCRIPT = ("run", "verify", "check", "predict")
 
 _DEFAULT_LISTEN = "127.0.0.1:7077"
 _DEFAULT_WORKERS = 2
@@ -71,11 +71,14 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
     ours, script, arguments = _split(commands, argv)
     options = parser.parse_args(ours)
     if options.command in _WITH_SCRIPT:
-        if script is None:
+        # What was measured can be read again without the script.
+        if script is None and not getattr(options, "load", None):
             commands[options.command].error("expected a SCRIPT to run")
         options.script, options.arguments = script, tuple(arguments)
     if options.command == "run":
         _check_run(commands["run"], options)
+    if options.command == "predict":
+        _check_predict(commands["predict"], options)
     if options.command == "serve":
         _check_serve(commands["serve"], options)
         options.mode = options.mode or modes[0]
@@ -119,6 +122,15 @@ def _check_run(parser: _Parser, options: argparse.Namespace) -> None:
         )
 
 
+def _check_predict(parser: _Parser, options: argparse.Namespace) -> None:
+    if options.measure and options.bandwidth is not None:
+        parser.error(
+            f"expected --bandwidth or --measure, not both. Received: --measure --bandwidth {options.bandwidth}"
+        )
+    if options.load is not None and (options.calibrate or options.script is not None):
+        parser.error("--load takes the place of a script: expected `fdt predict --load FILE [OPTIONS]`")
+
+
 def _split(commands: dict[str, _Parser], argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     """Parts a command line at SCRIPT, so that nothing after it is ever read as ours.
 
@@ -160,6 +172,9 @@ def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[st
         usage = f"{program} verify [OPTIONS] SCRIPT [ARGS...]"
         summary = "Make a script's first training steps twice, here and on a pool, and compare."
         _add_verify_options(add("verify", summary, usage=usage))
+    usage = f"{program} predict [OPTIONS] SCRIPT [ARGS...]"
+    summary = "Tell how fast a script would be on more workers, and which form of training to take."
+    _add_predict_options(add("predict", summary, usage=usage))
     _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
     _add_pool_options(add("jobs", "List the jobs of a pool."), _DEFAULT_LISTEN)
     for name, summary in (
@@ -190,6 +205,12 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     )
     _add_runtime_options(parser)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
+    parser.add_argument(
+        "--prediction",
+        type=Path,
+        metavar="FILE",
+        help="what `predict --json` wrote; the report compares it with the run",
+    )
     parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
 
 
@@ -225,6 +246,46 @@ def _add_verify_options(parser: _Parser) -> None:
     )
 
 
+def _add_predict_options(parser: _Parser) -> None:
+    parser.add_argument(
+        "--workers", type=_numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2,4,8,16)"
+    )
+    network = parser.add_argument_group("what joins the workers")
+    network.add_argument(
+        "--bandwidth", metavar="RATE", help="of each host's link, each way: 10Gbit, 100Mbit; one worker a host"
+    )
+    network.add_argument("--latency", metavar="TIME", help="from host to host: 50us, 0.2ms (default: 0)")
+    network.add_argument(
+        "--overlap",
+        type=_part,
+        metavar="X",
+        help="what part of the ring's exchange is hidden behind computation, 0 to 1; see --calibrate (default: 0)",
+    )
+    network.add_argument(
+        "--measure", action="store_true", help="all workers on this machine (default without --server)"
+    )
+    # Not the environment's: a prediction for numbers that are given needs no pool.
+    _add_pool_options(network, None)
+    parser.add_argument(
+        "--batch",
+        choices=("global", "per-worker"),
+        help="what the script's batch_size means to the ring (default: global, split over the workers)",
+    )
+    parser.add_argument("--cost-per-hour", type=_price, metavar="X", help="of a host; adds the cost of all steps")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured and predicted")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speed-up (PNG, SVG or PDF)")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="use what --json wrote, in place of a script")
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="in place of SCRIPT expect reports of `fdt run --prediction FILE --report REPORT`; find the overlap and "
+        "latency that fit them best",
+    )
+    parser.epilog = (
+        "The script is run without training, and some of its steps are then measured on workers of this machine."
+    )
+
+
 def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     choices = (*modes, "both") if len(modes) > 1 else modes
     # No default: with --join it must be seen whether it was given.
@@ -254,7 +315,7 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     _add_file(hosts, "--tls-ca", "FDT_TLS_CA", "with --join: authority that signed the pool's certificate, PEM")
 
 
-def _add_pool_options(parser: _Parser, default: str | None) -> None:
+def _add_pool_options(parser: argparse._ActionsContainer, default: str | None) -> None:
     parser.add_argument(
         "--server",
         type=_address,
@@ -285,6 +346,30 @@ def _num_workers(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of workers, 1 or more. Received: {text}")
     return int(text)
+
+
+def _numbers_of_workers(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_num_workers(number.strip()) for number in text.split(",")}))
+
+
+def _price(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a price of 0 or more, such as 2.5. Received: {text}")
+    return value
+
+
+def _part(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1. Received: {text}")
+    return value
 
 
 def _num_steps(text: str) -> int:
@@ -371,11 +456,20 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
             raise UsageError(
                 f"cannot write a report there: expected a file in a writable directory. Received: {report}"
             )
+    prediction: Path | None = options.prediction
+    if prediction is not None:
+        if report is None:
+            raise UsageError("--prediction is compared with the run in its report: give --report FILE too")
+        prediction = prediction.absolute()
+        from fdt.forecasts import read
+
+        read(prediction)
     return RunConfig(
         script=options.script,
         arguments=options.arguments,
         mode=options.mode,
         num_workers=options.workers,
+        prediction=prediction,
         server=options.server,
         batch=options.batch,
         scale_lr=options.scale_lr,
@@ -395,6 +489,23 @@ def check_config(options: argparse.Namespace) -> "RunConfig":
         mode=options.mode,
         num_workers=options.workers,
         options=runtime_options(options),
+    )
+
+
+def predict_config(options: argparse.Namespace) -> "RunConfig":
+    """Builds the configuration of `predict`: that of a step which is divided.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    from fdt.config import RunConfig
+
+    return RunConfig(
+        script=options.script,
+        arguments=options.arguments,
+        num_workers=2,
+        server=options.server,
+        credentials=credentials(options),
     )
 
 

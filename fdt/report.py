@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fdt.config import RunConfig
+from fdt.forecasts import read
+from fdt.predict import CENTRAL, RING, SHARDED
 from fdt.versions import versions
 from protos import job_pb2, program_pb2
 
@@ -61,6 +63,13 @@ class FitRecord:
         if pushes:
             self.correction = round(sum(rank["correction"] * rank["corrected"] for rank in self.ranks) / pushes, 6)
 
+    def seconds_per_step(self) -> float | None:
+        """Returns the seconds of a step once the first has been made; None if there was no other."""
+        first = self.first_step_seconds
+        if first is None or self.steps < 2:
+            return None
+        return round((self.seconds - first) / (self.steps - 1), 9)
+
 
 def closing_line(fits: Sequence[FitRecord]) -> str | None:
     """Returns what to say of delays at the end of a run; None if there were none to speak of."""
@@ -104,7 +113,34 @@ class Report:
             "versions": {"client": _fields(versions()), "pool": _fields(self.pool)},
             "exit_status": exit_status,
             "fits": [dataclasses.asdict(fit) for fit in self.fits],
+            "prediction": self._compared(),
         }
+
+    def _compared(self) -> dict[str, Any] | None:
+        """Returns the prediction beside what was measured, of the training with the most steps."""
+        if self._config.prediction is None or not self.fits:
+            return None
+        prediction = read(self._config.prediction)
+        form, mode = form_of(self._config), self._config.mode
+        forecast = dataclasses.replace(prediction, batch=self._config.batch).of(form, mode, self._config.num_workers)
+        fit = max(self.fits, key=lambda fit: fit.steps)
+        measured = fit.seconds_per_step()
+        return {
+            "form": form,
+            "mode": mode,
+            "workers": self._config.num_workers,
+            "predicted": dataclasses.asdict(forecast.step),
+            "measured": measured,
+            "error": None if measured is None else round(forecast.step.estimate / measured - 1, 6),
+            "source": prediction.content(),
+        }
+
+
+def form_of(config: RunConfig) -> str:
+    """Returns how a run exchanges, as `fdt.predict` names it."""
+    if config.mode == "sync":
+        return RING
+    return CENTRAL if config.options.get("ps", "1") == "1" else SHARDED
 
 
 def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsage]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fdt.capture.touch import Touch
     from fdt.config import RunConfig
     from fdt.findings import Findings
+    from fdt.samples import Samples
     from fdt.session import Session
 
 
@@ -73,6 +74,25 @@ class Checking:
         from fdt.capture.loop_check import LoopCheck
 
         return LoopCheck(self._config, self._findings)
+
+
+class Sampling:
+    """It is looked at, and one batch is kept of each step; see `Capture`."""
+
+    def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
+        self._config, self._findings, self._samples = config, findings, samples
+
+    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
+        """See `Capture`."""
+        from fdt.capture.keras_predict import KerasPredict
+
+        return KerasPredict(self._config, self._findings, self._samples, keras)
+
+    def loop_steps(self, touch: "Touch") -> "Steps":
+        """See `Capture`."""
+        from fdt.capture.loop_predict import LoopPredict
+
+        return LoopPredict(self._config, self._findings, self._samples)
 
 
 @contextmanager

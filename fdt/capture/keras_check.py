@@ -19,7 +19,7 @@ from fdt.messages import program_pb2
 from fdt.program import dtype_of
 
 
-class _CheckedError(BaseException):
+class CheckedError(BaseException):
     """Ends `fit` where its first step would begin. No script catches it by accident."""
 
 
@@ -36,52 +36,67 @@ class KerasCheck(KerasFit):
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
-        run = self._run = _CheckedRun(self._config, self._keras, model)
+        run = self._run = self._make_run(model)
         try:
             check_model(self._keras, model)
-            original(model, *args, **kwargs)
-        except _CheckedError:
+            run.listen(arguments.arguments)
+            original(*arguments.args, **arguments.kwargs)
+        except CheckedError:
             pass
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.fit", error)
         finally:
             self._run = None
         if run.traced is not None:
-            self._findings.add(Finding(where(), f"{type(model).__name__}.fit", tuple(run.describe())))
+            self._looked(run, f"{type(model).__name__}.fit")
         return _history(self._keras, model, run.traced, arguments.arguments)
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(original).bind(model, *args, **kwargs)
         bound.apply_defaults()
         x, y, weight = (bound.arguments[name] for name in ("x", "y", "sample_weight"))
-        run = _CheckedRun(self._config, self._keras, model)
+        run = self._make_run(model)
         try:
             check_model(self._keras, model)
-            run.batches, _ = batches_like(self._keras, (x, y, weight))
+            run.batches, batch = batches_like(self._keras, (x, y, weight))
             run.look()
+            run.take(batch)
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.train_on_batch", error)
         logs: dict[str, float] = {}
         if run.traced is not None:
             logs = dict.fromkeys(run.traced.placeholder(), float("nan"))
-            self._findings.add(Finding(where(), f"{type(model).__name__}.train_on_batch", tuple(run.describe())))
+            self._looked(run, f"{type(model).__name__}.train_on_batch")
         return logs if bound.arguments["return_dict"] else list(logs.values())
+
+    def _make_run(self, model: Any) -> "CheckedRun":
+        return CheckedRun(self._config, self._keras, model)
+
+    def _looked(self, run: Any, what: str) -> None:
+        """Is given each training that could be distributed."""
+        self._findings.add(Finding(where(), what, tuple(run.describe())))
 
     def _refuse(self, what: str, error: FdtError) -> None:
         self._findings.refuse(where(), what, str(error))
 
 
-class _CheckedRun(Run):
+class CheckedRun(Run):
     """A training that ends where it would begin."""
 
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         self.model, self.keras, self.batches, self._config = model, keras, None, config
         self.traced: TracedStep | None = None
 
+    def listen(self, arguments: dict[str, Any]) -> None:
+        """May change the arguments of a `fit` that is about to begin."""
+
     def prepare(self, force: bool) -> None:
         """Looks, and ends the `fit`."""
         self.look()
-        raise _CheckedError
+        raise CheckedError
+
+    def take(self, batch: Any) -> None:
+        """May keep a batch of those that are not known beforehand."""
 
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""

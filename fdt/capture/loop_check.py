@@ -39,12 +39,17 @@ class LoopCheck:
             self._findings.refuse(where(), what, str(error))
             raise
         traced = self._steps[key].traced
+        self._looked(key, what, fixed if traced.program.rows else arguments)
+        return [_nothing(output, arguments.num_rows) for output in traced.outputs()]
+
+    def _looked(self, key: Any, what: str, arguments: Arguments) -> None:
+        """Is given each call of a step that could be distributed."""
+        step = self._steps[key]
         if key not in self._lines:
-            lines = loop_lines(self._config, self._steps[key], arguments.num_rows)
-            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(traced.program)]
+            lines = loop_lines(self._config, step, arguments.num_rows)
+            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(step.traced.program)]
             self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
         self._findings.add(Finding(where(), what, self._lines[key]))
-        return [_nothing(output, arguments.num_rows) for output in traced.outputs()]
 
     def touched(self, variables: set[int]) -> None:
         """Has nothing to bring home."""

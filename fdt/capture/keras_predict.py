@@ -1,0 +1,83 @@
+"""`fit` and `train_on_batch` up to the first step, of which one batch is kept: `fdt predict` measures it afterwards."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from fdt.capture.keras_check import CheckedError, CheckedRun, KerasCheck
+from fdt.capture.keras_run import RemoteTrainFunction
+from fdt.capture.keras_version import KerasVersion
+from fdt.capture.refusals import where
+from fdt.config import RunConfig
+from fdt.data import ArrayBatches
+from fdt.findings import Findings
+from fdt.samples import Sample, Samples
+
+
+class KerasPredict(KerasCheck):
+    """The hooks; see `fdt.capture.keras_fit.KerasFit`."""
+
+    def __init__(self, config: RunConfig, findings: Findings, samples: Samples, keras: KerasVersion):
+        super().__init__(config, findings, keras)
+        self._samples = samples
+
+    def _make_run(self, model: Any) -> "_SampledRun":
+        return _SampledRun(self._config, self._keras, model)
+
+    def _looked(self, run: "_SampledRun", what: str) -> None:
+        assert run.traced is not None and run.arrays is not None
+        program, variables, arrays = run.traced.program, run.traced.variables, run.arrays
+        key = hashlib.sha256(program.SerializeToString(deterministic=True)).digest()
+        self._samples.add(key, where(), what, lambda: Sample(program, variables, arrays), run.num_steps())
+
+
+class _SampledRun(CheckedRun):
+    """A training that ends when it has its first batch."""
+
+    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
+        super().__init__(config, keras, model)
+        self.arrays: list[np.ndarray] | None = None
+        # `train_on_batch` makes one.
+        self._epochs_to_come = 1
+        self._listener: Any = None
+
+    def listen(self, arguments: dict[str, Any]) -> None:
+        """Has Keras tell how many steps an epoch has, as it tells every callback."""
+        self._epochs_to_come = arguments["epochs"] - arguments["initial_epoch"]
+        self._listener = self.keras.callbacks.Callback()
+        callbacks = arguments["callbacks"]
+        if isinstance(callbacks, self.keras.callbacks.CallbackList):
+            return
+        given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] * (callbacks is not None)
+        arguments["callbacks"] = [*given, self._listener]
+
+    def num_steps(self) -> int | None:
+        """Returns how many steps the training would make; None if its data do not tell."""
+        if self._listener is None:
+            return 1
+        an_epoch = (self._listener.params or {}).get("steps")
+        return None if an_epoch is None else int(an_epoch) * self._epochs_to_come
+
+    def prepare(self, force: bool) -> None:
+        """Looks; ends the `fit` if its data are there."""
+        self.look()
+        if isinstance(self.batches, ArrayBatches):
+            self.arrays = [array[: self.batches.batch_size] for array in self.batches.arrays]
+            raise CheckedError
+        steps = RemoteTrainFunction()
+        steps.run = self
+        self.model.train_function = steps
+
+    def run_step(self, iterator: Any) -> Any:
+        """Takes the first batch, and ends the `fit`."""
+        self.take(next(iter(iterator)))
+        raise CheckedError
+
+    def take(self, batch: Any) -> None:
+        """Keeps a batch."""
+        assert self.batches is not None
+        self.arrays = self.batches.element.encode(batch)
+
+    def end_epoch(self) -> None:
+        """Has nothing to bring home."""

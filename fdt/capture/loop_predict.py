@@ -1,0 +1,24 @@
+"""Loops of the script's own, whose first batches are kept: `fdt predict` measures their steps afterwards."""
+
+from typing import Any
+
+from fdt.capture.loop_arguments import Arguments
+from fdt.capture.loop_check import LoopCheck
+from fdt.capture.refusals import where
+from fdt.config import RunConfig
+from fdt.findings import Findings
+from fdt.samples import Sample, Samples
+
+
+class LoopPredict(LoopCheck):
+    """See `fdt.capture.loop.Steps`."""
+
+    def __init__(self, config: RunConfig, findings: Findings, samples: Samples):
+        super().__init__(config, findings)
+        self._samples = samples
+
+    def _looked(self, key: Any, what: str, arguments: Arguments) -> None:
+        traced = self._steps[key].traced
+        self._samples.add(
+            key, where(), what, lambda: Sample(traced.program, traced.variables, arguments.encode()), steps=1
+        )

@@ -1,0 +1,389 @@
+"""How long a step will take on N workers: arithmetic on what was measured on one, and nothing else.
+
+Notation as in the literature: S bytes of gradients, B bytes per second and direction of one host's link, a its latency,
+T = S / B, N workers, b rows of one of the script's batches. A step is one update with one of the script's batches, whatever
+the form: N asynchronous workers make N of them in a round.
+
+Sources: ring all-reduce, Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+Parameter servers as a closed queueing network with links that are shared fairly; its mean values are exact for such
+networks: Reiser and Lavenberg, "Mean-value analysis of closed multichain queuing networks", 1980; bounds: Denning and Buzen,
+"The operational analysis of queueing network models", 1978. Largest of N normal deviates: sigma * sqrt(2 ln N).
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+RING, CENTRAL, SHARDED = "ring", "central", "sharded"
+# (form, mode); the order in which they are shown.
+FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
+# Of a step's computation, what comes before the first gradient is there: the way forwards, and the last layer's way back.
+_BEFORE_FIRST_GRADIENT = 1 / 3
+# Doubling the workers for less than this is not worth it.
+_WORTH = 1.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """One step on so many rows.
+
+    Attributes:
+        rows: Of the batch.
+        seconds: Mean over several steps.
+        deviation: Standard deviation of means over a tenth of a second, in seconds.
+    """
+
+    rows: int
+    seconds: float
+    deviation: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What was measured of a script, on one worker with the threads that each will have.
+
+    Attributes:
+        script: Its name.
+        batch: Rows of one of its batches.
+        steps: That it makes in all; None if its data do not tell.
+        threads: That one operation could use; None for those of a pool's workers.
+        step: Whole steps, at three sizes of batch or more.
+        gradient: Of one of the script's batches: seconds without the update, as an asynchronous worker computes it.
+        update: Seconds in which a parameter server applies a gradient to all of the model.
+        dense: Bytes of each tensor whose gradient is dense.
+        tables: Bytes of each tensor whose gradient travels as rows.
+        row_bytes: Of such gradients, for one row of the batch.
+        local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
+    """
+
+    script: str
+    batch: int
+    steps: int | None
+    threads: int | None
+    step: tuple[Timed, ...]
+    gradient: float
+    update: float
+    dense: tuple[int, ...]
+    tables: tuple[int, ...]
+    row_bytes: float
+    local: float
+
+    @property
+    def pulled_bytes(self) -> int:
+        """What a worker pulls from parameter servers for a step."""
+        return sum(self.dense) + sum(self.tables)
+
+    @property
+    def pushed_bytes(self) -> float:
+        """What it pushes for one of the script's batches."""
+        return sum(self.dense) + self.row_bytes * self.batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What joins the hosts, one worker on each.
+
+    Attributes:
+        bandwidth: Bytes per second, in each direction of each host's link.
+        latency: Seconds from one host to another.
+        overlap: What part of an exchange that could be hidden behind computation is hidden, from 0 to 1. Our ring begins when
+            all gradients are there, so that it is 0 unless a calibration says otherwise.
+        contention: By what factor computation is slower because workers share a machine.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    overlap: float = 0.0
+    contention: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """Workers on hosts of their own; see `Network`."""
+
+    bandwidth: float
+    latency: float = 0.0
+    overlap: float = 0.0
+
+    def network(self, mode: str, workers: int) -> Network:
+        """Returns what joins them."""
+        return Network(self.bandwidth, self.latency, self.overlap)
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Workers on one machine: they share its memory, and its cores unless each has a GPU.
+
+    Attributes:
+        bandwidth: Bytes per second that two ranks exchanged by all-reduce, in each direction.
+        contention: For each mode, how much slower a worker computes alone on the machine than was measured, and beside a
+            second one.
+        shares_cores: Whether computation uses cores.
+    """
+
+    bandwidth: float
+    contention: dict[str, tuple[float, float]]
+    shares_cores: bool = True
+
+    def network(self, mode: str, workers: int) -> Network:
+        """Returns what joins them.
+
+        All that ranks exchange goes through one memory. Parameter servers hand their own memory out: nothing is
+        transferred, and an update is part of what was measured.
+        """
+        alone, two = self.contention[mode]
+        crowded = max(1.0, workers / 2) if self.shares_cores else 1.0
+        contention = alone if workers == 1 else two * crowded
+        bandwidth = self.bandwidth * 2 / workers if mode == "sync" else math.inf
+        return Network(bandwidth, contention=contention)
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Seconds: as good as can be, as expected, as bad as can be."""
+
+    best: float
+    estimate: float
+    worst: float
+
+    def over(self, divisor: float) -> "Range":
+        """Returns a part of each."""
+        return Range(self.best / divisor, self.estimate / divisor, self.worst / divisor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What is to be expected of one form on so many workers.
+
+    Attributes:
+        form: RING, CENTRAL or SHARDED.
+        mode: "sync" or "async".
+        workers: How many.
+        step: Seconds for each of the script's batches.
+        speedup: Relative to the script in place.
+        efficiency: Speed-up for each worker.
+        seconds: For all steps of the script; None if their number is not known.
+        cost: Of that, in the unit of the price; None if there is none.
+    """
+
+    form: str
+    mode: str
+    workers: int
+    step: Range
+    speedup: float
+    efficiency: float
+    seconds: float | None = None
+    cost: float | None = None
+
+
+def forecast(
+    workload: Workload,
+    network: Network,
+    form: str,
+    mode: str,
+    workers: int,
+    batch: str = "global",
+    price: float | None = None,
+) -> Forecast:
+    """Predicts one form.
+
+    Args:
+        workload: What was measured.
+        network: Between the hosts.
+        form: RING, CENTRAL or SHARDED.
+        mode: "sync" or "async".
+        workers: N, each on a host of its own; a central parameter server has one more to itself.
+        batch: What the script's batch means to the ring: "global" or "per-worker". Servers give each worker a whole one.
+        price: Of a host and an hour.
+    """
+    if form == RING:
+        step = ring(workload, network, workers, batch)
+    elif mode == "sync":
+        step = servers_in_step(workload, network, workers, form)
+    else:
+        step = servers_at_will(workload, network, workers, form)
+    speedup = workload.local / step.estimate
+    seconds = None if workload.steps is None else workload.steps * step.estimate
+    hosts = workers + (form == CENTRAL)
+    cost = None if seconds is None or price is None else price * hosts * seconds / 3600
+    return Forecast(form, mode, workers, step, speedup, speedup / workers, seconds, cost)
+
+
+# ---- the forms ------------------------------------------------------------------------------------------------------
+
+
+def ring(workload: Workload, network: Network, workers: int, batch: str = "global") -> Range:
+    """Returns the seconds of a step by all-reduce.
+
+    2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows. With the
+    global batch each worker computes on its share of one of the script's batches; with one per worker on a whole one, and
+    what all of them do at once counts as N steps.
+    """
+    steps = workers if batch == "per-worker" else 1
+    compute = network.contention * compute_seconds(workload.step, workload.batch * steps / workers)
+    if workers == 1:
+        return Range(compute, compute, compute)
+    share = (workers - 1) / workers
+    exchange = 2 * (workers - 1) * network.latency + 2 * share * sum(workload.dense) / network.bandwidth
+    if workload.tables:
+        exchange += (
+            workers - 1
+        ) * network.latency + share * workload.row_bytes * workload.batch * steps / network.bandwidth
+    slowest = _slowest(workload, network, workers)
+    best = max(compute, compute * _BEFORE_FIRST_GRADIENT + exchange)
+    plain = compute + exchange
+    return Range(best, plain - network.overlap * (plain - best) + slowest / 2, plain + slowest).over(steps)
+
+
+def servers_in_step(workload: Workload, network: Network, workers: int, form: str) -> Range:
+    """Returns the seconds of a step where all workers pull together, and wait for the last push (`--max-delay 0`).
+
+    A round of N steps. Best: transfers of one worker behind the computation of another, T_c + (N + 1) T + T_u. Worst: all at
+    once, T_c + 2 N T + T_u.
+    """
+    traffic = _traffic(workload, network, workers, form)
+    pause = network.contention * workload.gradient + 2 * network.latency
+    together = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
+    alone = min(traffic.own_pull, traffic.own_push)
+    best = pause + max(traffic.all_pull, traffic.all_push) + alone + traffic.update
+    slowest = _slowest(workload, network, workers)
+    return Range(min(best, together), together + slowest / 2, together + slowest).over(workers)
+
+
+def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
+    """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
+
+    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once.
+    """
+    traffic = _traffic(workload, network, workers, form)
+    pause = network.contention * workload.gradient + 2 * network.latency
+    chain = pause + traffic.own_pull + traffic.own_push + traffic.update
+    best = max(chain, traffic.busiest_link, workers * traffic.update)
+    worst = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
+    estimate = round_of(pause, traffic.stations, workers)
+    return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traffic:
+    """Seconds of transfers and updates.
+
+    Attributes:
+        own_pull: Of one worker, with nobody else on the links; the mean of all workers.
+        own_push: The same.
+        all_pull: Of all workers at once.
+        all_push: The same.
+        busiest_link: What one direction of one link has to carry in a round.
+        update: Of one step, on the busiest server.
+        stations: What one step asks of each link of a server, and of each server's processor.
+    """
+
+    own_pull: float
+    own_push: float
+    all_pull: float
+    all_push: float
+    busiest_link: float
+    update: float
+    stations: tuple[float, ...]
+
+
+def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _Traffic:
+    pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
+    update = network.contention * workload.update
+    if form == CENTRAL:
+        all_pull, all_push = workers * pull, workers * push
+        return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update, (pull, push, update))
+    # A server lives beside each worker: what its own worker asks of it does not travel.
+    loads = shard_loads((*workload.dense, *workload.tables), workers)
+    shares = [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
+    others, largest = workers - 1, max(shares)
+    at_once = max(others * largest, 1 - min(shares))
+    busiest = max(
+        max(others * share * pull + (1 - share) * push, others * share * push + (1 - share) * pull) for share in shares
+    )
+    away = others / workers
+    stations = [away * share * seconds for share in shares for seconds in (pull, push)]
+    stations += [share * update for share in shares]
+    return _Traffic(
+        away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update, tuple(stations)
+    )
+
+
+# ---- what they are made of ------------------------------------------------------------------------------------------
+
+
+def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
+    """Returns the seconds of a step on so many rows: c0 + c1 * rows, fitted so that relative errors are smallest.
+
+    Args:
+        measured: At different numbers of rows; one alone is scaled.
+        rows: Any number above 0.
+    """
+    if len({timed.rows for timed in measured}) == 1:
+        return measured[0].seconds * rows / measured[0].rows
+    weights = [1 / timed.seconds**2 for timed in measured]
+    total = sum(weights)
+    mean_rows = sum(w * t.rows for w, t in zip(weights, measured, strict=True)) / total
+    mean_seconds = sum(w * t.seconds for w, t in zip(weights, measured, strict=True)) / total
+    square = sum(w * (t.rows - mean_rows) ** 2 for w, t in zip(weights, measured, strict=True))
+    product = sum(w * (t.rows - mean_rows) * (t.seconds - mean_seconds) for w, t in zip(weights, measured, strict=True))
+    slope = max(0.0, product / square)
+    # Noise may make the fit fall faster than rows do, which no computation does.
+    floor = min(timed.seconds * min(1.0, rows / timed.rows) for timed in measured)
+    return max(mean_seconds + slope * (rows - mean_rows), floor)
+
+
+def shard_loads(sizes: Sequence[int], shards: int) -> list[int]:
+    """Returns the bytes on each parameter server: tensors are dealt out, the largest first, each to the least loaded."""
+    loads = [0] * min(shards, len(sizes))
+    for size in sorted(sizes, reverse=True):
+        loads[loads.index(min(loads))] += size
+    return loads
+
+
+def round_of(pause: float, stations: Sequence[float], customers: int) -> float:
+    """Returns the seconds from one visit to the next of N customers in a closed network: mean-value analysis.
+
+    Args:
+        pause: Seconds that a customer needs nobody.
+        stations: Seconds that a customer asks of each.
+        customers: N.
+    """
+    waiting = [0.0] * len(stations)
+    seconds = pause + sum(stations)
+    for number in range(1, customers + 1):
+        responses = [demand * (1 + queue) for demand, queue in zip(stations, waiting, strict=True)]
+        seconds = pause + sum(responses)
+        waiting = [number * response / seconds if seconds else 0.0 for response in responses]
+    return seconds
+
+
+def _slowest(workload: Workload, network: Network, workers: int) -> float:
+    """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds."""
+    deviation = max(timed.deviation for timed in workload.step) * network.contention
+    return deviation * math.sqrt(2 * math.log(workers))
+
+
+# ---- what follows ---------------------------------------------------------------------------------------------------
+
+
+def fastest(forecasts: Sequence[Forecast]) -> Forecast:
+    """Returns the one with the largest speed-up; of several, that with the fewest workers."""
+    return max(forecasts, key=lambda forecast: (forecast.speedup, -forecast.workers))
+
+
+def pays_up_to(forecasts: Sequence[Forecast]) -> int:
+    """Returns the number of workers from which more of them stop paying.
+
+    That is where the next larger number makes a step less than a tenth faster for twice the workers.
+
+    Args:
+        forecasts: Of one form.
+    """
+    ordered = sorted(forecasts, key=lambda forecast: forecast.workers)
+    for one, more in itertools.pairwise(ordered):
+        doublings = math.log2(more.workers / one.workers)
+        if more.speedup < one.speedup * _WORTH**doublings:
+            return one.workers
+    return ordered[-1].workers

@@ -1,0 +1,120 @@
+"""The command `fdt predict`: looks at a script, measures its training steps, and says what to expect of more workers."""
+
+import argparse
+import atexit
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from fdt import calibration, capture, script
+from fdt.config import RunConfig
+from fdt.errors import UsageError
+from fdt.findings import Findings
+from fdt.forecasts import Prediction, read
+from fdt.options import predict_config
+from fdt.predict import Hosts, Machine, Workload
+from fdt.quantities import bandwidth, duration
+from fdt.report import say
+from fdt.samples import Found, Samples
+
+
+def predict(options: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        UsageError: The options, or a file that they name, are wrong.
+    """
+    if options.calibrate:
+        return _calibrate(options)
+    if options.load is not None:
+        known = read(options.load)
+        link = _link(options)
+        prediction = dataclasses.replace(
+            known,
+            transport=known.transport if link is None else link,
+            workers=options.workers or known.workers,
+            batch=options.batch or known.batch,
+            price=known.price if options.cost_per_hour is None else options.cost_per_hour,
+        )
+        return _tell([prediction], options)
+    return _of_script(options)
+
+
+def _of_script(options: argparse.Namespace) -> int:
+    # Before the script is run, which may take a while.
+    link, config = _link(options), predict_config(options)
+    findings, samples, hooks = Findings(), Samples(), contextlib.ExitStack()
+    hooks.enter_context(capture.hooks(capture.Sampling(config, findings, samples), findings.refuse))
+    atexit.register(hooks.close)
+    status = script.run(config.script, config.arguments)
+    if status:
+        say(f"{config.script} ended with status {status}; what would have come after was not looked at")
+    refused = findings.refusals()
+    for finding in refused:
+        say(f"{finding.where}: {finding.what} cannot be distributed: {finding.refusal}")
+    found = samples.found()
+    if not found:
+        if not refused:
+            say(f"no training step was found in {config.script}; there is nothing to predict")
+        return status or 1
+    from fdt.capture.behaviour import as_tensorflow_2
+
+    with as_tensorflow_2():
+        predictions = _measured(config, found, link, options)
+    return status or _tell(predictions, options) or (1 if refused else 0)
+
+
+def _measured(
+    config: RunConfig, found: list[Found], link: Hosts | None, options: argparse.Namespace
+) -> list[Prediction]:
+    from fdt import profiler
+
+    for each in found:
+        say(f"{each.where}: measuring {each.what} ({each.sample.rows} rows a batch)")
+    workers, batch, price = options.workers or (1, 2, 4, 8, 16), options.batch or "global", options.cost_per_hour
+    measured: Sequence[tuple[Workload, Hosts | Machine]]
+    if link is not None:
+        measured = [(workload, link) for workload in profiler.on_hosts(config, found)]
+    elif options.server is not None and not options.measure:
+        # --measure first: a pool may also be named by the environment.
+        measured = profiler.on_server(config, found)
+    else:
+        measured = profiler.on_machine(config, found)
+    return [Prediction(workload, transport, workers, batch, price) for workload, transport in measured]
+
+
+def _tell(predictions: list[Prediction], options: argparse.Namespace) -> int:
+    print("\n\n".join(prediction.text() for prediction in predictions), flush=True)
+    # Of several steps, the one that takes the most of the script's time.
+    main = max(predictions, key=lambda p: (p.workload.steps or 0) * p.workload.local)
+    if len(predictions) > 1 and (options.json or options.plot):
+        say(
+            f"the files are about the step that takes most of the time: {main.workload.steps} of {main.workload.batch} rows"
+        )
+    try:
+        if options.json is not None:
+            main.save(options.json)
+        if options.plot is not None:
+            main.plot(options.plot)
+    except OSError as error:
+        raise UsageError(f"cannot write there: {error}") from error
+    return 0
+
+
+def _link(options: argparse.Namespace) -> Hosts | None:
+    """Returns what joins the hosts, if it was told."""
+    if options.bandwidth is None:
+        if options.latency is not None or options.overlap is not None:
+            raise UsageError("--latency and --overlap belong to a network: give its --bandwidth too, such as 10Gbit")
+        return None
+    latency = 0.0 if options.latency is None else duration(options.latency)
+    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    found = calibration.calibrate([Path(name) for name in (options.script, *options.arguments)])
+    print(found.text(), flush=True)
+    if options.json is not None:
+        found.save(options.json)
+    return 0

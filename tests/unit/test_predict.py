@@ -1,0 +1,212 @@
+"""The arithmetic of predictions: limits that must hold, and examples worked out by hand."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from fdt.errors import UsageError
+from fdt.predict import (
+    CENTRAL,
+    FORMS,
+    RING,
+    SHARDED,
+    Forecast,
+    Network,
+    Range,
+    Timed,
+    Workload,
+    compute_seconds,
+    fastest,
+    forecast,
+    pays_up_to,
+    ring,
+    round_of,
+    servers_at_will,
+    servers_in_step,
+    shard_loads,
+)
+from fdt.quantities import bandwidth, duration
+
+# 1 MB of gradients in eight equal tensors; 0.1 s a step of 80 rows, all of it for rows; updates cost nothing.
+EVEN = Workload(
+    script="train.py",
+    batch=80,
+    steps=1000,
+    threads=1,
+    step=(Timed(20, 0.025), Timed(40, 0.05), Timed(80, 0.1)),
+    gradient=0.1,
+    update=0.0,
+    dense=(125_000,) * 8,
+    tables=(),
+    row_bytes=0.0,
+    local=0.1,
+)
+SLOW = Network(bandwidth=1e6)
+INSTANT = Network(bandwidth=1e18)
+WORKERS = [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_without_a_network_the_ring_divides_the_computation(workers: int) -> None:
+    found = ring(EVEN, INSTANT, workers)
+    assert found.best == pytest.approx(0.1 / workers)
+    assert found.estimate == pytest.approx(0.1 / workers)
+    assert found.worst == pytest.approx(0.1 / workers)
+
+
+@pytest.mark.parametrize(("form", "mode"), [pair for pair in FORMS if pair[0] != RING])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_without_a_network_servers_divide_the_steps(form: str, mode: str, workers: int) -> None:
+    found = forecast(EVEN, INSTANT, form, mode, workers)
+    assert found.step.estimate == pytest.approx(0.1 / workers)
+    assert found.speedup == pytest.approx(workers)
+    assert found.efficiency == pytest.approx(1)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_ring_moves_what_the_formula_says(workers: int) -> None:
+    network = Network(bandwidth=1e6, latency=0.01)
+    exchange = 2 * (workers - 1) * 0.01 + 2 * (workers - 1) / workers * 1.0
+    found = ring(EVEN, network, workers)
+    assert found.estimate == pytest.approx(0.1 / workers + exchange)
+    assert found.best == pytest.approx(0.1 / workers / 3 + exchange)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_a_batch_each_makes_the_ring_exchange_less_often(workers: int) -> None:
+    found = ring(EVEN, SLOW, workers, "per-worker")
+    assert found.estimate * workers == pytest.approx(0.1 + 2 * (workers - 1) / workers)
+
+
+def test_ring_gathers_the_rows_of_tables() -> None:
+    table = dataclasses.replace(EVEN, dense=(1,), tables=(10_000_000,), row_bytes=1000.0)
+    # Each of 4 workers receives the rows of the three others: 3/4 of 80 kB.
+    assert ring(table, SLOW, 4).estimate == pytest.approx(0.1 / 4 + 0.75 * 0.08, abs=1e-5)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_a_central_servers_link_is_the_limit(workers: int) -> None:
+    """N T a round and direction, however they take turns; and never worse than all at once."""
+    found = servers_at_will(EVEN, SLOW, workers, CENTRAL)
+    assert found.best == pytest.approx(max(0.1 + 2 * 1.0, workers * 1.0) / workers)
+    assert found.worst == pytest.approx((0.1 + 2 * workers * 1.0) / workers)
+    in_step = servers_in_step(EVEN, SLOW, workers, CENTRAL)
+    assert in_step.best == pytest.approx((0.1 + (workers + 1) * 1.0) / workers)
+    assert in_step.worst == pytest.approx((0.1 + 2 * workers * 1.0) / workers)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_even_shards_move_as_much_as_the_ring(workers: int) -> None:
+    found = servers_at_will(EVEN, SLOW, workers, SHARDED)
+    assert found.best * workers == pytest.approx(0.1 + 2 * (workers - 1) / workers * 1.0)
+
+
+def test_one_large_tensor_makes_sharding_useless() -> None:
+    uneven = dataclasses.replace(EVEN, dense=(999_993, *(1,) * 7))
+    even, found = (servers_at_will(w, SLOW, 8, SHARDED) for w in (EVEN, uneven))
+    assert found.estimate > 3 * even.estimate
+    # All but the server's own worker pull from it, and it pushes nothing.
+    assert found.best * 8 == pytest.approx(7.0, rel=1e-3)
+
+
+def test_an_update_that_is_slow_is_the_limit() -> None:
+    slow = dataclasses.replace(EVEN, update=0.5)
+    assert servers_at_will(slow, INSTANT, 8, CENTRAL).best == pytest.approx(0.5)
+    assert servers_at_will(slow, INSTANT, 8, SHARDED).best == pytest.approx(0.5 / 8)
+
+
+@pytest.mark.parametrize(("form", "mode"), FORMS)
+@pytest.mark.parametrize("rate", [1e4, 1e6, 1e8])
+def test_ranges_are_ordered_and_a_faster_network_is_never_slower(form: str, mode: str, rate: float) -> None:
+    noisy = dataclasses.replace(EVEN, step=tuple(dataclasses.replace(t, deviation=0.01) for t in EVEN.step))
+    for workers in WORKERS:
+        one, faster = (forecast(noisy, Network(r, 1e-4), form, mode, workers).step for r in (rate, 2 * rate))
+        assert one.best <= one.estimate <= one.worst
+        assert faster.estimate <= one.estimate
+
+
+def test_one_worker_is_the_script_itself() -> None:
+    assert ring(EVEN, SLOW, 1) == Range(*[pytest.approx(0.1)] * 3)
+    assert servers_at_will(EVEN, SLOW, 1, SHARDED).estimate == pytest.approx(0.1)
+
+
+def test_overlap_hides_what_can_be_hidden() -> None:
+    none, half, full = (ring(EVEN, Network(1e8, overlap=overlap), 4).estimate for overlap in (0.0, 0.5, 1.0))
+    assert full == ring(EVEN, Network(1e8), 4).best
+    assert half == pytest.approx((none + full) / 2)
+
+
+def test_queue_by_hand() -> None:
+    """Two customers, one station: each finds the other there for part of the time (mean-value analysis by hand)."""
+    # n = 1: R = 1, X = 1 / 2, Q = 1 / 2. n = 2: R = 1.5, so a round of 2.5.
+    assert round_of(1.0, [1.0], 2) == pytest.approx(2.5)
+    assert round_of(0.0, [1.0], 7) == pytest.approx(7.0)
+    assert round_of(3.0, [], 5) == pytest.approx(3.0)
+
+
+def test_computation_is_fitted() -> None:
+    exact = [Timed(rows, 0.01 + 0.002 * rows) for rows in (8, 16, 32)]
+    assert compute_seconds(exact, 4) == pytest.approx(0.018)
+    assert compute_seconds([Timed(10, 1.0)], 5) == pytest.approx(0.5)
+    falling = [Timed(8, 0.02), Timed(16, 0.019), Timed(32, 0.018)]
+    assert compute_seconds(falling, 1) >= 0.018 - 1e-9
+
+
+def test_shards_are_dealt_like_the_parameter_servers() -> None:
+    assert sorted(shard_loads([5, 4, 3, 3, 1], 2)) == [8, 8]
+    assert shard_loads([5, 4], 8) == [5, 4]
+
+
+def test_from_when_on_more_workers_do_not_pay() -> None:
+    def at(workers: int, speedup: float) -> Forecast:
+        return Forecast(RING, "sync", workers, Range(1, 1, 1), speedup, speedup / workers)
+
+    assert pays_up_to([at(1, 1.0), at(2, 1.8), at(4, 1.9), at(8, 1.7)]) == 2
+    assert pays_up_to([at(1, 1.0), at(2, 1.9), at(4, 3.6)]) == 4
+    assert pays_up_to([at(1, 1.0), at(2, 0.6)]) == 1
+    assert fastest([at(2, 1.8), at(4, 1.8), at(8, 1.7)]).workers == 2
+
+
+def test_cost_counts_the_servers_host() -> None:
+    network = Network(1e9)
+    for (form, mode), workers in itertools.product(FORMS, WORKERS):
+        found = forecast(EVEN, network, form, mode, workers, price=3.6)
+        assert found.seconds == pytest.approx(1000 * found.step.estimate)
+        assert found.cost == pytest.approx((workers + (form == CENTRAL)) * found.seconds / 1000)
+    assert forecast(dataclasses.replace(EVEN, steps=None), network, RING, "sync", 2, price=1.0).cost is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10Gbit", 1.25e9), ("100 Mbit/s", 12.5e6), ("1.5gbps", 187.5e6), ("56kbit", 7000), ("8bit", 1)],
+)
+def test_bandwidths(text: str, expected: float) -> None:
+    assert bandwidth(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("50us", 5e-5), ("0.2 ms", 2e-4), ("1s", 1), (".5ms", 5e-4)])
+def test_durations(text: str, expected: float) -> None:
+    assert duration(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["0", "10", "10MB", "0Gbit", "-1Gbit", "fast", "", "1e9bit", "10Gbit later"])
+def test_no_bandwidths(text: str) -> None:
+    with pytest.raises(UsageError, match="Received"):
+        bandwidth(text)
+
+
+@pytest.mark.parametrize("text", ["50", "us", "-1us", "1h", ""])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(UsageError, match="Received"):
+        duration(text)
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_on_a_slow_network_the_ring_beats_one_server_and_shards_close_the_gap(workers: int) -> None:
+    """As the literature finds, for equal batches on every worker."""
+    one_each = forecast(EVEN, SLOW, RING, "sync", workers, batch="per-worker").speedup
+    central, shards = (forecast(EVEN, SLOW, form, "async", workers).speedup for form in (CENTRAL, SHARDED))
+    assert one_each > 2 * central
+    assert shards == pytest.approx(one_each, rel=0.5)
+    assert shards > 1.5 * central
