@@ -1,6 +1,6 @@
 """Training loops of the script's own: a tf.function that trains is run on the pool, each time the script calls it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from fdt.capture.loop_outside import Outside
 from fdt.capture.observation import Observer, observation
 from fdt.capture.patch import Patches
 from fdt.capture.pending import resolved
@@ -19,8 +20,14 @@ from fdt.errors import UnsupportedError
 class Steps(Protocol):
     """Where the script's steps are run."""
 
+    # Whether outputs are no real values.
+    pretends: bool
+
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Runs a call of a tf.function that trains; returns its outputs, flat."""
+
+    def ran_out(self, function: Any) -> None:
+        """Is told that a step found no more data."""
 
     def touched(self, variables: set[int]) -> None:
         """Is told, by ids, of watched variables that the script is about to look at or to change."""
@@ -40,6 +47,7 @@ class Loops:
         self._steps: Steps | None = None
         self._touch = Touch(lambda variables: self._steps.touched(variables) if self._steps is not None else None)
         self._observer = Observer(self._refuse_eager)
+        self._outside = Outside()
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )
@@ -48,6 +56,7 @@ class Loops:
         """Puts the hooks in place."""
         self._observer.install(patches)
         self._touch.install(patches)
+        self._outside.install(patches)
         patches.wrap(Function, "__call__", self._called)
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)
 
@@ -76,7 +85,7 @@ class Loops:
             if trains and seen is not None:
                 seen.trains = True
         elif trains and not is_in_place():
-            return _structured(concrete, self._step(concrete))
+            return _structured(concrete, self._step(concrete, [*tensor_inputs, *captured_inputs]))
         else:
             self._touch.captured(captured_inputs)
         return original(concrete, tensor_inputs, captured_inputs)
@@ -85,7 +94,7 @@ class Loops:
         if not is_in_place():
             refuse(self._note, f"{what} in a training loop of the script's own", EAGER_REMEDY)
 
-    def _step(self, concrete: Any) -> list[tf.Tensor]:
+    def _step(self, concrete: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         call = self._call.get()
         name = getattr(concrete, "name", "")
         if call is None:
@@ -101,9 +110,22 @@ class Loops:
             )
         token = self._call.set(None)
         try:
-            return self.steps().run(*call)
+            return self._run(concrete, inputs, *call)
         finally:
             self._call.reset(token)
+
+    def _run(
+        self, concrete: Any, inputs: Sequence[tf.Tensor], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tf.Tensor]:
+        steps, computing = self.steps(), self._outside.computing(concrete, function)
+        if computing is None:
+            return steps.run(function, args, kwargs)
+        try:
+            arguments = self._outside.arguments(concrete, inputs, args, kwargs)
+        except tf.errors.OutOfRangeError:
+            steps.ran_out(computing.function)
+            raise
+        return computing.outputs(steps.run(computing.function, arguments, {}), steps.pretends)
 
 
 def _structured(concrete: Any, outputs: list[tf.Tensor]) -> Any:

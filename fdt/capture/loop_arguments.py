@@ -33,8 +33,7 @@ class Arguments:
             kwargs: By name.
             rows: How many a worker is to be given, if the step is traced for that number alone.
         """
-        if function.input_signature is not None:
-            args = [*map(_as_signature, args, function.input_signature), *args[len(function.input_signature) :]]
+        args = as_declared(function, args)
         structure = (tuple(args), kwargs)
         leaves: list[Any] = tf.nest.flatten(structure)
         self._values = [leaf for leaf in leaves if _is_data(leaf)]
@@ -143,6 +142,12 @@ def _spec(value: Any, num_rows: int | None) -> Any:
     if _first_dimension(value) != num_rows or num_rows is None:
         return _Whole(spec)
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) else spec
+
+
+def as_declared(function: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """Returns positional arguments as a tf.function's signature, if it has one, converts them."""
+    signature = function.input_signature
+    return args if signature is None else [*map(_as_signature, args, signature), *args[len(signature) :]]
 
 
 def _as_signature(value: Any, signature: Any) -> Any:

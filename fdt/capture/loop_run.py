@@ -37,6 +37,8 @@ class LoopRun:
     The newest values of variables stay on the pool until the script looks at one of them.
     """
 
+    pretends = False
+
     def __init__(self, session: Session, touch: Touch):
         self._session, self._touch = session, touch
         self._steps: dict[Any, LoopStep] = {}
@@ -99,6 +101,14 @@ class LoopRun:
             job.assign(step.program, *step.state.changes())
             self._current = step
         self._changed.clear()
+
+    def ran_out(self, function: Any) -> None:
+        """Counts on what TensorFlow counts on in a step that fails for want of data."""
+        for key, step in self._steps.items():
+            if key[0] == id(function):
+                for variable, count in step.traced.advances:
+                    variable.assign_add(count)
+                return
 
     def touched(self, variables: set[int]) -> None:
         """The script is about to look at variables, or to change them."""

@@ -37,7 +37,7 @@ TWO_WORKERS = (
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
-    "loop_checkpoint loop_in_graph "
+    "loop_checkpoint loop_in_graph loop_iterator loop_summaries "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries"
@@ -72,7 +72,7 @@ ASYNCHRONOUS = (
     "data_dataset_shuffled data_dataset_unknown_length data_generator data_pydataset data_ragged data_padded data_sparse "
     "data_strings data_on_batch data_on_batch_gan "
     "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
-    "loop_checkpoint loop_random loop_static "
+    "loop_checkpoint loop_random loop_static loop_iterator loop_summaries "
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_embedding session_by_hand"
 ).split()
@@ -132,7 +132,7 @@ def run_cases(names: Sequence[str], num_workers: int, mode: str, out: Path, kera
     todo = list(names)
     for _ in range(1 + _RESTARTS):
         finished = _run(todo, num_workers, mode, out, keras)
-        outcomes.update(_written(todo, out))
+        outcomes.update(written_cases(todo, out))
         todo = [name for name in todo if name not in outcomes]
         if not todo:
             return outcomes
@@ -152,7 +152,8 @@ def _run(names: Sequence[str], num_workers: int, mode: str, out: Path, keras: in
     return run_fdt(SCRIPT, *arguments, workers=num_workers, mode=mode, limit_s=limit_s, cwd=out, **environment)
 
 
-def _written(names: Sequence[str], out: Path) -> Iterator[tuple[str, Outcome]]:
+def written_cases(names: Sequence[str], out: Path) -> Iterator[tuple[str, Outcome]]:
+    """Returns what a process that ran cases has written of them."""
     for name in names:
         results, error = out / f"{name}.npz", out / f"{name}.error"
         if results.exists():

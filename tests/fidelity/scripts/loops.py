@@ -1,5 +1,8 @@
 """Cases: training loops of the script's own, around steps in tf.function."""
 
+import shutil
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 from recording import BATCH, Results, case, digits, from_optimizer, from_weights, mlp
@@ -480,3 +483,78 @@ def loop_losses_of_layers() -> Results:
 
     losses = [float(train_step(x, y)) for _ in range(EPOCHS) for x, y in batches()]
     return outcome(model, optimizer, loss=losses, mean=mean.result())
+
+
+@case
+def loop_iterator() -> Results:
+    """The step takes its batch from an iterator: one that it is given anew each epoch, and in another step a global one."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(), cross_entropy()
+    endless = iter(batches().repeat())
+
+    def update(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights, strict=True)
+        )
+        return loss
+
+    @tf.function
+    def inner(iterator: tf.data.Iterator) -> tf.Tensor:
+        return update(*next(iterator))
+
+    @tf.function
+    def given(iterator: tf.data.Iterator) -> tf.Tensor:
+        return inner(iterator)
+
+    @tf.function
+    def own(scale: tf.Tensor) -> tf.Tensor:
+        x, y = endless.get_next()
+        also, _ = next(endless)
+        return update((x[:32] + also[:32]) * scale, y[:32])
+
+    losses, counts = [], []
+    for _ in range(EPOCHS):
+        steps, iterator = 0, iter(batches())
+        while True:
+            try:
+                losses.append(given(iterator))
+            except tf.errors.OutOfRangeError:
+                break
+            steps += 1
+        counts.append(steps)
+    return outcome(model, optimizer, losses=[float(loss) for loss in losses], steps=counts)
+
+
+@case
+def loop_summaries() -> Results:
+    """The step writes summaries; they are read back from the file."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(), cross_entropy()
+    directory = tempfile.mkdtemp()
+    writer = tf.summary.create_file_writer(directory)
+    at = tf.Variable(0, dtype=tf.int64)
+
+    @tf.function
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_weights)
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        with writer.as_default(step=at):
+            tf.summary.scalar("loss", loss)
+            tf.summary.scalar("mean", tf.reduce_mean(x), step=optimizer.iterations)
+
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            train_step(x, y)
+            at.assign_add(1)
+    writer.close()
+    events = [
+        (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
+        for path in sorted(tf.io.gfile.glob(f"{directory}/*"))
+        for event in tf.compat.v1.train.summary_iterator(path)
+        for value in event.summary.value
+    ]
+    shutil.rmtree(directory)
+    numbers = {tag: [value for _, name, value in events if name == tag] for tag in ("loss", "mean")}
+    return outcome(model, optimizer, **numbers, written_at=[step for step, _, _ in events])

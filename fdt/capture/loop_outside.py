@@ -1,0 +1,107 @@
+"""Steps that do more than compute: what they take from iterators comes in as data, what they write as summaries goes out."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+from fdt.capture import loop_iterators, loop_summaries
+from fdt.capture.inlining import in_graph
+from fdt.capture.loop_arguments import as_declared
+from fdt.capture.loop_iterators import Read
+from fdt.capture.loop_summaries import Summary
+from fdt.capture.patch import Patches
+
+
+class Outside:
+    """Finds them among the script's functions, and makes functions of them that only compute."""
+
+    def __init__(self) -> None:
+        """Knows none yet."""
+        # By what TensorFlow traced of the script: what it takes, and whether it writes.
+        self._known: WeakKeyDictionary[Any, tuple[list[Read], bool]] = WeakKeyDictionary()
+        # By id, with the function that keeps the id its own.
+        self._computing: dict[int, tuple[Any, ComputingStep]] = {}
+        self._iterators: dict[str, Any] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        loop_iterators.install(patches)
+        loop_summaries.install(patches)
+
+    def computing(self, concrete: Any, function: Any) -> "ComputingStep | None":
+        """Returns what stands for a function while it is a step; None if it may stand for itself.
+
+        Args:
+            concrete: What TensorFlow has traced of it for this call.
+            function: The tf.function.
+
+        Raises:
+            UnsupportedError: It takes elements in a loop or branch of the graph.
+        """
+        if concrete not in self._known:
+            graph = concrete.graph
+            self._known[concrete] = loop_iterators.reads_of(graph), loop_summaries.writes_summaries(graph)
+        reads, writes = self._known[concrete]
+        if not reads and not writes:
+            return None
+        if id(function) not in self._computing:
+            self._computing[id(function)] = function, ComputingStep(function)
+        return self._computing[id(function)][1]
+
+    def arguments(self, concrete: Any, inputs: Sequence[tf.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Returns the arguments of a call of `ComputingStep.function`: takes the elements.
+
+        Args:
+            concrete: See `computing`.
+            inputs: Of it, captured ones included.
+            args: Of the script's call.
+            kwargs: The same.
+
+        Raises:
+            OutOfRangeError: An iterator has no more.
+        """
+        elements = [list(read.take(inputs)) for read in self._known[concrete][0]]
+        return elements, *tf.nest.map_structure(self._alike, (args, kwargs))
+
+    def _alike(self, leaf: Any) -> Any:
+        """Returns the first iterator that yielded such elements: another epoch's is no other step."""
+        return self._iterators.setdefault(repr(leaf.element_spec), leaf) if isinstance(leaf, OwnedIterator) else leaf
+
+
+class ComputingStep:
+    """A step of the script's that takes elements as an argument, and returns the values of its summaries.
+
+    Attributes:
+        function: tf.function of (elements, args, kwargs).
+    """
+
+    def __init__(self, original: Any):
+        """Makes one of a tf.function."""
+        # Of the last trace.
+        self._summaries: list[Summary] = []
+
+        @functools.wraps(original.python_function)
+        def step(elements: Any, args: Any, kwargs: Any) -> Any:
+            with loop_iterators.feeding(elements), loop_summaries.recording() as self._summaries:
+                result = in_graph(original)(*as_declared(original, args), **kwargs)
+            return result, [tensor for summary in self._summaries for tensor in (summary.value, summary.step)]
+
+        # Not the original's signature.
+        del step.__wrapped__  # type: ignore[attr-defined]
+        self.function = tf.function(step, autograph=False)
+
+    def outputs(self, outputs: list[tf.Tensor], pretended: bool) -> list[tf.Tensor]:
+        """Returns what the script's function returns; writes the summaries.
+
+        Args:
+            outputs: Of `function`, flat.
+            pretended: Whether they are no real values.
+        """
+        count = len(outputs) - 2 * len(self._summaries)
+        if not pretended:
+            loop_summaries.write(self._summaries, outputs[count:])
+        return outputs[:count]
