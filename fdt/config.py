@@ -68,6 +68,8 @@ class RunConfig:
     batch: str = "global"
     scale_lr: str = "none"
     report: Path | None = None
+    # Directory for TensorBoard's files about the processes.
+    tensorboard: Path | None = None
     # What `fdt predict --json` wrote; the report compares.
     prediction: Path | None = None
     credentials: Credentials = Credentials()
@@ -95,6 +97,8 @@ class ServeConfig:
     store_limit_bytes: int | None = None
     # Jobs that will run at once, at most; None for as many as there are workers.
     max_jobs: int | None = None
+    # "host:port" on loopback where Prometheus may ask for figures; None for nowhere.
+    metrics: str | None = None
     # Over which workers on other hosts are reached; None for a pool that takes no hosts.
     network: Network | None = None
     timing: Timing = Timing()

@@ -40,6 +40,8 @@ class JobStream:
         # Those that the script still has.
         self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
         self._closed = False
+        # What the job's processes used, once it has ended well.
+        self.processes: list[job_pb2.ProcessUsage] = []
         self._serial = 0
         self._started = False
         self._loads = 0
@@ -160,7 +162,7 @@ class JobStream:
                 self._count(event.drained.steps)
                 self._drained[event.drained.serial] = event.drained
             elif kind == "closed":
-                self._closed = True
+                self._closed, self.processes = True, list(event.closed.processes)
             elif kind == "failed":
                 self._error = self._error or named(event.failed.error, event.failed.message)
             self._changed.notify_all()

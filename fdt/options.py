@@ -50,6 +50,7 @@ _POOLS_OWN = {
     "--mode": "a host runs what its pool offers; leave it away here, and give it where the pool is served",
     "--workers": "a host says with --slots N how many it offers",
     "--listen": "a host opens no port for clients; they go to the pool. Leave it away",
+    "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
 }
 
@@ -206,6 +207,12 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     _add_runtime_options(parser)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
     parser.add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="write what the workers used (cores, memory, network) for TensorBoard",
+    )
+    parser.add_argument(
         "--prediction",
         type=Path,
         metavar="FILE",
@@ -300,6 +307,9 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients and hosts must know")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
+    parser.add_argument(
+        "--metrics", type=_loopback, metavar="HOST:PORT", help="show figures there for Prometheus; loopback only"
+    )
     hosts = parser.add_argument_group("several hosts")
     hosts.add_argument(
         "--join", type=_address, metavar="HOST:PORT", help="make this machine a host of the pool that is served there"
@@ -399,6 +409,23 @@ def _address(text: str) -> str:
     return text
 
 
+def _loopback(text: str) -> str:
+    import ipaddress
+
+    address = _address(text)
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise argparse.ArgumentTypeError(
+            "expected an address on loopback, such as 127.0.0.1:9090: figures are shown to whoever asks. To show them "
+            f"elsewhere, put a proxy that asks for a password before it. Received: {text}"
+        )
+    return address
+
+
 # ---- from options to configuration ----------------------------------------------------------------------------------
 
 
@@ -470,6 +497,7 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         mode=options.mode,
         num_workers=options.workers,
         prediction=prediction,
+        tensorboard=None if options.tensorboard is None else options.tensorboard.absolute(),
         server=options.server,
         batch=options.batch,
         scale_lr=options.scale_lr,
@@ -555,6 +583,7 @@ def serve_config(options: argparse.Namespace) -> "ServeConfig":
         tls_cert=_readable(options.tls_cert, "--tls-cert"),
         tls_key=_readable(options.tls_key, "--tls-key"),
         network=_network(options) if options.trusted_network is not None else None,
+        metrics=options.metrics,
     )
 
 

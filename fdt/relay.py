@@ -63,6 +63,7 @@ class JobRelay:
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
         self._usage: list[job_pb2.WorkerUsage] = []
+        self._processes: list[job_pb2.ProcessUsage] = []
         self._num_closed = 0
         # States on their way: to the workers, by the drain that tells when they have arrived; and to the client.
         self._inbound: list[blobs_pb2.BlobRef] = []
@@ -143,15 +144,24 @@ class JobRelay:
         self.tell(answer)
         return answer.drained
 
-    def closed(self, event: job_pb2.Event) -> None:
-        """Gathers the workers' last accounts, and tells the client when they are complete."""
+    def closed(self, event: job_pb2.Event, host: str) -> None:
+        """Gathers the workers' last accounts, and tells the client when they are complete.
+
+        Args:
+            event: Of one process.
+            host: What a person calls its host; "" for the pool's own machine.
+        """
+        for process in event.closed.processes:
+            process.host = host
         with self._lock:
             self._usage.extend(event.closed.workers)
+            self._processes.extend(event.closed.processes)
             self._num_closed += 1
             complete = self._num_closed == len(self._workers)
         if complete:
             usage = sorted(self._usage, key=lambda worker: worker.rank)
-            self.tell(job_pb2.Event(closed=job_pb2.Closed(workers=usage)))
+            processes = sorted(self._processes, key=lambda process: process.rank)
+            self.tell(job_pb2.Event(closed=job_pb2.Closed(workers=usage, processes=processes)))
 
     # ---- blobs that serve once: large states ------------------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Report:
         self._config = config
         self.pool: program_pb2.Versions | None = None
         self.fits: list[FitRecord] = []
+        self.processes: list[job_pb2.ProcessUsage] = []
 
     def write(self, exit_status: int) -> None:
         """Writes the file, whole or not at all."""
@@ -114,6 +115,10 @@ class Report:
             "exit_status": exit_status,
             "fits": [dataclasses.asdict(fit) for fit in self.fits],
             "prediction": self._compared(),
+            "processes": [
+                {"rank": process.rank, "host": process.host, "samples": [_sample(s) for s in process.samples]}
+                for process in self.processes
+            ],
         }
 
     def _compared(self) -> dict[str, Any] | None:
@@ -194,6 +199,12 @@ def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
         if seen >= 0.95 * total:
             break
     return {"mean": round(mean, 4), "p95": p95, "max": max(histogram)}
+
+
+def _sample(sample: job_pb2.Sample) -> dict[str, Any]:
+    names = ("time_s", "cores", "memory_bytes", "sent_bytes", "received_bytes")
+    gpus = [{"index": g.index, "utilization": g.utilization, "memory_bytes": g.memory_bytes} for g in sample.gpus]
+    return {**{name: getattr(sample, name) for name in names}, "gpus": gpus}
 
 
 def _fields(message: program_pb2.Versions | None) -> dict[str, str]:

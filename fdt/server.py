@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -25,6 +26,9 @@ from fdt.runtime import Launcher, find_launchers
 from fdt.supervisor import Supervisor
 from fdt.versions import versions
 from protos import blobs_pb2, host_pb2, job_pb2, pool_pb2, program_pb2, worker_pb2
+
+if TYPE_CHECKING:
+    from fdt.metrics import MetricsServer
 
 # The longest path that a unix socket can have is 107 bytes.
 _MAX_DIRECTORY = 80
@@ -153,8 +157,8 @@ class _Workers:
         # A broken stream needs no word: the process ends with it, or falls silent.
         with contextlib.suppress(Exception):
             for raw in requests:
-                self._supervisor.heard(name)
                 event = worker_pb2.WorkerEvent.FromString(raw)
+                self._supervisor.heard(name, event.heartbeat.sample if event.HasField("heartbeat") else None)
                 if event.HasField("joined"):
                     self._supervisor.post(lifecycle.WorkerJoined(time.time(), name))
                 elif event.HasField("event"):
@@ -175,13 +179,15 @@ class _Workers:
         elif kind == "drained":
             drained = relay.drained(rank, event)
             if drained is not None:
+                if drained.workers:
+                    self._supervisor.account(relay.job, drained.workers)
                 self._supervisor.drop(relay.served_blobs(drained))
         elif kind == "released":
             refs = relay.released(event.released.data)
             self._supervisor.store.release(relay.job, refs)
             self._supervisor.drop(refs)
         elif kind == "closed":
-            relay.closed(event)
+            relay.closed(event, self._supervisor.host_of(name))
             self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))
         elif kind == "failed":
             failed = event.failed
@@ -318,6 +324,7 @@ class Server:
         self._launchers = dict(launchers) if launchers is not None else find_launchers(config.modes)
         self._directory = directory
         self._server: grpc.Server | None = None
+        self._metrics: MetricsServer | None = None
         self._supervisor: Supervisor | None = None
         self._stopped = threading.Event()
 
@@ -352,6 +359,11 @@ class Server:
                 rpc.service(health_pb2.DESCRIPTOR.services_by_name["Health"], _Health()),
             )
         )
+        if config.metrics is not None:
+            # Not everybody has Prometheus's library.
+            from fdt.metrics import serve
+
+            self._metrics = serve(config.metrics, supervisor.snapshot)
         rpc.listen(server, socket)
         address = rpc.listen(server, config.listen, config.tls_cert, config.tls_key)
         server.start()
@@ -366,6 +378,8 @@ class Server:
         """Ends all jobs and processes, closes all ports, removes what was stored."""
         if self._supervisor is not None:
             self._supervisor.stop()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._server is not None:
             self._server.stop(0).wait(self._config.timing.stop_s)
         if self._directory is not None:

@@ -141,7 +141,7 @@ class Session:
         self._closed = True
         if self._job is not None:
             job, self._job = self._job, None
-            job.close()
+            self._report.processes = job.close()
             line = closing_line(self._report.fits)
             if line is not None and self.config.num_workers > 1:
                 say(line)
@@ -150,6 +150,10 @@ class Session:
     def write_report(self, exit_status: int) -> None:
         """Writes the JSON report, if one was asked for."""
         self._report.write(exit_status)
+        if self.config.tensorboard is not None:
+            from fdt import tensorboard
+
+            tensorboard.write(self.config.tensorboard, self._report.processes)
 
 
 class Job:
@@ -343,10 +347,11 @@ class Job:
         self.bytes_from_pool += len(content)
         return content
 
-    def close(self) -> None:
-        """Ends the job."""
+    def close(self) -> list[job_pb2.ProcessUsage]:
+        """Ends the job; returns what its processes used."""
         self._uploads.shutdown(cancel_futures=True)
         self._stream.close()
+        return self._stream.processes
 
     def _payload(self, packed: bytes | bytearray) -> blobs_pb2.Payload:
         if len(packed) <= _INLINE_BYTES:

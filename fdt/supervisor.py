@@ -25,6 +25,37 @@ from protos import blobs_pb2, host_pb2, job_pb2, worker_pb2
 _MAX_LOGS = 200
 
 
+@dataclasses.dataclass(frozen=True)
+class WorkerSnapshot:
+    """A worker process; `silent_s` is how long nothing has been heard of it."""
+
+    name: str
+    host: str
+    state: str
+    job: str
+    silent_s: float
+    sample: job_pb2.Sample | None
+
+
+@dataclasses.dataclass(frozen=True)
+class JobSnapshot:
+    """A job; `workers` are their accounts as of the last complete drain."""
+
+    name: str
+    mode: str
+    state: str
+    steps: int
+    workers: Sequence[job_pb2.WorkerUsage]
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What a pool knows at one moment."""
+
+    jobs: Sequence[JobSnapshot]
+    workers: Sequence[WorkerSnapshot]
+
+
 class Supervisor:
     """The pool's workers and jobs."""
 
@@ -63,6 +94,9 @@ class Supervisor:
         self._host_of: dict[str, Host] = {}
         self._outboxes: dict[str, Outbox] = {}
         self._heard_s: dict[str, float] = {}
+        self._samples: dict[str, job_pb2.Sample] = {}
+        # Of each job.
+        self._accounts: dict[str, list[job_pb2.WorkerUsage]] = {}
         self._checked_s = time.monotonic()
         # When a process that was asked to end is terminated, and later killed.
         self._patience: dict[str, tuple[float, bool]] = {}
@@ -158,9 +192,45 @@ class Supervisor:
             self._heard_s[worker] = time.monotonic()
             return self._outboxes[worker]
 
-    def heard(self, worker: str) -> None:
-        """Takes note that a worker lives."""
+    def heard(self, worker: str, sample: job_pb2.Sample | None = None) -> None:
+        """Takes note that a worker lives, and of what it used."""
         self._heard_s[worker] = time.monotonic()
+        if sample is not None:
+            self._samples[worker] = sample
+
+    def host_of(self, worker: str) -> str:
+        """Returns what a person calls the host of a worker; "" for the pool's own machine."""
+        host = self._host_of.get(worker)
+        return host.label if isinstance(host, JoinedHost) else ""
+
+    def snapshot(self) -> Snapshot:
+        """Returns what the pool knows at this moment."""
+        now_s = time.monotonic()
+        with self._lock:
+            workers = [
+                WorkerSnapshot(
+                    worker.name,
+                    self.host_of(worker.name),
+                    worker.state.name.lower(),
+                    worker.job or "",
+                    now_s - self._heard_s[worker.name],
+                    self._samples.get(worker.name),
+                )
+                for worker in self._state.workers.values()
+                if worker.name in self._heard_s
+            ]
+            found = [
+                JobSnapshot(
+                    job.name, job.mode, job.state.value, self._steps(job.name), self._accounts.get(job.name, [])
+                )
+                for job in self._state.jobs.values()
+            ]
+        return Snapshot(found, workers)
+
+    def account(self, job: str, usage: Sequence[job_pb2.WorkerUsage]) -> None:
+        """Takes note of what the workers of a job did so far."""
+        self._accounts = {known: kept for known, kept in self._accounts.items() if known in self._state.jobs}
+        self._accounts[job] = list(usage)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
         """Returns the job that a worker serves, and its rank in it."""
@@ -275,6 +345,7 @@ class Supervisor:
 
     def _forget_worker(self, worker: str) -> None:
         self._heard_s.pop(worker, None)
+        self._samples.pop(worker, None)
         self._patience.pop(worker, None)
         self._host_of.pop(worker, None)
         outbox = self._outboxes.pop(worker, None)

@@ -26,6 +26,7 @@ from fdt.blobs import BlobClient, BlobStore, HostStore
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError
 from fdt.runtime import Assignment, Engine
+from fdt.sampler import Sampler, Series
 from protos import job_pb2, program_pb2, worker_pb2
 
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
@@ -87,6 +88,7 @@ class Link:
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self.series = Series()
         credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
         self.channel = rpc.open_channel(config.pool, credentials, config.timing)
         attach = self.channel.stream_stream(
@@ -144,9 +146,11 @@ class Link:
             os._exit(1)
 
     def _beat(self) -> None:
-        beat = worker_pb2.WorkerEvent(heartbeat=worker_pb2.Heartbeat())
+        sampler = Sampler()
         while not self._stop.wait(self._config.timing.heartbeat_s):
-            self.send(beat)
+            sample = sampler.take()
+            self.series.add(sample)
+            self.send(worker_pb2.WorkerEvent(heartbeat=worker_pb2.Heartbeat(sample=sample)))
 
 
 class Worker:
@@ -298,7 +302,8 @@ class Worker:
         self._send(job_pb2.Event(drained=drained))
 
     def _close(self, _: job_pb2.Instruction) -> None:
-        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=self._usage())))
+        process = job_pb2.ProcessUsage(rank=self._rank, samples=self._link.series.samples())
+        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=self._usage(), processes=[process])))
 
     def _usage(self) -> list[job_pb2.WorkerUsage]:
         usages = []

@@ -234,10 +234,48 @@ class Failed(_message.Message):
     def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., rank: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Closed(_message.Message):
-    __slots__ = ("workers",)
+    __slots__ = ("workers", "processes")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerUsage]
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessUsage]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessUsage, _Mapping]]] = ...) -> None: ...
+
+class ProcessUsage(_message.Message):
+    __slots__ = ("rank", "host", "samples")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    host: str
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("time_s", "cores", "memory_bytes", "sent_bytes", "received_bytes", "gpus")
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    time_s: float
+    cores: float
+    memory_bytes: int
+    sent_bytes: int
+    received_bytes: int
+    gpus: _containers.RepeatedCompositeFieldContainer[Gpu]
+    def __init__(self, time_s: _Optional[float] = ..., cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., gpus: _Optional[_Iterable[_Union[Gpu, _Mapping]]] = ...) -> None: ...
+
+class Gpu(_message.Message):
+    __slots__ = ("index", "utilization", "memory_bytes")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    utilization: float
+    memory_bytes: int
+    def __init__(self, index: _Optional[int] = ..., utilization: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
     __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected")

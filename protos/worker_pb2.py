@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from protos import job_pb2 as protos_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/worker.proto\x12\x06\x66\x64t.v1\x1a\x10protos/job.proto\"\x9f\x01\n\x0bWorkerEvent\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\r.fdt.v1.ReadyH\x00\x12 \n\x06joined\x18\x02 \x01(\x0b\x32\x0e.fdt.v1.JoinedH\x00\x12\x1e\n\x05\x65vent\x18\x03 \x01(\x0b\x32\r.fdt.v1.EventH\x00\x12&\n\theartbeat\x18\x04 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x42\x06\n\x04kind\"8\n\x05Ready\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x12\n\ntensorflow\x18\x03 \x01(\t\"\x08\n\x06Joined\"\x0b\n\tHeartbeat\"q\n\x11WorkerInstruction\x12(\n\nassignment\x18\x01 \x01(\x0b\x32\x12.fdt.v1.AssignmentH\x00\x12*\n\x0binstruction\x18\x02 \x01(\x0b\x32\x13.fdt.v1.InstructionH\x00\x42\x06\n\x04kind\"\xa1\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x13\n\x0bnum_threads\x18\x04 \x01(\r\x12\x38\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32#.fdt.v1.Assignment.EnvironmentEntry\x12\x30\n\x07options\x18\x06 \x03(\x0b\x32\x1f.fdt.v1.Assignment.OptionsEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32G\n\x07Workers\x12<\n\x06\x41ttach\x12\x13.fdt.v1.WorkerEvent\x1a\x19.fdt.v1.WorkerInstruction(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/worker.proto\x12\x06\x66\x64t.v1\x1a\x10protos/job.proto\"\x9f\x01\n\x0bWorkerEvent\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\r.fdt.v1.ReadyH\x00\x12 \n\x06joined\x18\x02 \x01(\x0b\x32\x0e.fdt.v1.JoinedH\x00\x12\x1e\n\x05\x65vent\x18\x03 \x01(\x0b\x32\r.fdt.v1.EventH\x00\x12&\n\theartbeat\x18\x04 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x42\x06\n\x04kind\"8\n\x05Ready\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x12\n\ntensorflow\x18\x03 \x01(\t\"\x08\n\x06Joined\"+\n\tHeartbeat\x12\x1e\n\x06sample\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Sample\"q\n\x11WorkerInstruction\x12(\n\nassignment\x18\x01 \x01(\x0b\x32\x12.fdt.v1.AssignmentH\x00\x12*\n\x0binstruction\x18\x02 \x01(\x0b\x32\x13.fdt.v1.InstructionH\x00\x42\x06\n\x04kind\"\xa1\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x13\n\x0bnum_threads\x18\x04 \x01(\r\x12\x38\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32#.fdt.v1.Assignment.EnvironmentEntry\x12\x30\n\x07options\x18\x06 \x03(\x0b\x32\x1f.fdt.v1.Assignment.OptionsEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32G\n\x07Workers\x12<\n\x06\x41ttach\x12\x13.fdt.v1.WorkerEvent\x1a\x19.fdt.v1.WorkerInstruction(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,15 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_JOINED']._serialized_start=269
   _globals['_JOINED']._serialized_end=277
   _globals['_HEARTBEAT']._serialized_start=279
-  _globals['_HEARTBEAT']._serialized_end=290
-  _globals['_WORKERINSTRUCTION']._serialized_start=292
-  _globals['_WORKERINSTRUCTION']._serialized_end=405
-  _globals['_ASSIGNMENT']._serialized_start=408
-  _globals['_ASSIGNMENT']._serialized_end=697
-  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_start=599
-  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_end=649
-  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_start=651
-  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_end=697
-  _globals['_WORKERS']._serialized_start=699
-  _globals['_WORKERS']._serialized_end=770
+  _globals['_HEARTBEAT']._serialized_end=322
+  _globals['_WORKERINSTRUCTION']._serialized_start=324
+  _globals['_WORKERINSTRUCTION']._serialized_end=437
+  _globals['_ASSIGNMENT']._serialized_start=440
+  _globals['_ASSIGNMENT']._serialized_end=729
+  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_start=631
+  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_end=681
+  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_start=683
+  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_end=729
+  _globals['_WORKERS']._serialized_start=731
+  _globals['_WORKERS']._serialized_end=802
 # @@protoc_insertion_point(module_scope)

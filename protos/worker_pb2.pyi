@@ -33,8 +33,10 @@ class Joined(_message.Message):
     def __init__(self) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("sample",)
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    sample: _job_pb2.Sample
+    def __init__(self, sample: _Optional[_Union[_job_pb2.Sample, _Mapping]] = ...) -> None: ...
 
 class WorkerInstruction(_message.Message):
     __slots__ = ("assignment", "instruction")

@@ -36,13 +36,14 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr", "--workers",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr", "--tensorboard",
+        "--workers",
     ]),
     "check": sorted([*_ASYNC_OPTIONS, "--mode", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": [
-        "--interface", "--join", "--listen", "--mode", "--slots", "--tls-ca", "--tls-cert", "--tls-key", "--token-file",
-        "--trusted-network", "--workers",
+        "--interface", "--join", "--listen", "--metrics", "--mode", "--slots", "--tls-ca", "--tls-cert", "--tls-key",
+        "--token-file", "--trusted-network", "--workers",
     ],
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--json", "--latency", "--load",
@@ -91,7 +92,7 @@ def test_run_by_default() -> None:
     chosen = {k: v for k, v in vars(options).items() if k != "command"}
     assert chosen == {
         "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
-        "report": None, "prediction": None, "server": None, "token_file": None, "tls_ca": None,
+        "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None,
     }  # fmt: skip

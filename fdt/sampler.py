@@ -1,0 +1,94 @@
+"""What this process and its host use: cores, memory, network, GPUs."""
+
+import contextlib
+import time
+from types import ModuleType
+
+import psutil
+
+from protos import job_pb2
+
+# More than these and every second one is left out, so that a run of a week takes no more room than one of minutes.
+_MAX_SAMPLES = 1024
+
+
+class Sampler:
+    """Takes samples."""
+
+    def __init__(self) -> None:
+        """Finds the GPUs, if NVIDIA's library is installed (nvidia-ml-py) and there are any."""
+        self._process = psutil.Process()
+        self._nvml = _nvml()
+        self._before = self._busy_s(), time.monotonic()
+
+    def take(self) -> job_pb2.Sample:
+        """Returns a sample; its `cores` are the mean since the one before."""
+        busy_s, now_s = self._busy_s(), time.monotonic()
+        elapsed_s = max(1e-6, now_s - self._before[1])
+        cores = (busy_s - self._before[0]) / elapsed_s
+        self._before = busy_s, now_s
+        network = psutil.net_io_counters()
+        return job_pb2.Sample(
+            time_s=time.time(),
+            cores=round(max(0.0, cores), 3),
+            memory_bytes=self._process.memory_info().rss,
+            sent_bytes=network.bytes_sent if network else 0,
+            received_bytes=network.bytes_recv if network else 0,
+            gpus=self._gpus(),
+        )
+
+    def _busy_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def _gpus(self) -> list[job_pb2.Gpu]:
+        if self._nvml is None:
+            return []
+        gpus = []
+        # A GPU may fall off the bus; training tells that better than a sample.
+        with contextlib.suppress(self._nvml.NVMLError):
+            for index in range(self._nvml.nvmlDeviceGetCount()):
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)
+                memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+                gpus.append(job_pb2.Gpu(index=index, utilization=rates.gpu / 100, memory_bytes=memory.used))
+        return gpus
+
+
+def _nvml() -> ModuleType | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    module: ModuleType = pynvml
+    return module
+
+
+class Series:
+    """Samples of a process, evenly over its life."""
+
+    def __init__(self, limit: int = _MAX_SAMPLES) -> None:
+        """Begins with none.
+
+        Args:
+            limit: How many are kept; when there are more, every second one goes.
+        """
+        self._limit, self._stride, self._seen = limit, 1, 0
+        self._samples: list[job_pb2.Sample] = []
+
+    def add(self, sample: job_pb2.Sample) -> None:
+        """Adds a sample, or leaves it out."""
+        if self._seen % self._stride == 0:
+            self._samples.append(sample)
+            if len(self._samples) > self._limit:
+                self._samples = self._samples[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def samples(self) -> list[job_pb2.Sample]:
+        """Returns what was kept, in the order of time."""
+        return list(self._samples)
