@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from fdt.options import (
-    MODES,
+from fdt.options import MODES, parse
+from fdt.settings import (
     check_config,
     join_config,
     offered,
-    parse,
     run_config,
     runtime_options,
     serve_config,

@@ -1,19 +1,15 @@
-"""The options of the commands: read from the command line, and turned into configuration.
+"""The options of the commands, read from the command line.
 
-Only the standard library is imported at the top, so that `--help` is quick.
+Only the standard library is imported, so that `--help` is quick.
 """
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from fdt import __version__
-
-if TYPE_CHECKING:
-    from fdt.config import Credentials, JoinConfig, Network, RunConfig, ServeConfig
+from fdt import __version__, values
 
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
@@ -42,8 +38,8 @@ RUNTIME_OPTIONS = {
 # Commands that run a script.
 _WITH_SCRIPT = ("run", "verify", "check", "predict")
 
-_DEFAULT_LISTEN = "127.0.0.1:7077"
-_DEFAULT_WORKERS = 2
+DEFAULT_LISTEN = "127.0.0.1:7077"
+DEFAULT_WORKERS = 2
 
 # Options of `serve` that a host which joins a pool has no use for, and what to do instead.
 _POOLS_OWN = {
@@ -177,12 +173,12 @@ def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[st
     summary = "Tell how fast a script would be on more workers, and which form of training to take."
     _add_predict_options(add("predict", summary, usage=usage))
     _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
-    _add_pool_options(add("jobs", "List the jobs of a pool."), _DEFAULT_LISTEN)
+    _add_pool_options(add("jobs", "List the jobs of a pool."), DEFAULT_LISTEN)
     for name, summary in (
         ("logs", "Print what a job's workers wrote."),
         ("cancel", "Cancel a job."),
     ):
-        _add_pool_options(add(name, summary), _DEFAULT_LISTEN)
+        _add_pool_options(add(name, summary), DEFAULT_LISTEN)
         commands[name].add_argument("job", metavar="JOB", help="its name, as `jobs` shows it")
     _add_pool_options(add("doctor", "Tell what works on this machine, and how to mend what does not."), None)
     return parser, commands
@@ -238,11 +234,11 @@ def _add_verify_options(parser: _Parser) -> None:
     _add_pool_options(parser, None)
     _add_workers(parser)
     parser.add_argument(
-        "--steps", type=_num_steps, metavar="S", default=10, help="how many steps are compared (default: 10)"
+        "--steps", type=values.num_steps, metavar="S", default=10, help="how many steps are compared (default: 10)"
     )
     parser.add_argument(
         "--tolerance",
-        type=_tolerance,
+        type=values.tolerance,
         metavar="X",
         default=1e-4,
         help="the largest difference that counts as rounding, relative (default: 1e-4)",
@@ -255,7 +251,7 @@ def _add_verify_options(parser: _Parser) -> None:
 
 def _add_predict_options(parser: _Parser) -> None:
     parser.add_argument(
-        "--workers", type=_numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2,4,8,16)"
+        "--workers", type=values.numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2,4,8,16)"
     )
     network = parser.add_argument_group("what joins the workers")
     network.add_argument(
@@ -264,7 +260,7 @@ def _add_predict_options(parser: _Parser) -> None:
     network.add_argument("--latency", metavar="TIME", help="from host to host: 50us, 0.2ms (default: 0)")
     network.add_argument(
         "--overlap",
-        type=_part,
+        type=values.part,
         metavar="X",
         help="what part of the ring's exchange is hidden behind computation, 0 to 1; see --calibrate (default: 0)",
     )
@@ -278,7 +274,7 @@ def _add_predict_options(parser: _Parser) -> None:
         choices=("global", "per-worker"),
         help="what the script's batch_size means to the ring (default: global, split over the workers)",
     )
-    parser.add_argument("--cost-per-hour", type=_price, metavar="X", help="of a host; adds the cost of all steps")
+    parser.add_argument("--cost-per-hour", type=values.price, metavar="X", help="of a host; adds the cost of all steps")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured and predicted")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speed-up (PNG, SVG or PDF)")
     parser.add_argument("--load", type=Path, metavar="FILE", help="use what --json wrote, in place of a script")
@@ -299,22 +295,27 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     parser.add_argument("--mode", choices=choices, help=f"what the pool offers (default: {modes[0]})")
     parser.add_argument(
         "--workers",
-        type=_num_own_workers,
+        type=values.num_own_workers,
         metavar="N",
-        help=f"how many of this machine's own (default: {_DEFAULT_WORKERS}; 0: the hosts that join bring them)",
+        help=f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts that join bring them)",
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"default: {_DEFAULT_LISTEN}")
+    parser.add_argument("--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_LISTEN}")
     _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients and hosts must know")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
     parser.add_argument(
-        "--metrics", type=_loopback, metavar="HOST:PORT", help="show figures there for Prometheus; loopback only"
+        "--metrics", type=values.loopback, metavar="HOST:PORT", help="show figures there for Prometheus; loopback only"
     )
     hosts = parser.add_argument_group("several hosts")
     hosts.add_argument(
-        "--join", type=_address, metavar="HOST:PORT", help="make this machine a host of the pool that is served there"
+        "--join",
+        type=values.address,
+        metavar="HOST:PORT",
+        help="make this machine a host of the pool that is served there",
     )
-    hosts.add_argument("--slots", type=_num_workers, metavar="N", help="with --join: how many workers this host offers")
+    hosts.add_argument(
+        "--slots", type=values.num_workers, metavar="N", help="with --join: how many workers this host offers"
+    )
     hosts.add_argument(
         "--trusted-network",
         metavar="NETWORK",
@@ -328,7 +329,7 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
 def _add_pool_options(parser: argparse._ActionsContainer, default: str | None) -> None:
     parser.add_argument(
         "--server",
-        type=_address,
+        type=values.address,
         metavar="HOST:PORT",
         default=os.environ.get("FDT_SERVER") or default,
         help=f"pool to use (environment: FDT_SERVER; default: {default or 'one on this machine, for this run only'})",
@@ -345,269 +346,8 @@ def _add_file(parser: argparse._ActionsContainer, flag: str, variable: str, summ
 def _add_workers(parser: _Parser) -> None:
     parser.add_argument(
         "--workers",
-        type=_num_workers,
+        type=values.num_workers,
         metavar="N",
-        default=_DEFAULT_WORKERS,
-        help=f"how many (default: {_DEFAULT_WORKERS})",
+        default=DEFAULT_WORKERS,
+        help=f"how many (default: {DEFAULT_WORKERS})",
     )
-
-
-def _num_workers(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of workers, 1 or more. Received: {text}")
-    return int(text)
-
-
-def _numbers_of_workers(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_num_workers(number.strip()) for number in text.split(",")}))
-
-
-def _price(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a price of 0 or more, such as 2.5. Received: {text}")
-    return value
-
-
-def _part(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1. Received: {text}")
-    return value
-
-
-def _num_steps(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of steps, 1 or more. Received: {text}")
-    return int(text)
-
-
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, such as 1e-4. Received: {text}")
-    return value
-
-
-def _num_own_workers(text: str) -> int:
-    return 0 if text == "0" else _num_workers(text)
-
-
-def _address(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 10.0.0.5:7077. Received: {text}")
-    return text
-
-
-def _loopback(text: str) -> str:
-    import ipaddress
-
-    address = _address(text)
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise argparse.ArgumentTypeError(
-            "expected an address on loopback, such as 127.0.0.1:9090: figures are shown to whoever asks. To show them "
-            f"elsewhere, put a proxy that asks for a password before it. Received: {text}"
-        )
-    return address
-
-
-# ---- from options to configuration ----------------------------------------------------------------------------------
-
-
-def _token(path: Path | None) -> str | None:
-    from fdt.errors import UsageError
-
-    if path is None:
-        return None
-    try:
-        token = path.read_text(encoding="ascii").strip()
-        open_to_others = path.stat().st_mode & 0o044
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the token file: {error}. Expected one line of ASCII in {path}") from error
-    if not token or not token.isprintable():
-        raise UsageError(f"the token file must hold one line of printable text. Received: {path}")
-    if open_to_others:
-        warning = f"others on this machine can read the token; mend it with: chmod 600 {path}"
-        print(f"fdt: warning: {warning}", file=sys.stderr, flush=True)
-    return token
-
-
-def _readable(path: Path | None, flag: str) -> Path | None:
-    from fdt.errors import UsageError
-
-    if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
-        raise UsageError(f"cannot read the file of {flag}. Received: {path}")
-    return path
-
-
-def credentials(options: argparse.Namespace) -> "Credentials":
-    """Reads how a client proves itself.
-
-    Raises:
-        UsageError: A file cannot be read, or holds no token.
-    """
-    from fdt.config import Credentials
-
-    return Credentials(token=_token(options.token_file), tls_ca=_readable(options.tls_ca, "--tls-ca"))
-
-
-def run_config(options: argparse.Namespace) -> "RunConfig":
-    """Builds the configuration of `run`.
-
-    Raises:
-        UsageError: A file cannot be read, or the report not be written.
-    """
-    from fdt.config import RunConfig
-    from fdt.errors import UsageError
-
-    report: Path | None = options.report
-    if report is not None:
-        # The script may change the directory before the report is written.
-        report = report.absolute()
-        if report.is_dir() or not os.access(report.parent, os.W_OK):
-            raise UsageError(
-                f"cannot write a report there: expected a file in a writable directory. Received: {report}"
-            )
-    prediction: Path | None = options.prediction
-    if prediction is not None:
-        if report is None:
-            raise UsageError("--prediction is compared with the run in its report: give --report FILE too")
-        prediction = prediction.absolute()
-        from fdt.forecasts import read
-
-        read(prediction)
-    return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
-        mode=options.mode,
-        num_workers=options.workers,
-        prediction=prediction,
-        tensorboard=None if options.tensorboard is None else options.tensorboard.absolute(),
-        server=options.server,
-        batch=options.batch,
-        scale_lr=options.scale_lr,
-        report=report,
-        credentials=credentials(options),
-        options=runtime_options(options),
-    )
-
-
-def check_config(options: argparse.Namespace) -> "RunConfig":
-    """Builds the configuration of `check`."""
-    from fdt.config import RunConfig
-
-    return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
-        mode=options.mode,
-        num_workers=options.workers,
-        options=runtime_options(options),
-    )
-
-
-def predict_config(options: argparse.Namespace) -> "RunConfig":
-    """Builds the configuration of `predict`: that of a step which is divided.
-
-    Raises:
-        UsageError: A file cannot be read.
-    """
-    from fdt.config import RunConfig
-
-    return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
-        num_workers=2,
-        server=options.server,
-        credentials=credentials(options),
-    )
-
-
-def verify_config(options: argparse.Namespace) -> "RunConfig":
-    """Builds the configuration of `verify`.
-
-    Raises:
-        UsageError: A file cannot be read.
-    """
-    from fdt.config import RunConfig
-
-    return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
-        num_workers=options.workers,
-        server=options.server,
-        credentials=credentials(options),
-        verify_steps=options.steps,
-        tolerance=options.tolerance,
-    )
-
-
-def runtime_options(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the runtime's options that were given, by their names in a job."""
-    given = {name: getattr(options, name.replace("-", "_")) for name in RUNTIME_OPTIONS}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def offered(options: argparse.Namespace) -> tuple[str, ...]:
-    """Returns the modes that a pool is to offer."""
-    return tuple(MODES) if options.mode == "both" else (options.mode,)
-
-
-def serve_config(options: argparse.Namespace) -> "ServeConfig":
-    """Builds the configuration of `serve`.
-
-    Raises:
-        UsageError: A file cannot be read, or holds no token.
-    """
-    from fdt.config import ServeConfig
-
-    return ServeConfig(
-        listen=options.listen or _DEFAULT_LISTEN,
-        modes=offered(options),
-        num_workers=_DEFAULT_WORKERS if options.workers is None else options.workers,
-        token=_token(options.token_file),
-        tls_cert=_readable(options.tls_cert, "--tls-cert"),
-        tls_key=_readable(options.tls_key, "--tls-key"),
-        network=_network(options) if options.trusted_network is not None else None,
-        metrics=options.metrics,
-    )
-
-
-def join_config(options: argparse.Namespace) -> "JoinConfig":
-    """Builds the configuration of `serve --join`.
-
-    Raises:
-        UsageError: A file cannot be read, or this machine is not on the trusted network.
-    """
-    import platform
-
-    from fdt.config import JoinConfig
-
-    network = _network(options)
-    return JoinConfig(
-        pool=options.join,
-        num_workers=options.slots,
-        network=network,
-        name=platform.node() or network.address,
-        credentials=credentials(options),
-    )
-
-
-def _network(options: argparse.Namespace) -> "Network":
-    from fdt.network import trusted
-
-    return trusted(options.trusted_network, options.interface)

@@ -11,7 +11,7 @@ import grpc
 
 from fdt import rpc
 from fdt.config import Timing
-from fdt.options import credentials
+from fdt.settings import credentials
 from protos import pool_pb2, pool_pb2_grpc
 
 

@@ -12,11 +12,11 @@ from fdt.config import RunConfig
 from fdt.errors import UsageError
 from fdt.findings import Findings
 from fdt.forecasts import Prediction, read
-from fdt.options import predict_config
 from fdt.predict import Hosts, Machine, Workload
 from fdt.quantities import bandwidth, duration
 from fdt.report import say
 from fdt.samples import Found, Samples
+from fdt.settings import predict_config
 
 
 def predict(options: argparse.Namespace) -> int:

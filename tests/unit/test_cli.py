@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from fdt import cli, doctor, options, pool_commands, script
+from fdt import cli, doctor, options, pool_commands, script, settings
 from fdt.config import Credentials, RunConfig, ServeConfig
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
 from protos import pool_pb2
@@ -215,7 +215,7 @@ def test_a_host_says_what_it_brings() -> None:
     chosen = _parse(
         "serve", "--join", "pool:7077", "--slots", "3", "--trusted-network", "127.0.0.1", "--tls-ca", __file__
     )
-    config = options.join_config(chosen)
+    config = settings.join_config(chosen)
     assert (config.pool, config.num_workers, config.credentials) == ("pool:7077", 3, Credentials(None, Path(__file__)))
     assert (config.network.address, config.network.interface) == ("127.0.0.1", "lo") and config.name
 
@@ -231,23 +231,23 @@ def test_a_host_that_is_given_a_mode_is_told_what_to_do(mode: str, capsys: pytes
 
 
 def test_a_pool_by_default_and_with_hosts() -> None:
-    assert options.serve_config(_parse("serve")) == ServeConfig()
-    config = options.serve_config(
+    assert settings.serve_config(_parse("serve")) == ServeConfig()
+    config = settings.serve_config(
         _parse("serve", "--workers", "0", "--trusted-network", "lo", "--interface", "127.0.0.1")
     )
     assert config.num_workers == 0 and config.network is not None and config.network.address == "127.0.0.1"
     with pytest.raises(UsageError, match="not on that network"):
-        options.serve_config(_parse("serve", "--trusted-network", "203.0.113.77"))
+        settings.serve_config(_parse("serve", "--trusted-network", "203.0.113.77"))
 
 
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "token"
-    assert options._token(None) is None
+    assert settings._token(None) is None
     file.write_text("secret\n")
     file.chmod(0o600)
-    assert (options._token(file), capsys.readouterr().err) == ("secret", "")
+    assert (settings._token(file), capsys.readouterr().err) == ("secret", "")
     file.chmod(0o644)
-    assert options._token(file) == "secret"
+    assert settings._token(file) == "secret"
     warning = capsys.readouterr().err
     assert "warning" in warning and "chmod 600" in warning and "secret" not in warning
 
@@ -258,7 +258,7 @@ def test_token_file_that_holds_no_token(content: bytes | None, tmp_path: Path) -
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match="token file"):
-        options._token(file)
+        settings._token(file)
 
 
 # ---- run, with a session that is none -------------------------------------------------------------------------------
