@@ -542,7 +542,7 @@ def loop_summaries() -> Results:
         optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
         with writer.as_default(step=at):
             tf.summary.scalar("loss", loss)
-            tf.summary.scalar("mean", tf.reduce_mean(x), step=optimizer.iterations)
+            tf.summary.scalar("mean", tf.reduce_mean(x), step=2 * at)
 
     for _ in range(EPOCHS):
         for x, y in batches():
