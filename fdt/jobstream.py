@@ -46,7 +46,9 @@ class JobStream:
         self._started = False
         self._loads = 0
         self.steps_done = 0
-        self.first_step_s: float | None = None
+        # When the first and the newest of the steps since `begin_fit` were heard of, and how many there were then.
+        self.first: tuple[float, int] | None = None
+        self.newest: tuple[float, int] | None = None
         self.send(job_pb2.Instruction(open=opening))
         self._call = job_pb2_grpc.JobsStub(channel).Train(self._instructions(), wait_for_ready=True)
         self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
@@ -168,6 +170,7 @@ class JobStream:
             self._changed.notify_all()
 
     def _count(self, steps: int) -> None:
-        if steps > self.steps_done and self.first_step_s is None:
-            self.first_step_s = time.monotonic()
+        if steps > self.steps_done:
+            self.newest = time.monotonic(), steps
+            self.first = self.first or self.newest
         self.steps_done = max(self.steps_done, steps)

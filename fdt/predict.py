@@ -100,15 +100,22 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """Workers on hosts of their own; see `Network`."""
+    """Workers on hosts of their own; see `Network`.
+
+    Attributes:
+        cores: How many workers' computations fit beside each other where the hosts are one machine's (a laboratory); None for
+            real ones, which do not share.
+    """
 
     bandwidth: float
     latency: float = 0.0
     overlap: float = 0.0
+    cores: float | None = None
 
     def network(self, mode: str, workers: int) -> Network:
         """Returns what joins them."""
-        return Network(self.bandwidth, self.latency, self.overlap)
+        contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
+        return Network(self.bandwidth, self.latency, self.overlap, contention)
 
 
 @dataclasses.dataclass(frozen=True)

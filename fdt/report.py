@@ -26,6 +26,7 @@ class FitRecord:
     Attributes:
         seconds: From the call of `fit` to its return.
         first_step_seconds: From the call of `fit` to the end of the first step, as the client heard of it.
+        step_seconds: From step to step after that, of all workers together; what came between two epochs is in it.
         global_batch: Rows of a full step, over all workers; None where the script's data do not tell.
         bytes_to_pool: Programs, arrays and values sent during this `fit`.
         logs: Of the last epoch.
@@ -40,6 +41,7 @@ class FitRecord:
     epochs: int
     seconds: float
     first_step_seconds: float | None
+    step_seconds: float | None
     global_batch: int | None
     bytes_to_pool: int
     bytes_from_pool: int
@@ -62,13 +64,6 @@ class FitRecord:
         pushes = sum(rank.get("corrected", 0) for rank in self.ranks)
         if pushes:
             self.correction = round(sum(rank["correction"] * rank["corrected"] for rank in self.ranks) / pushes, 6)
-
-    def seconds_per_step(self) -> float | None:
-        """Returns the seconds of a step once the first has been made; None if there was no other."""
-        first = self.first_step_seconds
-        if first is None or self.steps < 2:
-            return None
-        return round((self.seconds - first) / (self.steps - 1), 9)
 
 
 def closing_line(fits: Sequence[FitRecord]) -> str | None:
@@ -129,7 +124,9 @@ class Report:
         form, mode = form_of(self._config), self._config.mode
         forecast = dataclasses.replace(prediction, batch=self._config.batch).of(form, mode, self._config.num_workers)
         fit = max(self.fits, key=lambda fit: fit.steps)
-        measured = fit.seconds_per_step()
+        # A step with a batch for each worker is as many of the script's.
+        batches = self._config.num_workers if self._config.batch == "per-worker" else 1
+        measured = None if fit.step_seconds is None else fit.step_seconds / batches
         return {
             "form": form,
             "mode": mode,

@@ -198,13 +198,21 @@ class Job:
         return self._programs[ref.digest]
 
     def begin_fit(self) -> None:
-        """Makes `first_step_s` the time of the first step from now on."""
-        self._stream.first_step_s = None
+        """Makes `first_step_s` and `step_seconds` tell of the steps from now on."""
+        self._stream.first = self._stream.newest = None
 
     @property
     def first_step_s(self) -> float | None:
         """When the first step since `begin_fit` was heard of, by the monotonic clock."""
-        return self._stream.first_step_s
+        return None if self._stream.first is None else self._stream.first[0]
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds from step to step since the first one was heard of; None if there was no other."""
+        first, newest = self._stream.first, self._stream.newest
+        if first is None or newest is None or newest[1] == first[1]:
+            return None
+        return (newest[0] - first[0]) / (newest[1] - first[1])
 
     def bind_later(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> "Future[int]":
         """Like `bind`, in a thread: hashing and sending need little of the interpreter."""

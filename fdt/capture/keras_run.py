@@ -206,6 +206,7 @@ class Run:
                 epochs=self._epochs,
                 seconds=round(time.monotonic() - started, 6),
                 first_step_seconds=None if first is None else round(first - started, 6),
+                step_seconds=self._job.step_seconds,
                 global_batch=self.batches.batch_size,
                 bytes_to_pool=self._job.bytes_to_pool - self._bytes_before[0],
                 bytes_from_pool=self._job.bytes_from_pool - self._bytes_before[1],

@@ -277,6 +277,7 @@ class _Account:
             epochs=0,
             seconds=round(time.monotonic() - self._started_s, 6),
             first_step_seconds=None if first is None else round(first - self._started_s, 6),
+            step_seconds=self._job.step_seconds,
             global_batch=None,
             bytes_to_pool=self._job.bytes_to_pool - self._bytes[0],
             bytes_from_pool=self._job.bytes_from_pool - self._bytes[1],

@@ -16,6 +16,7 @@ def fit(**fields: object) -> FitRecord:
         "epochs": 1,
         "seconds": 4.0,
         "first_step_seconds": 0.5,
+        "step_seconds": 0.25,
         "global_batch": 8,
         "bytes_to_pool": 0,
         "bytes_from_pool": 0,
