@@ -88,7 +88,8 @@ class Sessions:
             return original(session, None, list(targets), list(fetches), feeds, None, None)
 
         state = self._states.setdefault(session, _SessionState())
-        if not plan.trains or is_in_place():
+        # Where a feed is missing, the session says so itself.
+        if not plan.trains or is_in_place() or plan.closure.lacks_a_feed():
             state.give(plan, run)
             try:
                 return original(session, handle, targets, fetches, feeds, options, metadata)

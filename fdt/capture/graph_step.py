@@ -69,27 +69,30 @@ class Closure:
             targets: Operations.
             fed: Names of the tensors that are given.
         """
-        self.local: list[Any] = []
-        stop = set(fed)
+        given = set(fed)
+        local: dict[str, Any] = {}
         self.operations: dict[str, Any] = {}
-        seen_local: set[str] = set()
-        waiting = [*targets, *(tensor.op for tensor in fetches)]
+        waiting = [*targets]
+
+        def need(tensors: Iterable[Any]) -> None:
+            for tensor in tensors:
+                if tensor.op.type in _LOCAL and tensor.name not in given:
+                    local[tensor.name] = tensor
+                elif tensor.name not in given:
+                    waiting.append(tensor.op)
+
+        need(fetches)
         while waiting:
             operation = waiting.pop()
-            if operation.name in self.operations:
-                continue
-            self.operations[operation.name] = operation
-            for tensor in operation.inputs:
-                if tensor.name in stop:
-                    continue
-                if tensor.op.type in _LOCAL:
-                    if tensor.name not in seen_local:
-                        seen_local.add(tensor.name)
-                        self.local.append(tensor)
-                    continue
-                waiting.append(tensor.op)
-            waiting += operation.control_inputs
-        self.local.sort(key=lambda tensor: str(tensor.name))
+            if operation.name not in self.operations:
+                self.operations[operation.name] = operation
+                need(operation.inputs)
+                waiting += operation.control_inputs
+        self.local = [local[name] for name in sorted(local)]
+
+    def lacks_a_feed(self) -> bool:
+        """Returns whether a placeholder is needed that is not fed."""
+        return any(operation.type == "Placeholder" for operation in self.operations.values())
 
     def handles(self) -> set[str]:
         """Returns the names of the handle operations of variables that are used."""
