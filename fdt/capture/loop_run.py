@@ -14,7 +14,7 @@ from fdt.capture.keras_opening import opening_lines
 from fdt.capture.keras_run import RemoteStep
 from fdt.capture.loop_arguments import Arguments
 from fdt.capture.loop_tracing import LoopTrace
-from fdt.capture.loop_trial import divide
+from fdt.capture.loop_trial import OneSizeError, divide
 from fdt.capture.pending import PendingTensor
 from fdt.capture.refusals import in_place
 from fdt.capture.touch import Touch
@@ -222,6 +222,11 @@ def trace_step(function: Any, arguments: Arguments, fixed: Arguments, config: Ru
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             step = _traced(function, arguments, config)
+        except OneSizeError:
+            if fixed.form.rows != fixed.num_rows:
+                raise
+            # One worker gets all of the batch anyway.
+            step = _traced(function, fixed, config)
         except FdtError:
             raise
         except Exception:  # the script's own code runs here

@@ -21,6 +21,11 @@ from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
 
+
+class OneSizeError(UnsupportedError):
+    """A step works for one number of rows only."""
+
+
 # How far from 1 or 2 the ratio of the two trials may be, where random layers draw other numbers in each.
 _RANDOM_TOLERANCE = 0.3
 _TOLERANCE = 1e-3
@@ -237,6 +242,7 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
         arguments: Of the script's first call.
 
     Raises:
+        OneSizeError: It works for this number of rows only.
         UnsupportedError: It cannot be divided by rows.
     """
     arrays = [tf.constant(array) for array in arguments.encode()]
@@ -246,7 +252,7 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
     try:
         whole = twice.run(1.0, [tf.concat([array, array], 0) for array in part])
     except tf.errors.OpError as error:
-        raise UnsupportedError(
+        raise OneSizeError(
             f"The step works for {arguments.num_rows} rows only, so its batch cannot be divided over workers: with another "
             f"number it fails ({_cause(error)}). Take the number of rows from its input (tf.shape(x)[0]), or run this script "
             "with --mode async or --workers 1."
