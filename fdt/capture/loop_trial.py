@@ -17,6 +17,7 @@ from tensorflow.python.eager import context
 
 from fdt.capture.loop_arguments import Arguments
 from fdt.capture.shares import times
+from fdt.capture.writes import draws
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
@@ -41,6 +42,11 @@ class Over(enum.Enum):
     ROWS = "rows"
     # The same for any number of rows; whole numbers, texts and truth values.
     SAME = "same"
+
+
+# Where random layers draw other numbers in each trial, the squared lengths of gradients are compared. Those of a mean get
+# shorter, as its noise is averaged over more rows: between 0.5 and 1. Those of a sum get longer: between 2 and 4.
+_RANDOM_SQUARES = ((Over.MEAN, 0.3, 2**0.5), (Over.SUM, 2**0.5, 6.0))
 
 
 class Division:
@@ -180,10 +186,13 @@ class Trial:
     def _of_gradients(self, number: int, half: np.ndarray, whole: np.ndarray) -> Over:
         square = float(half @ half)
         ratio = float(half @ whole) / square if square else 1.0
+        if not self._exact:
+            ratio = (float(whole @ whole) / square) ** 0.5 if square else 1.0
+            for over, least, most in _RANDOM_SQUARES:
+                if least <= ratio**2 < most:
+                    return over
         for over, expected in ((Over.MEAN, 1.0), (Over.SUM, 2.0)):
             difference = float(np.linalg.norm(whole - expected * half))
-            if not self._exact and abs(ratio / expected - 1) < _RANDOM_TOLERANCE:
-                return over
             if difference <= _TOLERANCE * float(np.linalg.norm(whole)):
                 return over
         raise UnsupportedError(
@@ -216,6 +225,10 @@ class Trial:
         for over, expected in ((Over.MEAN, 1.0), (Over.SUM, 2.0)):
             if _close(b, expected * a, tolerance):
                 return over
+        reduction = None if self._exact else _reduction(tensor)
+        if reduction is not None:
+            # The numbers drawn make more of a difference than the number of rows.
+            return reduction
         what = f"{a.reshape(-1)[:1]} and, on the same rows twice, {b.reshape(-1)[:1]}"
         raise UnsupportedError(_strange(number, what))
 
@@ -225,7 +238,7 @@ class Trial:
         waiting, seen = [tensor.op], set()
         while waiting:
             operation = waiting.pop()
-            if operation.name in self._inputs or "Random" in operation.type:
+            if operation.name in self._inputs or draws(operation.type):
                 return True
             if operation.name not in seen:
                 seen.add(operation.name)
@@ -300,12 +313,17 @@ def _by_operation(tensor: tf.Tensor) -> Over:
     """Tells a mean from a sum by the operation that computes it; whole numbers are counts."""
     if not tensor.dtype.is_floating:
         return Over.SUM
+    return _reduction(tensor) or Over.MEAN
+
+
+def _reduction(tensor: tf.Tensor) -> Over | None:
+    """Returns whether a tensor's last reduction is a mean or a sum; None if it has none of these."""
     operation = tensor.op
     while operation.type not in ("Mean", "Sum") and operation.inputs:
         if operation.type in ("RealDiv", "DivNoNan") and operation.inputs[1].op.type not in ("Const", "ReadVariableOp"):
             return Over.MEAN
         operation = operation.inputs[0].op
-    return Over.SUM if operation.type == "Sum" else Over.MEAN
+    return {"Mean": Over.MEAN, "Sum": Over.SUM}.get(operation.type)
 
 
 def _cause(error: tf.errors.OpError) -> str:

@@ -5,6 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
+# In the names of operations that draw random numbers.
+_DRAWS = (
+    "Random",
+    "RngReadAndSkip",
+    "TruncatedNormal",
+    "Multinomial",
+    "CandidateSampler",
+    "SampleDistortedBoundingBox",
+)
 _READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 
 
@@ -45,7 +54,7 @@ class Writes:
                 self.follow_holes = True
                 continue
             # A random number is every worker's own.
-            self.follow_inputs |= "Random" in operation.type
+            self.follow_inputs |= draws(operation.type)
             waiting += [t.op for t in operation.inputs]
 
     def __bool__(self) -> bool:
@@ -71,6 +80,13 @@ def stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
     return written
 
 
+def draws(operation_type: str) -> bool:
+    """Returns whether operations of a type draw random numbers."""
+    return any(name in operation_type for name in _DRAWS)
+
+
 def is_random(graph: Any) -> bool:
-    """Returns whether a traced step draws random numbers."""
-    return any("Random" in operation.type or operation.type == "RngReadAndSkip" for operation in graph.get_operations())
+    """Returns whether a traced step draws random numbers, be it in a function, loop or branch."""
+    library = graph.as_graph_def().library
+    inside = (node.op for function in library.function for node in function.node_def)
+    return any(map(draws, inside)) or any(draws(operation.type) for operation in graph.get_operations())

@@ -57,6 +57,43 @@ def test_gradients_of_a_mean_and_of_a_sum(loss_of: Callable[[tf.Tensor], tf.Tens
     np.testing.assert_array_equal(net.w.numpy(), before)
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "expected"), [(tf.reduce_mean, Over.MEAN), (lambda v: tf.reduce_sum(v) / 40.0, Over.SUM)]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_drawn_do_not_hide_a_mean_or_a_sum(
+    loss_of: Callable[[tf.Tensor], tf.Tensor], expected: Over, seed: int
+) -> None:
+    """Most of the input is dropped, so that two trials have little in common; the loss is drawn too."""
+    tf.random.set_seed(seed)
+    random, w = np.random.RandomState(seed), tf.Variable(tf.ones([30, 8]))
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            noise = tf.while_loop(
+                lambda n, _: n < 2, lambda n, v: (n + 1, v + tf.random.truncated_normal([8])), (0, w[0])
+            )
+            loss = loss_of(tf.nn.dropout(x, 0.8) @ w + tf.random.normal([tf.shape(x)[0], 8], stddev=9.0) * noise[1])
+        w.assign_sub(tape.gradient(loss, w))
+        return loss
+
+    division = divided(step, random.normal(size=(40, 30)).astype(np.float32))
+    assert (division.gradients, division.outputs) == ([expected], [expected])
+
+
+def test_sampled_candidates_are_random() -> None:
+    table, bias = tf.Variable(tf.random.stateless_normal([200, 4], [1, 2])), tf.Variable(tf.zeros([200]))
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.nce_loss(table, bias, y[:, None], x, 8, 200))
+        for v, gradient in zip((table, bias), tape.gradient(loss, [table, bias]), strict=True):
+            v.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+
+    tf.random.set_seed(1)
+    assert divided(step, np.random.RandomState(0).rand(6, 4).astype(np.float32), Y).gradients == [Over.MEAN]
+
+
 def test_penalty_goes_with_a_mean_only() -> None:
     net = Net()
     assert divided(
