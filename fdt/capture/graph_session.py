@@ -2,6 +2,10 @@
 
 Variables of the graph have stand-ins that the pool knows. Their values go from the session to the stand-ins before a step,
 where the script may have changed them, and back before anything else that looks at them is run.
+
+A variable of the old kind, which `disable_v2_behavior()` asks for, is a buffer. What is computed of it in a run that also
+changes it comes from before the change, because the change waits for it; fetching the variable itself gives the buffer, as the
+change has left it. Variables of the new kind, which the graph gets from us, would leave both to chance, so they are told.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +48,7 @@ class Sessions:
         patches.wrap(BaseSession, "_do_run", self._do_run)
         patches.wrap(BaseSession, "_make_callable_from_options", self._make_callable)
         # Of the old kinds of variables and loops nothing can be shared; the new ones compute the same.
-        patches.wrap(resource_variables_toggle, "disable_resource_variables", lambda original: None)
+        patches.wrap(resource_variables_toggle, "resource_variables_enabled", lambda original: True)
         patches.wrap(control_flow_v2_toggles, "disable_control_flow_v2", lambda original: None)
 
     def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +70,8 @@ class Sessions:
         plans = self._plans.setdefault(graph, {})
         key = tuple(tuple(element.name for element in elements) for elements in (fetches, targets, fed))
         if key not in plans:
-            plans[key] = _Plan(graph, fetches, targets, fed, self._gradients.get(graph, []))
+            as_buffers = not resource_variables_toggle._DEFAULT_USE_RESOURCE
+            plans[key] = _Plan(graph, fetches, targets, fed, self._gradients.get(graph, []), as_buffers)
         return plans[key]
 
     def _do_run(
@@ -92,7 +97,14 @@ class Sessions:
         if not plan.trains or is_in_place() or plan.closure.lacks_a_feed():
             state.give(plan, run)
             try:
-                return original(session, handle, targets, fetches, feeds, options, metadata)
+                if handle is not None or not (plan.early or plan.late):
+                    return original(session, handle, targets, fetches, feeds, options, metadata)
+                before = dict(zip((t.ref() for t in plan.early), run((), plan.early, {}), strict=True))
+                late = {tensor.name for tensor in plan.late}
+                now = [tensor for tensor in fetches if tensor.name not in late]
+                values = _by_name(now, original(session, None, targets, now, {**before, **feeds}, options, metadata))
+                values |= _by_name(plan.late, run((), plan.late, {}))
+                return [values[tensor.name] for tensor in fetches]
             finally:
                 state.changed |= plan.closure.written()
         if session.sess_str:
@@ -135,10 +147,18 @@ class _Plan:
         fetches: Those that a step returns.
         summaries: Those that are computed from them.
         trains: Whether running them updates variables by their gradients.
+        late: Fetches that are variables themselves, as their updates leave them.
+        early: If nothing trains, what is read of variables before they are updated.
     """
 
     def __init__(
-        self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any], calls: Sequence[Gradients]
+        self,
+        graph: Any,
+        fetches: Sequence[Any],
+        targets: Sequence[Any],
+        fed: Sequence[Any],
+        calls: Sequence[Gradients],
+        as_buffers: bool,
     ):
         self.closure = Closure(fetches, targets, [tensor.name for tensor in fed])
         self.fetches, self.summaries = list(fetches), list[Any]()
@@ -149,6 +169,11 @@ class _Plan:
             self.fetches, self.summaries = beneath_summaries(fetches)
             self.closure = Closure(self.fetches, targets, [tensor.name for tensor in fed])
         self.inputs = sorted([*fed, *self.closure.local], key=_has_known_length)
+        written = self.closure.written() if as_buffers else set()
+        themselves = {v._graph_element.name for name, v in plan_variables(self).items() if name in written}
+        self.late = [tensor for tensor in fetches if tensor.name in themselves]
+        early = [] if self.trains else self.closure.reads_of(written)
+        self.early = [tensor for tensor in early if tensor.name not in themselves]
         self._function: Any = None
         self._made_for: dict[str, int] = {}
 
@@ -157,7 +182,7 @@ class _Plan:
         identities = {name: id(variable) for name, variable in variables.items()}
         if self._function is None or identities != self._made_for:
             step = step_function(
-                self._graph, self.closure, self.inputs, self.fetches, self._gradients, variables, pass_hole
+                self._graph, self.closure, self.inputs, self.fetches, self._gradients, variables, pass_hole, self.late
             )
             self._made_for = identities
             with as_tensorflow_2():

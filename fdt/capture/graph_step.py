@@ -117,6 +117,11 @@ class Closure:
                 waiting += users.get(name, [])
         return found
 
+    def reads_of(self, variables: set[str]) -> list[Any]:
+        """Returns what is read of variables, given by the names of their handle operations, and waits for nothing."""
+        reads = (o for _, o in sorted(self.operations.items()) if o.type == "ReadVariableOp" and not o.control_inputs)
+        return [read.outputs[0] for read in reads if read.inputs[0].op.name in variables]
+
     def _writing(self) -> list[Any]:
         return [
             operation
@@ -177,6 +182,7 @@ def step_function(
     gradients: Sequence[Gradients],
     variables: Mapping[str, tf.Variable],
     exchange: Callable[[list[Any], list[tf.Variable]], list[Any]],
+    last: Sequence[Any] = (),
 ) -> Callable[..., list[tf.Tensor]]:
     """Returns the step as a function of its inputs, to be called while it is traced.
 
@@ -188,6 +194,7 @@ def step_function(
         gradients: Those that pass through a hole.
         variables: By the names of the handle operations, those that stand for the graph's.
         exchange: What is done to gradients.
+        last: Reads of variables that come after all updates.
 
     Raises:
         UnsupportedError: The step uses what cannot leave the graph.
@@ -202,7 +209,9 @@ def step_function(
     first = [name for name in nodes if name in keep and name in before]
     after = closure.after_updates()
     # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
-    second = sorted((name for name in nodes if name in keep and name not in before), key=lambda name: name in after)
+    ends = {tensor.op.name for tensor in last}
+    rest = (name for name in nodes if name in keep and name not in before)
+    second = sorted(rest, key=lambda name: (name in ends, name in after))
     used = {tensor.name: tensor for name in second for tensor in closure.operations[name].inputs}
     used |= {tensor.name: tensor for tensor in (*roots, *fetches)}
     passed = [name for name, tensor in used.items() if tensor.op.name in before and tensor.op.name in keep]
@@ -221,8 +230,8 @@ def step_function(
             for handle, gradient in zip(handles, filled, strict=True):
                 names = (tensor.name for tensor in _tensors(call.of[handle]))
                 known |= dict(zip(names, _tensors(gradient), strict=True))
-        rest = [tensor.name for tensor in fetches if tensor.name not in known]
-        known |= dict(zip(rest, _imported(nodes, library, second, known, rest), strict=True))
+        wanted = [tensor.name for tensor in fetches if tensor.name not in known]
+        known |= dict(zip(wanted, _imported(nodes, library, second, known, wanted), strict=True))
         return [known[tensor.name] for tensor in fetches]
 
     return session_run

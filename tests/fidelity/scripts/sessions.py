@@ -209,6 +209,30 @@ def session_by_hand() -> Results:
 
 
 @case
+def session_fetches_what_it_changes() -> Results:
+    """Variables of the old kind: a fetched one is as its update leaves it, what is computed of it comes from before."""
+    v1.disable_resource_variables()
+    try:
+        with tf.Graph().as_default(), v1.Session() as session:
+            net, count = Net(), v1.train.get_or_create_global_step()
+            weights = v1.trainable_variables()[0]
+            step = v1.train.GradientDescentOptimizer(0.1).minimize(net.loss, global_step=count)
+            slope, target = v1.Variable(1.0), v1.placeholder(tf.float32, [None])
+            error = tf.reduce_mean(tf.square(slope * target - 3.0 * target))
+            gradient = tf.reduce_mean((slope * target - 3.0 * target) * target)
+            by_hand = slope.assign(slope - 0.1 * gradient)
+            session.run(v1.global_variables_initializer())
+            seen = []
+            for x, y in batches():
+                loss, w, steps, _ = session.run([net.loss, weights, count, step], {net.x: x, net.y: y})
+                hand = session.run([by_hand, error, slope], {target: np.arange(4)})
+                seen.append([loss, np.abs(w).sum(), steps, *hand])
+            return {"history/seen": np.array(seen), **variables(session)}
+    finally:
+        v1.enable_resource_variables()
+
+
+@case
 def session_summaries() -> Results:
     """What is written for TensorBoard is computed where the script runs."""
     written = []
