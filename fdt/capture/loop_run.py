@@ -193,8 +193,16 @@ def loop_lines(config: RunConfig, step: LoopStep, num_rows: int | None) -> list[
             f"the loss looks across the rows of a batch: every worker sees its own rows only; on the first batch, cut in two, "
             f"gradients differ by {step.looks_across:.1%}"
         )
-    if num_rows is None and config.mode == "sync" and config.num_workers > 1:
-        lines.append("the step is given no batch: one worker computes it, all make its update")
+    if config.mode == "sync" and config.num_workers > 1:
+        rows, kept = step.traced.program.rows, "number of steps and learning rate are the script's"
+        if num_rows is None:
+            lines[1] = f"the step is given no batch: one worker computes it, all make its update; {kept}"
+        elif rows:
+            whose = "one worker computes" if rows == num_rows else f"{num_rows // rows} workers compute"
+            lines[1] = (
+                f"global batch {num_rows}, as in the script: the step works for a fixed number of rows only, so {whose} "
+                f"on {rows}, all make its update; {kept}"
+            )
     return [*lines, "the script's own loop drives: a step's results are waited for where the script looks at them"]
 
 

@@ -8,10 +8,12 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.loop_arguments import Arguments
+from fdt.capture.loop_run import loop_lines, rows_each, trace_step
 from fdt.capture.loop_tracing import LoopTrace
 from fdt.capture.loop_trial import Division, Over, divide
 from fdt.capture.observation import Observer
 from fdt.capture.patch import Patches
+from fdt.config import RunConfig
 from fdt.errors import UnsupportedError
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)
@@ -229,3 +231,29 @@ def test_which_functions_train() -> None:
         assert len(refused) == 1
     finally:
         patches.undo()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((X, Y), "global batch 6, as in the script: 3 rows a worker"),
+        ((), "the step is given no batch: one worker computes it"),
+        ((X[:1], Y[:1]), "one worker computes on 1, all make its update"),
+    ],
+)
+def test_opening_tells_who_computes(args: tuple[Any, ...], said: str) -> None:
+    net = Net()
+
+    def step(*batch: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            x, y = batch or (X, Y)
+            loss = tf.reduce_mean(net.losses(x, y))
+        net.w.assign_sub(tape.gradient(loss, net.w))
+        # Works for one row only, if it is given one.
+        return loss if not batch or len(args[0]) > 1 else loss + tf.reshape(x, [3])[0]
+
+    config, function = RunConfig("train.py", num_workers=2), tf.function(step)
+    arguments = Arguments(function, args, {})
+    fixed = Arguments(function, args, {}, rows_each(arguments.num_rows, config))
+    traced = trace_step(function, arguments, fixed, config)
+    assert said in loop_lines(config, traced, arguments.num_rows)[1]
