@@ -41,6 +41,12 @@ class Patches:
         self._undo.append(lambda: setattr(owner, name, original))
         setattr(owner, name, value)
 
+    def add(self, owner: Any, name: str, value: Any) -> None:
+        """Gives `owner` an attribute that it has not itself."""
+        assert name not in vars(owner), name
+        self._undo.append(lambda: delattr(owner, name))
+        setattr(owner, name, value)
+
     def undo(self) -> None:
         """Puts everything back, the last change first."""
         while self._undo:

@@ -13,8 +13,9 @@ from fdt.capture.patch import Patches
 class Touch:
     """Watches variables.
 
-    Everything that reads or writes a variable first takes its handle; a function that was traced before has the handle
-    among its captured inputs.
+    Everything that reads or writes a variable first takes its handle (TensorFlow's compiled part too, past the property
+    `handle`: an operation that is given a variable takes its `_handle`); a function that was traced before has the handle among
+    its captured inputs.
     """
 
     def __init__(self, touched: Callable[[set[int]], None]):
@@ -30,15 +31,20 @@ class Touch:
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
-        original: Any = vars(BaseResourceVariable)["handle"]
         watched = self._watched
 
-        def handle(variable: Any) -> Any:
+        def get(variable: Any) -> Any:
             if watched and id(variable) in watched and not self._paused and tf.executing_eagerly():
                 self._tell({id(variable)})
-            return original.fget(variable)
+            try:
+                return vars(variable)["_handle"]
+            except KeyError:
+                raise AttributeError("_handle") from None
 
-        patches.set(BaseResourceVariable, "handle", property(handle, doc=original.__doc__))
+        def put(variable: Any, handle: Any) -> None:
+            vars(variable)["_handle"] = handle
+
+        patches.add(BaseResourceVariable, "_handle", property(get, put))
 
     def watch(self, variables: Iterable[tf.Variable]) -> None:
         """Watches these too."""

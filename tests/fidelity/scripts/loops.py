@@ -241,6 +241,29 @@ def loop_by_hand() -> Results:
 
 
 @case
+def loop_variables_in_operations() -> Results:
+    """Between steps, operations outside any function are given variables as they are."""
+    w, b = tf.Variable(tf.random.stateless_normal([64, 10], [1, 2]) * 0.1), tf.Variable(tf.zeros([10]))
+
+    @tf.function
+    def step(w: tf.Variable, x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ w + b))
+        for v, gradient in zip((w, b), tape.gradient(loss, [w, b]), strict=True):
+            v.assign_sub(0.1 * gradient)
+
+    seen = []
+    for x, y in batches():
+        step(w, x, y)
+        logits = tf.nn.bias_add(tf.matmul(x, w), b)
+        step(w, x, y)
+        seen.append(
+            [float(v) for v in (tf.reduce_sum(logits), tf.norm(b), tf.reduce_max(w), tf.size(tf.greater(w, 0.1)))]
+        )
+    return {"history/seen": np.array(seen), **from_weights([w.numpy(), b.numpy()])}
+
+
+@case
 def loop_accumulated() -> Results:
     """Gradients are kept in variables by one function and applied by another, every second batch."""
     model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.1, momentum=0.9), cross_entropy()
