@@ -9,10 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from fdt.blobs import STORE
 from fdt.config import Credentials, RunConfig, ServeConfig, Timing
+from fdt.errors import PoolUnreachableError
+
+_LOG = "pool.log"
 
 
 class EmbeddedPool:
@@ -28,7 +32,7 @@ class EmbeddedPool:
     def __init__(
         self, modes: tuple[str, ...], num_workers: int, timing: Timing, num_threads: int | None = None
     ) -> None:
-        """Starts the process and does not wait for it; `fdt.rpc.connect` waits for the socket.
+        """Starts the process and does not wait for it; see `wait`.
 
         Args:
             modes: That it offers.
@@ -36,7 +40,7 @@ class EmbeddedPool:
             timing: Of everything.
             num_threads: Threads that one operation of a worker may use; None for its share of the machine's.
         """
-        self._stop_s = timing.stop_s
+        self._stop_s, self._warm_s = timing.stop_s, timing.warm_s
         self._directory = Path(tempfile.mkdtemp(prefix="fdt-run-"))
         self.address = f"unix:{self._directory}/pool.sock"
         self.store = self._directory / STORE
@@ -51,7 +55,7 @@ class EmbeddedPool:
             token=self.token,
             timing=timing,
         )
-        with open(self._directory / "pool.log", "wb") as log:
+        with open(self._directory / _LOG, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "fdt.server"],
                 env={"GRPC_VERBOSITY": "NONE", **os.environ},
@@ -67,6 +71,26 @@ class EmbeddedPool:
         self._pipe.flush()
         # The pool lives until the last copy of this pipe is closed: a forked child of the script must not hold one.
         os.register_at_fork(after_in_child=self._abandon)
+
+    def wait(self) -> None:
+        """Waits until the pool listens, however long a busy machine takes to start a process of ours.
+
+        Raises:
+            PoolUnreachableError: The process ended, or has not come so far in `warm_s`.
+        """
+        end_s = time.monotonic() + self._warm_s
+        while not Path(self.address.removeprefix("unix:")).exists():
+            if (status := self._process.poll()) is not None:
+                log = (self._directory / _LOG).read_text(errors="replace").strip()
+                raise PoolUnreachableError(
+                    f"The run's own pool ended at its start, with status {status}: {log[-2000:]}"
+                )
+            if time.monotonic() > end_s:
+                raise PoolUnreachableError(
+                    f"The run's own pool was started and did not listen within {self._warm_s:g} s. Is the machine very busy, "
+                    "or short of memory? Try again, or start a pool beforehand with `fdt serve` and name it with --server."
+                )
+            time.sleep(0.02)
 
     def close(self) -> None:
         """Ends the pool with all its workers and removes its files."""

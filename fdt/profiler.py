@@ -168,6 +168,7 @@ def own_bench(config: RunConfig, num_workers: int, num_threads: int | None = Non
     """
     pool = EmbeddedPool(("sync", "async"), num_workers, config.timing, num_threads)
     try:
+        pool.wait()
         bench = Bench(config, pool.address, pool.credentials, pool.store)
         try:
             yield bench

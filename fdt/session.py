@@ -66,6 +66,7 @@ class Session:
         if address is None:
             pool = embedded.start(config)
             self._resources.callback(pool.close)
+            pool.wait()
             address, credentials = pool.address, pool.credentials
             self._store = pool.store
         self._channel = rpc.connect(address, credentials, config.timing)

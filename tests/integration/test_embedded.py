@@ -1,5 +1,6 @@
 """The pool of a run: there quickly, without a port, and gone with the run however it ends."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from fdt import embedded, rpc
 from fdt.config import Credentials, RunConfig, Timing
-from fdt.errors import AccessError
+from fdt.errors import AccessError, PoolUnreachableError
 from protos import pool_pb2, pool_pb2_grpc
 from tests.helpers.ends import wait_gone
 
@@ -74,3 +75,37 @@ def test_gone_when_the_pool_is_killed() -> None:
         wait_gone(workers)
     finally:
         pool.close()
+
+
+def test_is_waited_for_as_long_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    _start(monkeypatch, "import sys, time; time.sleep(1); from fdt.server import main; sys.exit(main())")
+    pool = embedded.start(CONFIG)
+    try:
+        pool.wait()
+        rpc.connect(pool.address, pool.credentials, Timing(connect_s=LIMIT_S)).close()
+    finally:
+        pool.close()
+
+
+def test_says_why_it_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    _start(monkeypatch, "raise SystemExit('no room')")
+    pool = embedded.start(CONFIG)
+    try:
+        with pytest.raises(PoolUnreachableError, match="status 1: no room"):
+            pool.wait()
+    finally:
+        pool.close()
+    slow = embedded.start(dataclasses.replace(CONFIG, timing=Timing(warm_s=0.0)))
+    try:
+        with pytest.raises(PoolUnreachableError, match="did not listen within 0 s"):
+            slow.wait()
+    finally:
+        slow.close()
+
+
+def _start(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Has another program started in the place of the pool."""
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        embedded.subprocess, "Popen", lambda command, **options: popen([command[0], "-P", "-c", code], **options)
+    )
