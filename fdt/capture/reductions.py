@@ -7,6 +7,7 @@ reductions are plain; where it does not, the answer is `UNKNOWN`.
 
 import dataclasses
 import enum
+from collections.abc import Container
 from typing import Any
 
 import tensorflow as tf
@@ -86,9 +87,13 @@ def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduction:
         batch: Names of the operations through which the batch comes in.
         share: The worker's share: a quotient by it is one by a number of rows.
     """
-    if tensor.graph is not share.graph:
+    return reduction(tensor, Reader(batch, share))
+
+
+def reduction(tensor: tf.Tensor, reader: "Reader") -> Reduction:
+    """Returns the same, with a reader of the graph."""
+    if not reader.is_of(tensor):
         return Reduction(Reduced.UNKNOWN)
-    reader = _Reader(batch, share)
     try:
         kind = reader.read(tensor)
     except RecursionError:  # a sum of hundreds of terms, one after the other
@@ -96,22 +101,43 @@ def reduced(tensor: tf.Tensor, batch: set[str], share: tf.Tensor) -> Reduction:
     return Reduction(kind, reader.divisor if kind is Reduced.RATIO else None)
 
 
-class _Reader:
-    def __init__(self, batch: set[str], share: tf.Tensor):
+class Reader:
+    """Follows the rows of the batch through a step's graph.
+
+    Attributes:
+        divisor: Of the ratio that was found last.
+    """
+
+    def __init__(self, batch: set[str], share: tf.Tensor, means: Container[str] = ()):
+        """Starts without having read anything.
+
+        Args:
+            batch: Names of the operations through which the batch comes in.
+            share: The worker's share.
+            means: Names of tensors of which it is known that the shares of all workers add up.
+        """
+        self._means = means
         self._batch, self._share, self._share_tensor = batch, share.op.name, share
         # Of the ratio that was found; there is no second one in what is only scaled afterwards.
         self.divisor: tf.Tensor | None = None
         self._known: dict[str, Reduced] = {}
         self._following: dict[str, bool] = {}
 
+    def is_of(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor is of the graph that is read."""
+        return tensor.graph is self._share_tensor.graph
+
     def read(self, tensor: tf.Tensor) -> Reduced:
+        """Returns how a tensor follows the rows."""
         if tensor.name not in self._known:
             self._known[tensor.name] = self._read(tensor)
         return self._known[tensor.name]
 
     def _read(self, tensor: tf.Tensor) -> Reduced:
         operation = tensor.op
-        if not self._follows(operation):
+        if tensor.name in self._means:
+            return Reduced.MEAN
+        if not self.follows(operation):
             return Reduced.SAME
         if operation.type in ("Sum", "Mean"):
             return self._reduction(operation)
@@ -120,7 +146,7 @@ class _Reader:
         if operation.type in _SUMS:
             return together([self.read(part) for part in operation.inputs])
         if operation.type == "Mul":
-            parts = [part for part in operation.inputs if self._follows(part.op)]
+            parts = [part for part in operation.inputs if self.follows(part.op)]
             if len(parts) == 1:
                 return self.read(parts[0])
         if operation.type in _QUOTIENTS:
@@ -143,7 +169,7 @@ class _Reader:
     def _quotient(self, operation: Any) -> Reduced:
         above, below = operation.inputs
         inside = self.read(above)
-        if not self._follows(below.op):
+        if not self.follows(below.op):
             return inside
         if inside is Reduced.SUM and self._is_size(below.op):
             return Reduced.MEAN
@@ -159,7 +185,7 @@ class _Reader:
     def _above_zero(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns what a divisor is without the constant that keeps it from being zero."""
         while tensor.op.type in ("Maximum", "AddV2", "Cast", "Identity"):
-            parts = [part for part in tensor.op.inputs if self._follows(part.op)]
+            parts = [part for part in tensor.op.inputs if self.follows(part.op)]
             if len(parts) != 1:
                 break
             tensor = parts[0]
@@ -171,14 +197,20 @@ class _Reader:
         waiting, seen = [tensor.op], set()
         while waiting:
             operation = waiting.pop()
-            if operation.type in _REORDERING:
+            if operation.type in _REORDERING or self._reduces_rows(operation):
                 return Reduced.UNKNOWN
             if operation.name not in seen and operation.type in _ENTRY_BY_ENTRY:
                 seen.add(operation.name)
                 waiting += [part.op for part in operation.inputs]
         return Reduced.ROWS
 
-    def _follows(self, operation: Any) -> bool:
+    def _reduces_rows(self, operation: Any) -> bool:
+        """Whether what comes out has something of all rows: a row less the mean of all is none of a worker's own."""
+        if operation.type not in ("Sum", "Mean") or not self.follows(operation):
+            return False
+        return self.read(operation.outputs[0]) in (Reduced.SUM, Reduced.MEAN)
+
+    def follows(self, operation: Any) -> bool:
         """Whether an operation's value depends on the batch or its size."""
         waiting, seen = [operation], set()
         while waiting:
@@ -191,6 +223,19 @@ class _Reader:
                 waiting += [part.op for part in current.inputs]
         self._following.update(dict.fromkeys(seen, False))
         return False
+
+    def counts_rows(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor is the number of rows of another, or of its entries."""
+        operation = tensor.op
+        if operation.type == "Size":
+            (counted,) = operation.inputs
+        elif operation.type == "StridedSlice" and operation.inputs[0].op.type == "Shape":
+            counted = operation.inputs[0].op.inputs[0]
+            if tensor.shape.rank != 0 or tf.get_static_value(operation.inputs[1]) != [0]:
+                return False
+        else:
+            return False
+        return self.follows(operation) and self.read(counted) is Reduced.ROWS
 
     def _is_size(self, operation: Any) -> bool:
         """Whether an operation's value is computed from sizes and the share alone."""

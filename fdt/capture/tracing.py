@@ -23,11 +23,12 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
+from fdt.capture.aggregates import Aggregate, aggregate
 from fdt.capture.inlining import inlined
 from fdt.capture.keras_version import imported_versions
 from fdt.capture.metrics import check_additive
 from fdt.capture.patch import Patches
-from fdt.capture.reductions import Reduced, reduced, together
+from fdt.capture.reductions import Reader, Reduced, reduction, together
 from fdt.capture.shares import correction, nonzero, times
 from fdt.capture.traced_step import MetricResult, TracedStep
 from fdt.capture.writes import Writes, is_random, stands_on_no, written
@@ -79,6 +80,8 @@ class StepTrace:
         """
         self.own_step, self._divides = own_step, divides
         self._batch: set[str] = set()
+        # Names of tensors that were made such that the shares of all workers add up.
+        self._means: set[str] = set()
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
@@ -143,6 +146,7 @@ class StepTrace:
         return Holes(share)
 
     def _forget(self) -> None:
+        self._means.clear()
         self._seeds.clear()
         self._optimizers.clear()
         self._exchanged.clear()
@@ -232,21 +236,54 @@ class StepTrace:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
-        result = original(tape, target, sources, *args, **kwargs)
-        if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
+        ours = self.is_outside_optimizers and not self.own_step and tape_set_is_empty()
+        parts = self._parts(target) if ours and not args and "output_gradients" not in kwargs else None
+        if parts is None:
+            result = original(tape, target, sources, *args, **kwargs)
+        else:
+            target, slopes = [tensor for tensor, _ in parts], [slope for _, slope in parts]
+            result = original(tape, target, sources, *args, output_gradients=slopes, **kwargs)
+        if not ours:
             return result
         flat = tf.nest.flatten(result)
         variables = [tf_variable(source) for source in tf.nest.flatten(sources)]
         chosen = [i for i, variable in enumerate(variables) if variable is not None and flat[i] is not None]
         if not chosen:
             return result
-        gradients = self._of_mean(target, [flat[i] for i in chosen])
+        gradients = [flat[i] for i in chosen]
+        if parts is None:
+            gradients = self._of_mean(target, gradients)
         exchanged = pass_hole(gradients, [variables[i] for i in chosen])
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
         # Those without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
+
+    def _parts(self, target: Any) -> list[tuple[tf.Tensor, tf.Tensor]] | None:
+        """Returns what to differentiate instead of a loss that is computed from sums over rows, and the slopes there."""
+        holes = current_holes()
+        assert holes is not None
+        losses = tf.nest.flatten(target)
+        found = self._aggregate(losses[0]) if len(losses) == 1 else None
+        return (found.whole(holes).slopes() or None) if found is not None else None
+
+    def _aggregate(self, loss: Any) -> Aggregate | None:
+        """Returns what a loss is computed from, if the graph does not tell it to be a mean or a sum; else None."""
+        reader = self._reader()
+        if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not reader.is_of(loss):
+            return None
+        if reduction(loss, reader).kind is not Reduced.UNKNOWN:
+            return None
+        try:
+            return aggregate(loss, reader)
+        except RecursionError:
+            return None
+
+    def _reader(self) -> Reader:
+        holes = current_holes()
+        assert holes is not None
+        return Reader(self._batch, holes.share, self._means)
 
     def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
         """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
@@ -261,7 +298,7 @@ class StepTrace:
         assert holes is not None
         if not all(isinstance(loss, tf.Tensor) for loss in losses):
             return None
-        found = [reduced(loss, self._batch, holes.share) for loss in losses]
+        found = [reduction(loss, self._reader()) for loss in losses]
         kind = together([each.kind for each in found])
         if kind is Reduced.SUM:
             return 1.0 / nonzero(holes.share, tf.float32)
@@ -333,8 +370,17 @@ class StepTrace:
         holes = current_holes()
         if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return loss
-        factor = self._factor(loss)
-        return loss if factor is None else loss * tf.cast(factor, loss.dtype)
+        found = self._aggregate(loss)
+        if found is not None:
+            whole = found.whole(holes)
+            mean = whole.number if self.is_in_metric else whole.differentiable()
+        else:
+            factor = self._factor(loss)
+            if factor is None:
+                return loss
+            mean = loss * tf.cast(factor, loss.dtype)
+        self._means.add(mean.name)
+        return mean
 
     def normalises(self, layer: Any) -> None:
         """Takes note of a BatchNormalization layer."""

@@ -238,3 +238,55 @@ def loss_divided_by_a_mask() -> Results:
 @case
 def custom_train_step_masked() -> Results:
     return fit_by_hand(over_small_classes)
+
+
+def root_of_mean(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_mean(tf.square(y_true - y_pred)))
+
+
+def f_score(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """Of the batch as a whole, as many scripts compute it."""
+    hits = tf.reduce_sum(y_true * tf.round(y_pred))
+    precision = hits / (tf.reduce_sum(tf.round(y_pred)) + 1e-7)
+    recall = hits / (tf.reduce_sum(y_true) + 1e-7)
+    return 2.0 * precision * recall / (precision + recall + 1e-7)
+
+
+def overlap(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """The loss of Dice, over the batch as a whole; labels are one-hot or numbers of classes."""
+    if y_true.shape.rank == 1 or y_true.shape[-1] == 1:
+        y_true = tf.one_hot(tf.reshape(tf.cast(y_true, tf.int32), [-1]), 10)
+    both = tf.reduce_sum(y_true * y_pred)
+    return 1.0 - (2.0 * both + 1.0) / (tf.reduce_sum(y_true) + tf.reduce_sum(tf.square(y_pred)) + 1.0)
+
+
+@case
+def loss_root_of_mean() -> Results:
+    return fit(compiled(loss=root_of_mean, metrics=[root_of_mean, f_score]), *one_hot())
+
+
+@case
+def loss_overlap() -> Results:
+    model = mlp(kernel_regularizer=keras.regularizers.L2(0.01))
+    return fit(compiled(model, loss=overlap, metrics=["accuracy"]), *one_hot())
+
+
+@case
+def custom_train_step_overlap() -> Results:
+    return fit_by_hand(overlap)
+
+
+class RarelyActive(keras.regularizers.Regularizer):
+    """Wants the mean activity of every unit, over the rows of a batch, to be small."""
+
+    def __call__(self, activity: tf.Tensor) -> tf.Tensor:
+        mean = tf.reduce_mean(tf.sigmoid(activity), axis=0)
+        return tf.reduce_sum(0.1 * tf.math.log(0.1 / mean) + 0.9 * tf.math.log(0.9 / (1.0 - mean)))
+
+    def get_config(self) -> dict[str, object]:
+        return {}
+
+
+@case
+def activity_regularizer_of_means() -> Results:
+    return fit(compiled(mlp(activity_regularizer=RarelyActive())), *digits(UNEVEN))
