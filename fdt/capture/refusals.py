@@ -1,6 +1,7 @@
 """Training that this version cannot distribute is stopped where it begins, never run on one machine in silence."""
 
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
         if seen is not None:
             seen.trains = True
         elif current_holes() is None and not _in_place.get() and not _builds_session_graph():
+            _refuse_strategy(note, f"optimizer.{name} of {type(optimizer).__name__}")
             refuse(
                 note,
                 f"optimizer.{name} of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
@@ -68,6 +70,18 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
         return original(optimizer, *args, **kwargs)
 
     patches.wrap(optimizer_class, name, apply)
+
+
+def _refuse_strategy(note: Note, what: str) -> None:
+    """Refuses a step that a distribution strategy runs: in a thread of its own, as if no function was around."""
+    import tensorflow as tf
+
+    if tf.distribute.has_strategy():
+        refuse(
+            note,
+            f"{what} under {type(tf.distribute.get_strategy()).__name__}",
+            "Two ways of distributing cannot be combined: make the model without a strategy, and call the step by itself.",
+        )
 
 
 def _builds_session_graph() -> bool:
@@ -104,7 +118,10 @@ def refuse(note: Note, what: str, remedy: str = _REMEDY) -> NoReturn:
 
 
 def where() -> str:
-    """Returns file and line of the script's innermost frame."""
+    """Returns file and line of the script's innermost frame: of this thread, or of the one that started what runs here."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     frames = [f for f in traceback.extract_stack() if f.filename == script]
+    if not frames:
+        main = sys._current_frames().get(threading.main_thread().ident or 0)
+        frames = [f for f in traceback.extract_stack(main) if f.filename == script]
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "in the script"

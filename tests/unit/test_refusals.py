@@ -1,0 +1,28 @@
+"""What is refused is named: a step under a strategy is not taken for one that no tf.function is around."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from fdt.capture.patch import Patches
+from fdt.capture.refusals import guard_keras_optimizers
+from fdt.errors import UnsupportedError
+
+
+def test_a_step_that_a_strategy_runs_is_named_as_such() -> None:
+    noted: list[str] = []
+    patches, strategy = Patches(), tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        variable, optimizer = keras.Variable([1.0]), keras.optimizers.SGD()
+
+    @tf.function
+    def step(gradient: tf.Tensor) -> None:
+        strategy.run(lambda g: optimizer.apply([g], [variable]), args=(gradient,))
+
+    guard_keras_optimizers(patches, lambda _, what, __: noted.append(what))
+    try:
+        with pytest.raises(UnsupportedError, match="Two ways of distributing"):
+            step(tf.constant([1.0]))
+    finally:
+        patches.undo()
+    assert noted == ["optimizer.apply of SGD under MirroredStrategy"]
