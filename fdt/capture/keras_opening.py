@@ -40,7 +40,7 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     """
     if config.num_workers == 1:
         return []
-    lines = _partial_views(traced, config)
+    lines = [*_partial_views(traced, config), *traced.own_numbers]
     if traced.is_random:
         first = "rank 0" if config.mode == "sync" else "the first"
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")

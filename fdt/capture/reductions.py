@@ -224,6 +224,31 @@ class Reader:
         self._following.update(dict.fromkeys(seen, False))
         return False
 
+    def compares_rows(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor comes of all pairs of rows of the batch, as contrastive losses do."""
+        waiting, seen = [tensor.op], set()
+        while waiting:
+            operation = waiting.pop()
+            if operation.name in seen or not self.follows(operation):
+                continue
+            seen.add(operation.name)
+            if operation.type == "MatMul" and all(self._has_rows(part) for part in operation.inputs):
+                return True
+            if operation.type == "ExpandDims" and tf.get_static_value(operation.inputs[1]) == 0:
+                values = operation.inputs[0]
+                if self._has_rows(values) and values.shape[0] is None:
+                    return True
+            waiting += [part.op for part in operation.inputs]
+        return False
+
+    def _has_rows(self, tensor: tf.Tensor) -> bool:
+        return (
+            bool(tensor.shape.rank)
+            and None in tensor.shape
+            and self.follows(tensor.op)
+            and not self._is_size(tensor.op)
+        )
+
     def counts_rows(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor is the number of rows of another, or of its entries."""
         operation = tensor.op

@@ -32,6 +32,7 @@ class TracedStep:
         advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
+        own_numbers: In words, what each worker computes from its own rows though it is no mean over them.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class TracedStep:
         written: set[int],
         normalisations: Iterable[Any] = (),
         is_random: bool = False,
+        own_numbers: Iterable[str] = (),
     ):
         self.program = program
         self.variables = variables
         self.advances = advances
         self.normalisations = tuple(normalisations)
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
+        self.own_numbers = tuple(own_numbers)
         self._written = written
         self._logs = logs
 

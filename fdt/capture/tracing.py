@@ -56,6 +56,16 @@ class OptimizerParts:
     momenta: Mapping[int, float]
 
 
+_PAIRS = (
+    "the loss compares rows of a batch with each other: every worker compares its own rows only, so that it is another loss "
+    "than on one machine (--workers 1 or --mode async: the script's)"
+)
+_OWN_METRIC = (
+    "metric {}: the graph does not tell how it follows the rows of a batch; each worker computes it of its own rows, and "
+    "these are averaged"
+)
+
+
 class StepTrace:
     """One trace of one model's step, and what it was seen to touch.
 
@@ -93,6 +103,8 @@ class StepTrace:
         # Variables whose gradients have passed a hole already.
         self._exchanged: set[int] = set()
         self._normalisations: dict[str, Any] = {}
+        # Said at the start; in order.
+        self._own_numbers: dict[str, None] = {}
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -113,7 +125,9 @@ class StepTrace:
         program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
         advances = self._advances(concrete.graph, len(element.specs()))
         changed, layers = written(concrete.graph, variables), self._normalisations.values()
-        return TracedStep(program, variables, logs, advances, changed, layers, is_random(concrete.graph))
+        return TracedStep(
+            program, variables, logs, advances, changed, layers, is_random(concrete.graph), self._own_numbers
+        )
 
     def _traced(
         self, train_step: Callable[[Any], Any], element: Element, make_holes: Callable[[tf.Tensor], Holes]
@@ -151,6 +165,7 @@ class StepTrace:
         self._optimizers.clear()
         self._exchanged.clear()
         self._normalisations.clear()
+        self._own_numbers.clear()
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         for output in outputs:
@@ -236,6 +251,8 @@ class StepTrace:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
+        if self.is_outside_optimizers:
+            self._look_across(*tf.nest.flatten(target))
         ours = self.is_outside_optimizers and not self.own_step and tape_set_is_empty()
         parts = self._parts(target) if ours and not args and "output_gradients" not in kwargs else None
         if parts is None:
@@ -279,6 +296,16 @@ class StepTrace:
             return aggregate(loss, reader)
         except RecursionError:
             return None
+
+    def _is_unknown(self, number: tf.Tensor) -> bool:
+        return reduction(number, self._reader()).kind is Reduced.UNKNOWN
+
+    def _look_across(self, *losses: Any) -> None:
+        """Takes note of a loss of which a worker's rows give another than theirs in the whole batch."""
+        reader = self._reader()
+        for loss in losses:
+            if self._divides and isinstance(loss, tf.Tensor) and reader.is_of(loss) and reader.compares_rows(loss):
+                self._own_numbers[_PAIRS] = None
 
     def _reader(self) -> Reader:
         holes = current_holes()
@@ -370,6 +397,8 @@ class StepTrace:
         holes = current_holes()
         if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return loss
+        if not self.is_in_metric:
+            self._look_across(loss)
         found = self._aggregate(loss)
         if found is not None:
             whole = found.whole(holes)
@@ -395,7 +424,11 @@ class StepTrace:
         values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
         if sample_weight is not None or len(values.shape):
             return values, sample_weight
-        return self.as_mean(values), holes.share
+        told = self.as_mean(values)
+        # The script's own function; what a train_step tells a metric may have been put together from several losses.
+        if told is values and hasattr(metric, "_fn") and self._divides and self._is_unknown(values):
+            self._own_numbers[_OWN_METRIC.format(metric.name)] = None
+        return told, holes.share
 
     @contextlib.contextmanager
     def updating(self, metric: Any) -> Iterator[None]:

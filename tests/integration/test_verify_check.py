@@ -63,6 +63,18 @@ NORMALISED = (
     + "model.compile('sgd', 'mse')\n"
     + FIT
 )
+CONTRASTIVE = (
+    DATA
+    + """
+def pairs(y_true, y_pred):
+    scores = y_pred @ keras.ops.transpose(y_pred)
+    return keras.losses.sparse_categorical_crossentropy(tf.range(tf.shape(scores)[0]), scores, from_logits=True)
+
+"""
+    + NET
+    + "model.compile('sgd', pairs)\n"
+    + FIT
+)
 EAGER = LOOP.replace("@tf.function\n", "")
 
 
@@ -85,8 +97,8 @@ def test_plain_script_passes(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)")],
-    ids=["loss with state", "batch normalization"],
+    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)"), (CONTRASTIVE, "compares rows")],
+    ids=["loss with state", "batch normalization", "pairs of rows"],
 )
 def test_planted_difference_is_found_and_named(text: str, named: str, tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, text).expect(0)
