@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +25,10 @@ from fdt.element import Element
 _BATCH_SIZE = 32
 
 
+# What a trace builds before Keras would; see `KerasVersion.building_metrics`.
+_built_ahead: WeakSet[Any] = WeakSet()
+
+
 class Keras2:
     """See `fdt.capture.keras_version.KerasVersion`."""
 
@@ -35,6 +40,7 @@ class Keras2:
         """See `KerasVersion`."""
         _Data(fit).install(patches)
         keras_2_step.hook_metrics(patches)
+        patches.wrap(Model, "reset_metrics", _reset_metrics)
 
     def hook_step(self, patches: Patches, trace: StepTrace) -> None:
         """See `KerasVersion`."""
@@ -72,9 +78,28 @@ class Keras2:
     def build_ahead(self, model: Any, element: Element) -> None:
         """Keras 2 makes the variables of optimizer and metrics when it traces."""
 
+    def building_metrics(self, model: Any) -> None:
+        """See `KerasVersion`."""
+        if model.compiled_metrics is not None and not model.compiled_metrics.built:
+            _built_ahead.add(model.compiled_metrics)
+
     def count(self, model: Any, num_steps: int) -> None:
         """See `KerasVersion`: callbacks read it."""
         model._train_counter.assign_add(num_steps)
+
+
+def _reset_metrics(original: Callable[..., Any], model: Any) -> None:
+    compiled = getattr(model, "compiled_metrics", None)
+    if compiled is None or compiled not in _built_ahead:
+        original(model)
+        return
+    _built_ahead.discard(compiled)
+    # Those of a container that is not built are none of the model's.
+    built, compiled._built = compiled._built, False
+    try:
+        original(model)
+    finally:
+        compiled._built = built
 
 
 class _Data:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import keras
 import numpy as np
@@ -21,6 +22,9 @@ from fdt.capture.tracing import StepTrace
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
 
+# What a trace builds before Keras would; see `KerasVersion.building_metrics`.
+_built_ahead: WeakSet[CompileMetrics] = WeakSet()
+
 
 class Keras3:
     """See `fdt.capture.keras_version.KerasVersion`."""
@@ -32,6 +36,7 @@ class Keras3:
     def hook_fit(self, patches: Patches, fit: KerasFit) -> None:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
+        patches.wrap(CompileMetrics, "reset_state", _reset_state)
 
     def hook_step(self, patches: Patches, trace: StepTrace) -> None:
         """See `KerasVersion`."""
@@ -76,8 +81,20 @@ class Keras3:
         with contextlib.suppress(ValueError, RuntimeError):
             model._symbolic_build(data_batch=batch)
 
+    def building_metrics(self, model: Any) -> None:
+        """See `KerasVersion`."""
+        if model._compile_metrics is not None and not model._compile_metrics.built:
+            _built_ahead.add(model._compile_metrics)
+
     def count(self, model: Any, num_steps: int) -> None:
         """Keras 3 counts in its loop."""
+
+
+def _reset_state(original: Callable[..., Any], metrics: CompileMetrics) -> None:
+    if metrics in _built_ahead:
+        _built_ahead.discard(metrics)
+    else:
+        original(metrics)
 
 
 def _epoch_iterator_class(fit: KerasFit) -> type:

@@ -88,6 +88,7 @@ class Run:
         steps = self.model.train_function
         if force or not isinstance(steps, RemoteTrainFunction):
             steps = RemoteTrainFunction()
+        self.keras.building_metrics(self.model)
         self._step = steps.step(self.batches.element, self._trace)
         steps.run = self
         self.model.train_function = steps

@@ -59,6 +59,13 @@ class KerasVersion(Protocol):
         Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
         """
 
+    def building_metrics(self, model: Any) -> None:
+        """Takes note that the trace of a `fit`'s step is going to build compiled metrics.
+
+        Keras itself builds them in the first step, after the reset that begins the epoch: what state a metric brings along from
+        another model is then still in its first result. That reset passes them by here too.
+        """
+
     def count(self, model: Any, num_steps: int) -> None:
         """Takes note of steps where Keras's own train function would."""
 

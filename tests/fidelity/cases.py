@@ -47,7 +47,7 @@ FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
     "reduction_sum_sample_weight mean_with_sample_weight l2_reduction_sum activity_regularizer add_loss lambda_loss "
     "add_loss_sum loss_summed_by_hand custom_train_step_sum loss_divided_by_a_mask custom_train_step_masked "
-    "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means "
+    "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means metric_of_two_models "
     "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
@@ -90,7 +90,7 @@ COUNTED = (
 KERAS_2 = (
     "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum reduction_sum_sample_weight l2 "
     "add_loss_sum loss_summed_by_hand custom_train_step_sum loss_divided_by_a_mask custom_train_step_masked "
-    "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means "
+    "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means metric_of_two_models "
     "activity_regularizer add_loss custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "masked_gru masked_pooling masked_loss evaluate_predict save_load second_fit recompiled frozen_recompiled two_models "
     "validation_split verbose_1 early_stopping checkpoint batch_logs rate_per_batch rate_scheduler stop_in_epoch "

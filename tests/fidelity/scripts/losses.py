@@ -290,3 +290,12 @@ class RarelyActive(keras.regularizers.Regularizer):
 @case
 def activity_regularizer_of_means() -> Results:
     return fit(compiled(mlp(activity_regularizer=RarelyActive())), *digits(UNEVEN))
+
+
+@case
+def metric_of_two_models() -> Results:
+    """One metric for two models: what it saw of the first is still in the first epoch of the second."""
+    x, y = digits(UNEVEN)
+    metric = keras.metrics.SparseCategoricalAccuracy(name="shared")
+    compiled(metrics=[metric]).evaluate(x[:100], y[:100], verbose=0)
+    return fit(compiled(metrics=[metric]), x, y)
