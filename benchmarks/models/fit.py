@@ -13,6 +13,8 @@ from typing import Any
 
 import keras
 
+MODELS = ("mlp", "cnn", "embedding", "compute_bound", "squeezenet", "googlenet", "resnet34")
+
 
 class EpochClock(keras.callbacks.Callback):
     """Seconds of each epoch. Overrides no batch hook, so that nothing in the loop has to wait for it."""
@@ -30,7 +32,7 @@ class EpochClock(keras.callbacks.Callback):
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("mlp", "cnn", "embedding", "compute_bound"))
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's STEPS")
     parser.add_argument("--batch-size", type=int, default=64)
