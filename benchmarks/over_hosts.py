@@ -9,18 +9,13 @@ What the script prints is printed; the pool ends with it.
 
 import argparse
 import contextlib
-import re
 import secrets
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import processes
-
-START_LIMIT_S = 120.0
 
 
 def parse_arguments() -> tuple[int, list[str], list[str]]:
@@ -34,25 +29,6 @@ def parse_arguments() -> tuple[int, list[str], list[str]]:
     return known.hosts, options, script.split()
 
 
-@contextlib.contextmanager
-def serving(command: Sequence[str], says: str, log: Path) -> Iterator[re.Match[str]]:
-    """Runs a part of the pool; yields what it said when it was ready."""
-    with open(log, "w") as output:
-        process = subprocess.Popen(
-            command, cwd=processes.ROOT, env=processes.environment(), stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        deadline_s = time.monotonic() + START_LIMIT_S
-        while (found := re.search(says, log.read_text())) is None:
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                raise processes.RunFailedError(f"Not ready: {processes.readable(command)}\n{log.read_text()[-2000:]}")
-            time.sleep(0.1)
-        yield found
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 def main() -> int:
     num_hosts, options, script = parse_arguments()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as pool:
@@ -61,11 +37,11 @@ def main() -> int:
         token.write_text(secrets.token_hex())
         common = ["--trusted-network", "lo", "--token-file", str(token)]
         serve = processes.fdt("serve", "--mode", "async", "--workers", "1", "--listen", "127.0.0.1:0", *common)
-        address = pool.enter_context(serving(serve, r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
+        address = pool.enter_context(processes.serving(serve, r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
         for number in range(1, num_hosts):
             join = processes.fdt("serve", "--join", address, "--slots", "1", *common)
             log = Path(folder, f"host-{number}.log")
-            pool.enter_context(serving(join, "joined the pool", log))
+            pool.enter_context(processes.serving(join, "joined the pool", log))
         where = ["--server", address, "--token-file", str(token)]
         run = processes.fdt("run", "--mode", "async", "--workers", str(num_hosts), *where, *options, *script)
         return subprocess.run(run, cwd=processes.ROOT, env=processes.environment(), check=False).returncode

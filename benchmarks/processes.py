@@ -1,5 +1,6 @@
 """Starts what is measured, and reads what /proc says about it (Linux)."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,12 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE_S = 0.1
+START_LIMIT_S = 120.0
 _RESULT = re.compile(r"RESULT (\{.*\})")
 
 
@@ -100,6 +102,35 @@ def run(
     return Finished(text, seconds)
 
 
+@contextlib.contextmanager
+def serving(command: Sequence[str], says: str, log: Path) -> Iterator[re.Match[str]]:
+    """Runs a part of a pool until the block ends, when it is asked to leave.
+
+    Args:
+        command: The program and its arguments.
+        says: A pattern of what it prints when it is ready.
+        log: Where its output goes.
+
+    Yields:
+        What it said.
+
+    Raises:
+        RunFailedError: It ended, or has said nothing after START_LIMIT_S.
+    """
+    with open(log, "w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + START_LIMIT_S
+        while (found := re.search(says, log.read_text())) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RunFailedError(f"Not ready: {readable(command)}\n{log.read_text()[-2000:]}")
+            time.sleep(0.1)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 class _Watcher:
     """A thread that looks at a process every SAMPLE_S until stopped."""
 
@@ -146,11 +177,13 @@ def tree_pss_bytes(pid: int) -> int:
 
 def tree_cpu_s(pid: int) -> float:
     """Returns the processor seconds that a process and its living descendants have used."""
-    ticks = 0
-    for each in tree(pid):
-        if fields := _stat(each):
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(cpu_s(each) for each in tree(pid))
+
+
+def cpu_s(pid: int) -> float:
+    """Returns the processor seconds that a process has used; 0 when it has ended."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -1,0 +1,90 @@
+"""The laboratory: what can be said of it without root."""
+
+import pytest
+
+from tests.helpers.lab import module
+
+link, command, network = module("link"), module("command"), module("network")
+
+
+@pytest.mark.parametrize(
+    ("text", "bits_per_s"),
+    [("10Mbit", 10e6), ("100mbit", 100e6), ("1Gbit", 1e9), ("2.5 Gbit", 2.5e9), ("512kbit", 512e3), (".5Gbit", 5e8)],
+)
+def test_bandwidths(text: str, bits_per_s: float) -> None:
+    assert link.parse_bandwidth(text) == bits_per_s
+
+
+@pytest.mark.parametrize("text", ["0", "10", "0Mbit", "-1Mbit", "fast", "", "10MB", "10mbps", "nanMbit", "1e3Mbit"])
+def test_what_is_no_bandwidth_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="100Mbit") as refused:
+        link.parse_bandwidth(text)
+    assert repr(text) in str(refused.value)
+
+
+def test_latencies() -> None:
+    assert [link.parse_latency(text) for text in ("50us", "2ms", "0.1s")] == pytest.approx([50e-6, 2e-3, 0.1])
+    with pytest.raises(ValueError, match="2ms"):
+        link.parse_latency("2")
+
+
+@pytest.mark.parametrize("bandwidth_bps", [1e6, 10e6, 100e6, 1e9, 10e9])
+def test_a_bucket_holds_what_comes_as_one_frame_and_little_more_than_a_timer_may_be_late(bandwidth_bps: float) -> None:
+    cable = link.Link(bandwidth_bps)
+    assert cable.segments >= 1
+    assert 2 * cable.segments * link.FRAME_BYTES <= max(cable.burst_bytes, 2 * link.FRAME_BYTES)
+    assert cable.burst_bytes < cable.queue_bytes
+    assert cable.burst_bytes <= max(0.002 * bandwidth_bps / 8, 4 * link.FRAME_BYTES)
+
+
+def test_filters_of_both_ends() -> None:
+    plain = link.Link(100e6)
+    assert plain.filters(delayed=True) == plain.filters(delayed=False)
+    assert plain.filters(delayed=False) == [["root", *"tbf rate 100000000bit burst 25000 limit 625000".split()]]
+    far = link.Link(100e6, 1e-3)
+    delay, rate = far.filters(delayed=True)
+    assert delay[:6] == "root handle 1: netem delay 1000us".split()
+    assert rate[:5] == "parent 1:1 handle 10: tbf".split()
+    # A frame passes one end of each kind, so the other adds nothing.
+    assert [words[1] for words in far.filters(delayed=False)] == ["tbf"]
+
+
+def test_what_follows_the_dashes_is_for_fdt_run() -> None:
+    words = "--hosts 4 --bandwidth 100Mbit -- --mode async --ps 4 train.py --hosts 9 -- x".split()
+    options, run = command.parse_arguments(words)
+    assert (options.hosts, options.link.bandwidth_bps) == (4, 100e6)
+    assert run == "--mode async --ps 4 train.py --hosts 9 -- x".split()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--bandwidth 10 -- train.py", "10Mbit"),
+        ("--bandwidth 0Mbit -- train.py", "above 0"),
+        ("--bandwidth 10Mbit --latency 3 -- train.py", "2ms"),
+        ("-- train.py", "--bandwidth is expected"),
+        ("--bandwidth 10Mbit", "a script is expected"),
+        ("--bandwidth 10Mbit --", "a script is expected"),
+    ],
+)
+def test_wrong_command_lines(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.parse_arguments(words.split())
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_without_root_or_tc_a_laboratory_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(network.LabError, match="root"), network.Network(1, link.Link(1e6)):
+        pass
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda program: None if program == "tc" else program)
+    with pytest.raises(network.LabError, match="`tc`"), network.Network(1, link.Link(1e6)):
+        pass
+
+
+@pytest.mark.parametrize("hosts", [0, -1, 201])
+def test_number_of_hosts(hosts: int) -> None:
+    with pytest.raises(network.LabError, match=str(hosts)):
+        network.Network(hosts, link.Link(1e6))
