@@ -20,12 +20,14 @@ from types import FrameType
 
 import processes
 
+import fdt.options
 from lab import throughput
 from lab.link import Link, parse_bandwidth, parse_latency
 from lab.network import LabError, Network, clear, running
 from lab.pool import Lab, since
 
 USAGE = 2
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -59,12 +61,17 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
     return options, run
 
 
+def mode_of(arguments: Sequence[str]) -> str:
+    """Returns the mode of a run: what a pool has to offer to it. Ends this process if `fdt run` would not understand."""
+    mode: str = fdt.options.parse("fdt", tuple(fdt.options.MODES), ["run", *arguments]).mode
+    return mode
+
+
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Runs the script; its output is this process's."""
-    mode = arguments[arguments.index("--mode") + 1] if "--mode" in arguments[:-1] else "sync"
-    with Lab(options.hosts, options.bandwidth, options.latency, mode, options.pool_workers) as lab:
+    with Lab(options.hosts, options.bandwidth, options.latency, mode_of(arguments), options.pool_workers) as lab:
         before = lab.network.traffic()
-        process = subprocess.Popen(lab.command(arguments), cwd=processes.ROOT, env=processes.environment())
+        process = subprocess.Popen(lab.command(arguments), env=processes.environment())
         try:
             status = process.wait()
         finally:
@@ -100,7 +107,7 @@ def clean() -> int:
 def main() -> int:
     options, arguments = parse_arguments(sys.argv[1:])
     # Whoever asks this process to end gets the namespaces removed too.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDS:
         signal.signal(number, _end)
     try:
         if options.clear:
@@ -114,4 +121,7 @@ def main() -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    # Asking twice must not interrupt the removal.
+    for each in _ENDS:
+        signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)

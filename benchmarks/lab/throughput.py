@@ -2,6 +2,17 @@
 
     python benchmarks/lab --hosts 4 --bandwidth 100Mbit --measure
 
+Measured on two busy cores, as shares of what frames leave to TCP (1448 of 1514 bytes: 0.956 of the nominal rate):
+
+| link | one way | the other way | both at once, each | three to one, together | one to three, together | round trip |
+|---|---|---|---|---|---|---|
+| 10 Mbit/s | 0.999 | 0.998 | 0.976 | 1.01 | 1.04 | 28 us |
+| 100 Mbit/s | 1.000 | 0.997 | 0.991 | 1.01 | 1.01 | 23 us |
+| 1000 Mbit/s | 1.000 | 1.000 | 0.989 | 1.00 | 1.02 | 23 us |
+
+Both at once is less because acknowledgements travel beside the data. Flows that share a link do not share it evenly within
+seconds, and more than 1 comes of adding up flows that do not end together.
+
 Run as a script, this file is one of the ends.
 """
 

@@ -84,6 +84,27 @@ def test_without_root_or_tc_a_laboratory_says_what_it_needs(monkeypatch: pytest.
         pass
 
 
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        ("train.py", "sync"),
+        ("--mode async --ps 2 train.py", "async"),
+        ("--ps=2 --mode=async train.py", "async"),
+        ("--mode sync train.py --mode fast", "sync"),
+        ("train.py --mode async", "sync"),
+    ],
+)
+def test_a_pool_offers_what_the_run_needs(words: str, mode: str) -> None:
+    assert command.mode_of(words.split()) == mode
+
+
+def test_what_fdt_run_does_not_understand_ends_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.mode_of(["--mode", "fast", "train.py"])
+    assert ended.value.code == 2
+    assert "fast" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("hosts", [0, -1, 201])
 def test_number_of_hosts(hosts: int) -> None:
     with pytest.raises(network.LabError, match=str(hosts)):
