@@ -26,7 +26,8 @@ from lab.link import Link, parse_bandwidth, parse_latency
 from lab.network import LabError, Network, clear, running
 from lab.pool import Lab, since
 
-USAGE = 2
+# As of `fdt run`: the laboratory cannot be had, and the pool in it failed.
+USAGE, FAILED = 2, 125
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -116,6 +117,9 @@ def main() -> int:
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return USAGE
+    except processes.RunFailedError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
