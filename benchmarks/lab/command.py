@@ -21,8 +21,10 @@ from types import FrameType
 import processes
 
 import fdt.options
+from fdt.errors import UsageError
+from fdt.quantities import bandwidth, duration
 from lab import throughput
-from lab.link import Link, parse_bandwidth, parse_latency
+from lab.link import Link
 from lab.network import LabError, Network, clear, running
 from lab.pool import Lab, since
 
@@ -50,10 +52,10 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
     options = parser.parse_args(own)
     try:
         options.link = Link(
-            parse_bandwidth(options.bandwidth) if options.bandwidth else 0.0,
-            parse_latency(options.latency) if options.latency else 0.0,
+            8 * bandwidth(options.bandwidth) if options.bandwidth else 0.0,
+            duration(options.latency) if options.latency else 0.0,
         )
-    except ValueError as error:
+    except UsageError as error:
         parser.error(str(error))
     if not options.clear and not options.bandwidth:
         parser.error("--bandwidth is expected, such as 100Mbit")

@@ -2,14 +2,11 @@
 
 import dataclasses
 import math
-import re
 
 # An Ethernet frame as the kernel counts it: 1500 bytes and a header of 14. Of these TCP leaves a program 1448.
 FRAME_BYTES = 1514
 PAYLOAD_BYTES = 1448
 
-_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 # A timer that wakes up this late loses nothing: the bucket has filled meanwhile, and is not yet full.
 _BURST_S = 0.002
 _MIN_BURST_FRAMES = 4
@@ -75,34 +72,3 @@ class Link:
         under_way = math.ceil(self.bandwidth_bps / 8 * self.latency_s / FRAME_BYTES) + 1000
         delay = ["netem", "delay", f"{self.latency_s * 1e6:.0f}us", "limit", f"{under_way}"]
         return [["root", "handle", "1:", *delay], ["parent", "1:1", "handle", "10:", *tbf]]
-
-
-def parse_bandwidth(text: str) -> float:
-    """Returns bits a second.
-
-    Args:
-        text: A number with its unit: kbit, Mbit or Gbit.
-
-    Raises:
-        ValueError: It is none, or not above 0.
-    """
-    return _parse(text, _BITS, "a bandwidth such as 10Mbit, 100Mbit or 1Gbit")
-
-
-def parse_latency(text: str) -> float:
-    """Returns seconds.
-
-    Args:
-        text: A number with its unit: us, ms or s.
-
-    Raises:
-        ValueError: It is none, or not above 0.
-    """
-    return _parse(text, _SECONDS, "a latency such as 50us or 2ms")
-
-
-def _parse(text: str, units: dict[str, float], expected: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text.strip().lower())
-    if found is None or found[2] not in units or float(found[1]) == 0:
-        raise ValueError(f"Expected {expected}, above 0. Received: {text!r}")
-    return float(found[1]) * units[found[2]]

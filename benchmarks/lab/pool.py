@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import processes
 
-from lab.link import Link, parse_bandwidth, parse_latency
+from fdt import quantities
+from lab.link import Link
 from lab.network import DEVICE, POOL, Network
 from tests.helpers.certificates import certificate
 from tests.helpers.pool import write_token
@@ -64,7 +65,7 @@ class Lab:
             mode: What the pool offers: sync, async or both.
             pool_workers: Workers in the pool's own namespace, which are the first that a job gets.
         """
-        link = Link(parse_bandwidth(bandwidth), parse_latency(latency) if latency else 0.0)
+        link = Link(8 * quantities.bandwidth(bandwidth), quantities.duration(latency) if latency else 0.0)
         self.network = Network(hosts, link)
         self.num_workers = hosts + pool_workers
         self._mode, self._pool_workers = mode, pool_workers

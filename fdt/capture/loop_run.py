@@ -230,9 +230,9 @@ def trace_step(function: Any, arguments: Arguments, fixed: Arguments, config: Ru
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             step = _traced(function, arguments, config)
-        except OneSizeError:
+        except OneSizeError as error:
             if fixed.form.rows != fixed.num_rows:
-                raise
+                raise UnsupportedError(str(error)) from error
             # One worker gets all of the batch anyway.
             step = _traced(function, fixed, config)
         except FdtError:

@@ -23,8 +23,8 @@ from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
 
 
-class OneSizeError(UnsupportedError):
-    """A step works for one number of rows only."""
+class OneSizeError(Exception):
+    """A step works for one number of rows only; no error of the project's tree, since that may not be the end of it."""
 
 
 # How far from 1 or 2 the ratio of the two trials may be, where random layers draw other numbers in each.
