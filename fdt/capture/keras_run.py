@@ -231,7 +231,9 @@ def trace_train_step(
 
 
 def _check_order_matters_not(model: Any, num_workers: int) -> None:
-    stateful = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    layers = [layer for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    # A model is stateful if one of its layers is.
+    stateful = [layer.name for layer in layers if not hasattr(layer, "layers")] or [layer.name for layer in layers]
     if stateful and num_workers > 1:
         raise UnsupportedError(
             f"The layer {stateful[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from fdt.capture.draws import as_before
 from fdt.capture.loop_outside import Outside
 from fdt.capture.observation import Observer, observation
 from fdt.capture.patch import Patches
@@ -110,7 +111,8 @@ class Loops:
             )
         token = self._call.set(None)
         try:
-            return self._run(concrete, inputs, *call)
+            with as_before(self._observer.before_trace(concrete.graph)):
+                return self._run(concrete, inputs, *call)
         finally:
             self._call.reset(token)
 

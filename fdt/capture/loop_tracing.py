@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from fdt.capture.draws import replayed
 from fdt.capture.inlining import in_graph
 from fdt.capture.loop_arguments import Form
 from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles
@@ -41,7 +42,8 @@ class LoopTrace(StepTrace):
             outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
             return [self._put_together(number, output) for number, output in enumerate(outputs)]
 
-        traced = self.trace(call, form)  # type: ignore[arg-type]
+        with replayed():
+            traced = self.trace(call, form)  # type: ignore[arg-type]
         for output in traced.program.outputs:
             output.whole = True
         return traced
@@ -59,7 +61,8 @@ class LoopTrace(StepTrace):
             seen.append(TrialHoles(share))
             return seen[-1]
 
-        concrete, _, outputs = self._traced(call, form, make)  # type: ignore[arg-type]
+        with replayed():
+            concrete, _, outputs = self._traced(call, form, make)  # type: ignore[arg-type]
         additions = [total for _, total in self._added if total is not None]
         # Before it is run: what it would use up must stay as it is.
         sums = [*additions, *(total for hole in seen[-1].sums for total in hole)]

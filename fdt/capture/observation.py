@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from fdt.capture.draws import States, states
 from fdt.capture.patch import Patches
 
 _WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub", "ResourceScatterAdd"}
@@ -45,7 +46,8 @@ class Observer:
             refuse: Called with what a loop does that no tf.function is around.
         """
         self._refuse = refuse
-        self._training: WeakSet[Any] = WeakSet()
+        # Each with where the generators of random numbers were before its trace.
+        self._training: WeakKeyDictionary[Any, States | None] = WeakKeyDictionary()
         # Variables whose gradients were computed outside any function.
         self._eager: set[Any] = set()
 
@@ -60,15 +62,20 @@ class Observer:
         """Returns whether a traced function trains; one that calls it does so too."""
         return graph in self._training
 
+    def before_trace(self, graph: Any) -> States | None:
+        """Returns where the generators of random numbers were when TensorFlow began to trace a function that trains."""
+        return self._training.get(graph)
+
     def _trace(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         outer, inner = _current.get(), Observation()
+        before = states() if outer is None else None
         token = _current.set(inner)
         try:
             graph = original(*args, **kwargs)
         finally:
             _current.reset(token)
         if inner.trains or (inner.differentiates and _writes(graph)):
-            self._training.add(graph)
+            self._training[graph] = before
             if outer is not None:
                 outer.trains = True
         elif outer is not None:

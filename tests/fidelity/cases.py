@@ -37,7 +37,7 @@ TWO_WORKERS = (
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
-    "loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
+    "loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations loop_drawn_in_python "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "

@@ -1,5 +1,6 @@
 """Cases: training loops of the script's own, around steps in tf.function."""
 
+import random
 import shutil
 import tempfile
 
@@ -581,3 +582,25 @@ def loop_summaries() -> Results:
     shutil.rmtree(directory)
     numbers = {tag: [value for _, name, value in events if name == tag] for tag in ("loss", "mean")}
     return outcome(model, optimizer, **numbers, written_at=[step for step, _, _ in events])
+
+
+@case
+def loop_drawn_in_python() -> Results:
+    """The step's Python draws numbers while it is traced, and the script goes on drawing afterwards."""
+    np.random.seed(7)
+    random.seed(7)
+    model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.1), cross_entropy()
+
+    @tf.function
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        scale = np.random.uniform(0.5, 1.5, x.shape[1:]).astype("float32") * random.uniform(0.9, 1.1)
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x * scale, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_weights), model.trainable_weights)
+        return loss
+
+    drawn, losses = [], []
+    for x, y in batches(3 * 64):
+        losses.append(float(train_step(x, y)))
+        drawn += [np.random.random(), random.random()]
+    return outcome(model, optimizer, losses=losses, drawn=drawn)
