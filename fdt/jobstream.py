@@ -70,6 +70,11 @@ class JobStream:
         if self._error is not None:
             raise self._error
 
+    @property
+    def failed(self) -> bool:
+        """Whether the job has ended of its own."""
+        return self._error is not None or self._ended
+
     def wait_steps(self, steps: int) -> None:
         """Waits until so many steps have finished since the job began."""
         if self.steps_done < steps:

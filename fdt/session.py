@@ -118,6 +118,19 @@ class Session:
             self.distributed = True
         return self._job
 
+    def renew(self) -> bool:
+        """Has the next job be another one, if this one has failed and all that is of use has been brought home.
+
+        Returns:
+            Whether it had failed.
+        """
+        if self._job is None or not self._job.failed:
+            return False
+        job, self._job = self._job, None
+        job.close()
+        say("the job before has failed; the training that begins now gets another one")
+        return True
+
     def opening(self, lines: Sequence[str]) -> None:
         """Says what is about to happen, each line once a run."""
         for line in lines:
@@ -333,6 +346,11 @@ class Job:
         self._run(program, data, chunk.batches(), results)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
         self._streaming.append((self._pace.sent, chunk.num_bytes))
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing can be done with it any more."""
+        return self._stream.failed
 
     def request(self, program: int, what: "job_pb2.Drain.What") -> "Drain":
         """Asks for state as it is once the steps so far have run."""

@@ -50,6 +50,7 @@ class KerasFit:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
         check_model(self._keras, model)
+        self._renew()
         self.close()
         self._run = self._start(model, Audience.of_fit(self._keras, model, arguments.arguments))
         try:
@@ -79,6 +80,7 @@ class KerasFit:
             raise UnsupportedError(
                 "`fdt verify` compares the steps of model.fit; this script calls model.train_on_batch."
             )
+        self._renew()
         if self._on_batch is None:
             self._on_batch = OnBatchRun(self._session, self._keras, model)
         self._run = self._on_batch
@@ -87,6 +89,11 @@ class KerasFit:
             return original(model, *args, **kwargs)
         finally:
             self._run = None
+
+    def _renew(self) -> None:
+        # Each step of `train_on_batch` has brought all home: there is nothing that a failed job could still give.
+        if self._session.renew():
+            self._on_batch = None
 
     def _check_free(self, called: str) -> None:
         if self._run is not None:

@@ -18,7 +18,7 @@ from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.messages import job_pb2
 from fdt.report import FitRecord, usage_since
-from fdt.session import Drain, Session
+from fdt.session import Drain, Job, Session
 from fdt.state import SharedState
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -92,8 +92,7 @@ class Run:
         self._step = steps.step(self.batches.element, self._trace)
         steps.run = self
         self.model.train_function = steps
-        if self._step.program < 0:
-            self._step.program = self._job.load(self._step.traced.program)
+        self._step.begin(self._job)
         self._session.opening(
             opening_lines(list(self.model._flatten_layers()), self._config, self.batches.batch_size, self._step.traced)
         )
@@ -294,8 +293,15 @@ class RemoteStep:
 
     def __init__(self, traced: TracedStep):
         self.traced = traced
-        self.state = SharedState(traced.program, traced.variables)
         self.program = -1
+        self.state = SharedState(traced.program, traced.variables)
+        self._job: Job | None = None
+
+    def begin(self, job: Job) -> None:
+        """Has a job know the program; of one that has taken another's place nothing is held yet."""
+        if self._job is not job:
+            self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
+            self.program = job.load(self.traced.program)
 
 
 class RemoteTrainFunction:

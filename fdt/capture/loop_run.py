@@ -46,14 +46,15 @@ class LoopRun:
         self._current: LoopStep | None = None
         self._changed: set[int] = set()
         self._account: _Account | None = None
+        self._job: Job | None = None
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Runs one step; returns its outputs, flat."""
         with self._touch.paused(), self._told():
-            job = self._session.job()
+            job = self._begin()
             if self._account is None:
                 self._account = _Account(job)
-            step, arguments = self._step_for(job, function, args, kwargs)
+            step, arguments = self._step_for(function, args, kwargs)
             self._enter(job, step)
             arrays = arguments.encode()
             lazy = bool(step.traced.program.outputs) and not step.returns_metrics
@@ -72,9 +73,18 @@ class LoopRun:
                 self._pull(self._session.job(), self._current, ALL)
             self._session.record(account.record())
 
-    def _step_for(
-        self, job: Job, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple["LoopStep", Arguments]:
+    def _begin(self) -> Job:
+        """Returns the job: another one, if the last has failed and the script has been told."""
+        if self._current is None or not (self._current.stale or self._current.stale_metrics):
+            self._session.renew()
+        job = self._session.job()
+        if job is not self._job:
+            if self._account is not None:
+                self._session.record(self._account.record())
+            self._job, self._current, self._account = job, None, None
+        return job
+
+    def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
         config = self._session.config
         open_arguments = Arguments(function, args, kwargs)
         fixed = Arguments(function, args, kwargs, rows_each(open_arguments.num_rows, config))
@@ -86,13 +96,13 @@ class LoopRun:
         arguments = fixed if step.traced.program.rows else open_arguments
         self._steps[id(function), arguments.form.key()] = step
         step.kept = function, open_arguments.form, fixed.form
-        step.program = job.load(step.traced.program)
         self._touch.watch(step.traced.variables)
         self._session.opening(loop_lines(config, step, arguments.num_rows))
         return step, arguments
 
     def _enter(self, job: Job, step: "LoopStep") -> None:
         """Has the pool hold this step's variables as the script has them."""
+        step.begin(job)
         if self._current is step:
             job.assign(step.program, *step.state.changes(self._changed))
         else:

@@ -28,12 +28,11 @@ class VerifiedLoop(LoopRun):
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Makes a step on the pool, then here; compares."""
         with self._touch.paused():
-            job = self._session.job()
-            step, _ = self._step_for(job, function, args, kwargs)
+            step, _ = self._step_for(function, args, kwargs)
             variables = step.traced.variables
             before = _values(variables)
             on_pool = [resolved(output) for output in super().run(function, args, kwargs)]
-            self._pull(job, step, ALL)
+            self._pull(self._session.job(), step, ALL)
             theirs = _values(variables)
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)

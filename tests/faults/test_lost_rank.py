@@ -107,6 +107,20 @@ def test_in_a_loop_of_the_scripts_own(tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("text", [KILLS, LOOP], ids=["fit", "loop"])
+def test_the_script_may_begin_again(tmp_path: Path, text: str, mode: str) -> None:
+    """One that catches the error and trains again is given other workers, and goes on from the weights that it has."""
+    again = {
+        KILLS: "model.fit(x, y, epochs=2, batch_size=8, verbose=0)\nlosses = [model.evaluate(x, y, verbose=0)]\n",
+        LOOP: "losses = [float(step(x, y)) for _ in range(4)]\nassert losses[-1] < losses[0], losses\n",
+    }[text]
+    text = text.replace(f"    sys.exit({SEEN})\n", "").replace('print("finished"', again + 'print("again", losses')
+    finished = run_fdt(write(tmp_path, text), mode=mode, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    assert "caught WorkerError" in finished.stdout and "again [" in finished.stdout, finished.describe()
+    assert "the training that begins now gets another one" in finished.stderr, finished.describe()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_worker_that_stops_answering(tmp_path: Path, mode: str) -> None:
     """It does not die, it is only silent; nobody waits for it longer than 15 s."""
     text = KILLS.replace("signal.SIGKILL", "signal.SIGSTOP").replace("import signal\n", "import signal\nimport time\n")
