@@ -38,9 +38,11 @@ class Run:
         batches: The training data, once Keras has read its arguments.
         sends_arrays: Whether data that are arrays are sent as a whole.
         num_together: How many of the script's batches make one of ours.
+        begins_by_resetting: Whether Keras resets the metrics between `prepare` and the first step.
     """
 
     sends_arrays = True
+    begins_by_resetting = True
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
         self.model, self.keras = model, keras
@@ -88,7 +90,8 @@ class Run:
         steps = self.model.train_function
         if force or not isinstance(steps, RemoteTrainFunction):
             steps = RemoteTrainFunction()
-        self.keras.building_metrics(self.model)
+        if self.begins_by_resetting:
+            self.keras.building_metrics(self.model)
         self._step = steps.step(self.batches.element, self._trace)
         steps.run = self
         self.model.train_function = steps
@@ -242,6 +245,8 @@ def _check_order_matters_not(model: Any, num_workers: int) -> None:
 
 class OnBatchRun(Run):
     """The calls of `train_on_batch`, of one model or of several in turn: the script looks at everything after each."""
+
+    begins_by_resetting = False
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any):
         super().__init__(session, keras, model, Audience.of_script())
