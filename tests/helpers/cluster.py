@@ -120,7 +120,8 @@ class Cluster:
 
     def run(self, text: str, workers: int = 2, options: Sequence[str] = ()) -> Finished:
         script = written(self.directory, text)
-        return run(self.command(script, workers=workers, options=options), limit_s=LIMIT_S, cwd=self.directory)
+        command = self.command(script, workers=workers, options=options)
+        return run(command, limit_s=LIMIT_S, cwd=self.directory, PYTHONFAULTHANDLER="1")
 
 
 def inside(namespace: str, *arguments: str) -> list[str]:

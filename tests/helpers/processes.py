@@ -54,12 +54,19 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def run(command: Sequence[str | Path], *, limit_s: float, cwd: Path | None = None, **env: str) -> Finished:
-    """Runs a command to its end, or kills its whole process group when `limit_s` has passed."""
+    """Runs a command to its end, or kills its whole process group when `limit_s` has passed.
+
+    With PYTHONFAULTHANDLER in its environment it first shows where its threads are.
+    """
     arguments = tuple(str(part) for part in command)
     process = _start(arguments, cwd, env)
     try:
         stdout, stderr = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
+        if "PYTHONFAULTHANDLER" in env:
+            process.send_signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
         _kill_group(process)
         stdout, stderr = process.communicate(timeout=_END_S)
         return Finished(arguments, None, stdout, stderr)

@@ -32,6 +32,12 @@ def test_status_and_streams_are_in_the_message() -> None:
         finished.expect(0)
 
 
+def test_at_the_limit_a_process_can_show_where_it_is() -> None:
+    code = "import threading\ndef here(): threading.Event().wait()\nhere()"
+    finished = run([sys.executable, "-c", code], limit_s=3, PYTHONFAULTHANDLER="1")
+    assert finished.status is None and "in here" in finished.stderr
+
+
 def test_the_limit_ends_the_whole_group(tmp_path: Path) -> None:
     finished = run([sys.executable, "-S", "-c", PARENT + "threading.Event().wait()"], limit_s=5, cwd=tmp_path)
     assert finished.status is None and child_is_gone(finished.stdout)
