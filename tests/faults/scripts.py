@@ -80,25 +80,24 @@ print("trained", flush=True)
         r"neither a mean .* nor a\s+sum",
         r"--mode async|divide the sum",
     ),
-    "an iterator in the step": (
+    "a loop over a data set in the step": (
         NET
         + """
 optimizer = keras.optimizers.SGD(0.01)
-batches = iter(tf.data.Dataset.from_tensor_slices((x, y)).batch(8))
+batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
 @tf.function
-def step(iterator):
-    a, b = next(iterator)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(a) - b))
-    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-    return loss
+def epoch(dataset):
+    for a, b in dataset:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(a) - b))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
 
-step(batches)  # <- here
+epoch(batches)  # <- here
 print("trained", flush=True)
 """,
-        r"iterator",
-        r"argument",
+        r"data set|iterator",
+        r"one (by|batch|element)|argument",
     ),
     "a fixed number of rows": (
         NET
