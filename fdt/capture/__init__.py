@@ -10,10 +10,10 @@ from fdt import messages
 from fdt.capture.patch import Patches
 
 if TYPE_CHECKING:
-    from fdt.capture.keras_fit import KerasFit
-    from fdt.capture.keras_version import KerasVersion
-    from fdt.capture.loop import Steps
-    from fdt.capture.touch import Touch
+    from fdt.capture.keras.fit import KerasFit
+    from fdt.capture.keras.version import KerasVersion
+    from fdt.capture.loop.calls import Steps
+    from fdt.capture.loop.touch import Touch
     from fdt.config import RunConfig
     from fdt.findings import Findings
     from fdt.samples import Samples
@@ -38,7 +38,7 @@ class Training:
 
     def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """See `Capture`."""
-        from fdt.capture.keras_fit import KerasFit
+        from fdt.capture.keras.fit import KerasFit
 
         fit = KerasFit(self._session, keras)
         self._session.before_close(fit.close)
@@ -46,8 +46,8 @@ class Training:
 
     def loop_steps(self, touch: "Touch") -> "Steps":
         """See `Capture`."""
-        from fdt.capture.loop_run import LoopRun
-        from fdt.capture.loop_verify import VerifiedLoop
+        from fdt.capture.loop.run import LoopRun
+        from fdt.capture.loop.verify import VerifiedLoop
 
         verification = self._session.verification
         run = (
@@ -65,13 +65,13 @@ class Checking:
 
     def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """See `Capture`."""
-        from fdt.capture.keras_check import KerasCheck
+        from fdt.capture.keras.check import KerasCheck
 
         return KerasCheck(self._config, self._findings, keras)
 
     def loop_steps(self, touch: "Touch") -> "Steps":
         """See `Capture`."""
-        from fdt.capture.loop_check import LoopCheck
+        from fdt.capture.loop.check import LoopCheck
 
         return LoopCheck(self._config, self._findings)
 
@@ -84,13 +84,13 @@ class Sampling:
 
     def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
         """See `Capture`."""
-        from fdt.capture.keras_predict import KerasPredict
+        from fdt.capture.keras.predict import KerasPredict
 
         return KerasPredict(self._config, self._findings, self._samples, keras)
 
     def loop_steps(self, touch: "Touch") -> "Steps":
         """See `Capture`."""
-        from fdt.capture.loop_predict import LoopPredict
+        from fdt.capture.loop.predict import LoopPredict
 
         return LoopPredict(self._config, self._findings, self._samples)
 
@@ -118,16 +118,16 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         register_post_import_hook(hook, module)
 
     def keras_3(patches: Patches) -> None:
-        from fdt.capture.keras_3 import Keras3
+        from fdt.capture.keras.keras_3 import Keras3
         from fdt.capture.refusals import guard_keras_optimizers
 
         guard_keras_optimizers(patches, note)
         capture.keras_fit(Keras3()).install(patches)
 
     def tensorflow(patches: Patches) -> None:
-        from fdt.capture.graph_session import Sessions
-        from fdt.capture.loop import Loops
+        from fdt.capture.loop.calls import Loops
         from fdt.capture.refusals import guard_v1_optimizers
+        from fdt.capture.session.runs import Sessions
 
         guard_v1_optimizers(patches, note)
         loops = Loops(capture.loop_steps, note)
@@ -135,7 +135,7 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         Sessions(loops.steps).install(patches)
 
     def keras_2(patches: Patches) -> None:
-        from fdt.capture.keras_2 import Keras2
+        from fdt.capture.keras.keras_2 import Keras2
         from fdt.capture.refusals import guard_keras_2_optimizers
 
         guard_keras_2_optimizers(patches, note)

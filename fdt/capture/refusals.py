@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from fdt.capture.observation import observation
+from fdt.capture.loop.observation import observation
 from fdt.capture.patch import Patches
 from fdt.errors import UnsupportedError
 
@@ -46,7 +46,7 @@ def guard_keras_optimizers(patches: Patches, note: Note) -> None:
 
 def guard_keras_2_optimizers(patches: Patches, note: Note) -> None:
     """The same, of Keras 2."""
-    from fdt.capture.keras_2_step import OPTIMIZERS
+    from fdt.capture.keras.keras_2_step import OPTIMIZERS
 
     for optimizer in OPTIMIZERS:
         if "apply_gradients" in vars(optimizer):

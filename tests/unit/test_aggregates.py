@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.aggregates import aggregate
-from fdt.capture.reductions import Reader
+from fdt.capture.step.aggregates import aggregate
+from fdt.capture.step.reductions import Reader
 from fdt.holes import Holes
 
 ROWS = np.random.RandomState(0).uniform(0.2, 2.0, [7, 3]).astype("float32")

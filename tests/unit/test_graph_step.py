@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.behaviour import as_tensorflow_2
-from fdt.capture.graph_step import Closure, Gradients, beneath_summaries, step_function
+from fdt.capture.session.step import Closure, Gradients, beneath_summaries, step_function
 from fdt.errors import UnsupportedError
 
 v1 = tf.compat.v1

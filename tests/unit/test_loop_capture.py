@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.loop_arguments import Arguments
-from fdt.capture.loop_run import loop_lines, rows_each, trace_step
-from fdt.capture.loop_tracing import LoopTrace
-from fdt.capture.loop_trial import Division, Over, divide
-from fdt.capture.observation import Observer
+from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.observation import Observer
+from fdt.capture.loop.run import loop_lines, rows_each, trace_step
+from fdt.capture.loop.tracing import LoopTrace
+from fdt.capture.loop.trial import Division, Over, divide
 from fdt.capture.patch import Patches
 from fdt.config import RunConfig
 from fdt.errors import UnsupportedError

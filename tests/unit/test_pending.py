@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.pending import PendingTensor, resolved
+from fdt.capture.loop.pending import PendingTensor, resolved
 
 USES: dict[str, Callable[[Any], Any]] = {
     "plus": lambda t: t + 1,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.keras_3 import Keras3
-from fdt.capture.keras_run import trace_train_step, warm_up
-from fdt.capture.traced_step import TracedStep
-from fdt.capture.tracing import StepTrace
+from fdt.capture.keras.keras_3 import Keras3
+from fdt.capture.keras.run import trace_train_step, warm_up
+from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.tracing import StepTrace
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.program import load, pack, unpack
 from fdt.state import SharedState

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from fdt.capture.reductions import Reader, Reduced, reduced, together
+from fdt.capture.step.reductions import Reader, Reduced, reduced, together
 
 ROWS = tf.TensorSpec([None, 3])
 W = tf.constant([1.0, 2.0, 3.0])

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from fdt.capture.loop.touch import Touch
 from fdt.capture.patch import Patches
-from fdt.capture.touch import Touch
 
 
 @pytest.fixture

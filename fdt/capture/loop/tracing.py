@@ -6,15 +6,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from fdt.capture.draws import replayed
-from fdt.capture.inlining import in_graph
-from fdt.capture.loop_arguments import Form
-from fdt.capture.loop_trial import Division, Over, RunningSum, Trial, TrialHoles
+from fdt.capture.loop.arguments import Form
+from fdt.capture.loop.draws import replayed
+from fdt.capture.loop.trial import Division, Over, RunningSum, Trial, TrialHoles
 from fdt.capture.patch import Patches
-from fdt.capture.shares import times
-from fdt.capture.traced_step import Known, TracedStep
-from fdt.capture.tracing import StepTrace
-from fdt.capture.writes import Writes, is_random
+from fdt.capture.step.inlining import in_graph
+from fdt.capture.step.shares import times
+from fdt.capture.step.traced_step import Known, TracedStep
+from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.writes import Writes, is_random
 from fdt.holes import Holes, current_holes
 from fdt.messages import program_pb2
 from fdt.program import captured

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from fdt.capture.reductions import Reader, Reduced
-from fdt.capture.shares import nonzero
+from fdt.capture.step.reductions import Reader, Reduced
+from fdt.capture.step.shares import nonzero
 from fdt.holes import Holes
 
 # Operations that run others; those inside are not looked at.

@@ -10,15 +10,15 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.capture.behaviour import as_tensorflow_2
-from fdt.capture.keras_opening import opening_lines
-from fdt.capture.keras_run import RemoteStep
-from fdt.capture.loop_arguments import Arguments
-from fdt.capture.loop_tracing import LoopTrace
-from fdt.capture.loop_trial import OneSizeError, divide
-from fdt.capture.pending import PendingTensor
+from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.run import RemoteStep
+from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.pending import PendingTensor
+from fdt.capture.loop.touch import Touch
+from fdt.capture.loop.tracing import LoopTrace
+from fdt.capture.loop.trial import OneSizeError, divide
 from fdt.capture.refusals import in_place
-from fdt.capture.touch import Touch
-from fdt.capture.traced_step import Known, MetricResult
+from fdt.capture.step.traced_step import Known, MetricResult
 from fdt.config import RunConfig
 from fdt.data import full_spec, raw
 from fdt.errors import FdtError, UnsupportedError

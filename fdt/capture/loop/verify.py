@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.keras_opening import own_views
-from fdt.capture.loop_run import ALL, LoopRun, LoopStep
-from fdt.capture.loop_tracing import flat_outputs
-from fdt.capture.pending import resolved
+from fdt.capture.keras.opening import own_views
+from fdt.capture.loop.pending import resolved
+from fdt.capture.loop.run import ALL, LoopRun, LoopStep
+from fdt.capture.loop.touch import Touch
+from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
-from fdt.capture.touch import Touch
 from fdt.messages import program_pb2
 from fdt.report import say
 from fdt.session import Session

@@ -12,12 +12,12 @@ from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.training import Model
 from tf_keras.src.utils.generic_utils import is_default
 
-from fdt.capture import keras_2_step
-from fdt.capture.inlining import with_autograph
-from fdt.capture.keras_fit import KerasFit
-from fdt.capture.keras_run import Run
+from fdt.capture.keras import keras_2_step
+from fdt.capture.keras.fit import KerasFit
+from fdt.capture.keras.run import Run
 from fdt.capture.patch import Patches
-from fdt.capture.tracing import StepTrace
+from fdt.capture.step.inlining import with_autograph
+from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
 from fdt.element import Element
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fdt.capture.loop_arguments import Arguments
-from fdt.capture.loop_check import LoopCheck
+from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.check import LoopCheck
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.findings import Findings

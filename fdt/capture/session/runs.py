@@ -19,11 +19,11 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, resource_variables_toggle
 
 from fdt.capture.behaviour import as_tensorflow_2
-from fdt.capture.graph_step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
-from fdt.capture.loop import Steps
+from fdt.capture.loop.calls import Steps
 from fdt.capture.patch import Patches
 from fdt.capture.refusals import is_in_place
-from fdt.capture.tracing import pass_hole
+from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
+from fdt.capture.step.tracing import pass_hole
 from fdt.errors import UnsupportedError
 
 

@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fdt.capture.keras_callbacks import Audience
-from fdt.capture.keras_run import OnBatchRun, Run
-from fdt.capture.keras_verify import VerifiedRun
-from fdt.capture.keras_version import KerasVersion
+from fdt.capture.keras.callbacks import Audience
+from fdt.capture.keras.run import OnBatchRun, Run
+from fdt.capture.keras.verify import VerifiedRun
+from fdt.capture.keras.version import KerasVersion
 from fdt.capture.patch import Patches
 from fdt.errors import FdtError, UnsupportedError
 from fdt.session import Session

@@ -5,11 +5,11 @@ from typing import Any
 import tensorflow as tf
 
 from fdt import admission
-from fdt.capture.keras_check import exchanged_line
-from fdt.capture.loop_arguments import Arguments
-from fdt.capture.loop_run import LoopStep, loop_lines, rows_each, trace_step
+from fdt.capture.keras.check import exchanged_line
+from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.run import LoopStep, loop_lines, rows_each, trace_step
 from fdt.capture.refusals import where
-from fdt.capture.traced_step import Known
+from fdt.capture.step.traced_step import Known
 from fdt.config import RunConfig
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from fdt.capture.draws import States, states
+from fdt.capture.loop.draws import States, states
 from fdt.capture.patch import Patches
 
 _WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub", "ResourceScatterAdd"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fdt.capture.keras_check import CheckedError, CheckedRun, KerasCheck
-from fdt.capture.keras_run import RemoteTrainFunction
-from fdt.capture.keras_version import KerasVersion
+from fdt.capture.keras.check import CheckedError, CheckedRun, KerasCheck
+from fdt.capture.keras.run import RemoteTrainFunction
+from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches

@@ -9,8 +9,8 @@ from fdt.capture.patch import Patches
 from fdt.element import Element
 
 if TYPE_CHECKING:
-    from fdt.capture.keras_fit import KerasFit
-    from fdt.capture.tracing import StepTrace
+    from fdt.capture.keras.fit import KerasFit
+    from fdt.capture.step.tracing import StepTrace
 
 
 class KerasVersion(Protocol):
@@ -74,11 +74,11 @@ def imported_versions() -> list[KerasVersion]:
     """Returns those that the script has imported: a step may use either."""
     versions: list[KerasVersion] = []
     if "keras.src.optimizers" in sys.modules:
-        from fdt.capture.keras_3 import Keras3
+        from fdt.capture.keras.keras_3 import Keras3
 
         versions.append(Keras3())
     if "tf_keras.src.optimizers" in sys.modules:
-        from fdt.capture.keras_2 import Keras2
+        from fdt.capture.keras.keras_2 import Keras2
 
         versions.append(Keras2())
     return versions

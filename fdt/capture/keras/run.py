@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.keras_callbacks import Audience
-from fdt.capture.keras_opening import opening_lines
-from fdt.capture.keras_version import KerasVersion
-from fdt.capture.traced_step import TracedStep
-from fdt.capture.tracing import StepTrace
+from fdt.capture.keras.callbacks import Audience
+from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.version import KerasVersion
+from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError

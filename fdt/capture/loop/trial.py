@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from fdt.capture.loop_arguments import Arguments
-from fdt.capture.shares import times
-from fdt.capture.writes import draws
+from fdt.capture.loop.arguments import Arguments
+from fdt.capture.step.shares import times
+from fdt.capture.step.writes import draws
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fdt.capture.traced_step import TracedStep
-from fdt.capture.tracing import tf_variables
+from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.tracing import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
 

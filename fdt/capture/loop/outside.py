@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-from fdt.capture import loop_iterators, loop_summaries
-from fdt.capture.inlining import in_graph
-from fdt.capture.loop_arguments import as_declared
-from fdt.capture.loop_iterators import Read
-from fdt.capture.loop_summaries import Summary
+from fdt.capture.loop import iterators, summaries
+from fdt.capture.loop.arguments import as_declared
+from fdt.capture.loop.iterators import Read
+from fdt.capture.loop.summaries import Summary
 from fdt.capture.patch import Patches
+from fdt.capture.step.inlining import in_graph
 
 
 class Outside:
@@ -29,8 +29,8 @@ class Outside:
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
-        loop_iterators.install(patches)
-        loop_summaries.install(patches)
+        iterators.install(patches)
+        summaries.install(patches)
 
     def computing(self, concrete: Any, function: Any) -> "ComputingStep | None":
         """Returns what stands for a function while it is a step; None if it may stand for itself.
@@ -44,7 +44,7 @@ class Outside:
         """
         if concrete not in self._known:
             graph = concrete.graph
-            self._known[concrete] = loop_iterators.reads_of(graph), loop_summaries.writes_summaries(graph)
+            self._known[concrete] = iterators.reads_of(graph), summaries.writes_summaries(graph)
         reads, writes = self._known[concrete]
         if not reads and not writes:
             return None
@@ -86,7 +86,7 @@ class ComputingStep:
 
         @functools.wraps(original.python_function)
         def step(elements: Any, args: Any, kwargs: Any) -> Any:
-            with loop_iterators.feeding(elements), loop_summaries.recording() as self._summaries:
+            with iterators.feeding(elements), summaries.recording() as self._summaries:
                 result = in_graph(original)(*as_declared(original, args), **kwargs)
             return result, [tensor for summary in self._summaries for tensor in (summary.value, summary.step)]
 
@@ -103,5 +103,5 @@ class ComputingStep:
         """
         count = len(outputs) - 2 * len(self._summaries)
         if not pretended:
-            loop_summaries.write(self._summaries, outputs[count:])
+            summaries.write(self._summaries, outputs[count:])
         return outputs[:count]

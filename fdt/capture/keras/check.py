@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fdt import admission
-from fdt.capture.keras_fit import KerasFit, check_model
-from fdt.capture.keras_opening import opening_lines
-from fdt.capture.keras_run import Run, batches_like
-from fdt.capture.keras_version import KerasVersion
+from fdt.capture.keras.fit import KerasFit, check_model
+from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.run import Run, batches_like
+from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
-from fdt.capture.traced_step import TracedStep
+from fdt.capture.step.traced_step import TracedStep
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches
 from fdt.errors import FdtError

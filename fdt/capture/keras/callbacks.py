@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.capture.keras_version import KerasVersion
+from fdt.capture.keras.version import KerasVersion
 
 # Callbacks of Keras whose batch hooks look at the logs and at nothing else, and those whose batch hooks do nothing
 # unless an attribute says otherwise.

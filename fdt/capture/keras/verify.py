@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.keras_callbacks import Audience
-from fdt.capture.keras_opening import own_views
-from fdt.capture.keras_run import Run
-from fdt.capture.keras_version import KerasVersion
+from fdt.capture.keras.callbacks import Audience
+from fdt.capture.keras.opening import own_views
+from fdt.capture.keras.run import Run
+from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
-from fdt.capture.tracing import tf_variable
+from fdt.capture.step.tracing import tf_variable
 from fdt.messages import job_pb2, program_pb2
 from fdt.program import pack, unpack
 from fdt.report import say

@@ -14,11 +14,11 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.utils.python_utils import is_default
 
-from fdt.capture.keras_3_step import StepHooks
-from fdt.capture.keras_fit import KerasFit
-from fdt.capture.keras_run import Run
+from fdt.capture.keras.fit import KerasFit
+from fdt.capture.keras.keras_3_step import StepHooks
+from fdt.capture.keras.run import Run
 from fdt.capture.patch import Patches
-from fdt.capture.tracing import StepTrace
+from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
 

@@ -23,15 +23,15 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
-from fdt.capture.aggregates import Aggregate, aggregate
-from fdt.capture.inlining import inlined
-from fdt.capture.keras_version import imported_versions
-from fdt.capture.metrics import check_additive
+from fdt.capture.keras.version import imported_versions
 from fdt.capture.patch import Patches
-from fdt.capture.reductions import Reader, Reduced, reduction, together
-from fdt.capture.shares import correction, nonzero, times
-from fdt.capture.traced_step import MetricResult, TracedStep
-from fdt.capture.writes import Writes, is_random, stands_on_no, written
+from fdt.capture.step.aggregates import Aggregate, aggregate
+from fdt.capture.step.inlining import inlined
+from fdt.capture.step.metrics import check_additive
+from fdt.capture.step.reductions import Reader, Reduced, reduction, together
+from fdt.capture.step.shares import correction, nonzero, times
+from fdt.capture.step.traced_step import MetricResult, TracedStep
+from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes

@@ -1,0 +1,1 @@
+"""Training by Keras: `fit` and `train_on_batch`, of both generations."""

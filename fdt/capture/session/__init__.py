@@ -1,0 +1,1 @@
+"""Training by sessions of TensorFlow 1."""

@@ -1,0 +1,1 @@
+"""A training step, of whatever form: its trace, and what its graph tells."""
