@@ -83,6 +83,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         return _serve
     if name == "predict":
         return _predict
+    if name == "compare":
+        return _compare
     if name == "doctor":
         from fdt.doctor import doctor
 
@@ -163,6 +165,15 @@ def _predict(options: argparse.Namespace) -> int:
     from fdt import predicting
 
     return predicting.predict(options)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if not _readable(options.script):
+        return 2
+    _require_launchers(["sync", "async"])
+    from fdt import comparing
+
+    return comparing.compare(options)
 
 
 def _readable(path: str) -> bool:

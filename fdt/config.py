@@ -78,6 +78,9 @@ class RunConfig:
     # `fdt verify`: how many steps are made twice, and what difference is rounding.
     verify_steps: int = 0
     tolerance: float = 1e-4
+    # The script ends after so many training steps (0: when it does itself); the report leaves the first ones out.
+    stop_after: int = 0
+    warm_up: int = 0
     timing: Timing = Timing()
 
 

@@ -26,7 +26,8 @@ from fdt.predict import (
 _FORMAT = 1
 # Less of a speed-up than this is none.
 _FASTER = 1.05
-_NAMES = {
+# What a person calls the forms.
+NAMES = {
     (RING, "sync"): "ring",
     (CENTRAL, "sync"): "one server, in step",
     (SHARDED, "sync"): "sharded servers, in step",
@@ -80,6 +81,10 @@ class Prediction:
         network = self.transport.network(mode, workers)
         return forecast(self.workload, network, form, mode, workers, batch=self.batch, price=self.price)
 
+    def has(self, form: str, mode: str) -> bool:
+        """Returns whether there is anything to say of a form."""
+        return (form, mode) in self._forms()
+
     def _forms(self) -> list[tuple[str, str]]:
         # On one machine servers are devices of one process: sharding them changes next to nothing.
         return [f for f in FORMS if isinstance(self.transport, Hosts) or f in ((RING, "sync"), (CENTRAL, "async"))]
@@ -98,15 +103,17 @@ class Prediction:
             f"{len(load.dense) + len(load.tables)} tensors"
             + (f", tables' as {load.row_bytes:.0f} bytes a row" if load.tables else "")
         ]
-        sizes = ", ".join(f"{_ms(t.seconds)} ({t.rows} rows)" for t in load.step)
+        sizes = ", ".join(f"{milliseconds(t.seconds)} ({t.rows} rows)" for t in load.step)
         worker = {None: "of the pool", 1: "with 1 thread"}.get(load.threads, f"with {load.threads} threads")
         lines.append(
-            f"measured on one worker {worker}: a step takes {sizes}; in place {_ms(load.local)}; a parameter server's "
-            f"update {_ms(load.update)}"
+            f"measured on one worker {worker}: a step takes {sizes}; in place {milliseconds(load.local)}; a parameter server's "
+            f"update {milliseconds(load.update)}"
         )
         if isinstance(self.transport, Hosts):
             rate = self.transport.bandwidth * 8
-            lines.append(f"assumed: one worker a host, links of {_bits(rate)}, latency {_ms(self.transport.latency)}")
+            lines.append(
+                f"assumed: one worker a host, links of {_bits(rate)}, latency {milliseconds(self.transport.latency)}"
+            )
         else:
             rate = self.transport.bandwidth / 1e6
             lines.append(f"assumed: all workers on this machine; two ranks exchanged {rate:.0f} MB/s")
@@ -122,10 +129,10 @@ class Prediction:
         for found in self.distributed():
             row = [
                 str(found.workers),
-                _NAMES[found.form, found.mode],
-                _ms(found.step.estimate),
-                _ms(found.step.best),
-                _ms(found.step.worst),
+                NAMES[found.form, found.mode],
+                milliseconds(found.step.estimate),
+                milliseconds(found.step.best),
+                milliseconds(found.step.worst),
                 f"{found.speedup:.2f}",
                 f"{found.efficiency:.0%}",
                 "-" if found.seconds is None else _time(found.seconds),
@@ -148,11 +155,11 @@ class Prediction:
         best = fastest(found)
         if best.speedup < _FASTER:
             return [
-                f"No form is faster than the script in place; the best is {_NAMES[best.form, best.mode]} on {best.workers} "
+                f"No form is faster than the script in place; the best is {NAMES[best.form, best.mode]} on {best.workers} "
                 f"({best.speedup:.2f}). {self._why(best)}"
             ]
         lines = [
-            f"Fastest: {_NAMES[best.form, best.mode]} on {best.workers} workers, {best.speedup:.2f} times the script in place "
+            f"Fastest: {NAMES[best.form, best.mode]} on {best.workers} workers, {best.speedup:.2f} times the script in place "
             f"(fdt run {_OPTIONS[best.form, best.mode].format(workers=best.workers)} --workers {best.workers})."
         ]
         for form, mode in self._forms():
@@ -161,7 +168,7 @@ class Prediction:
                 continue
             paying = pays_up_to(of_form)
             if paying < max(f.workers for f in of_form):
-                lines.append(f"{_NAMES[form, mode].capitalize()}: more than {paying} workers do not pay.")
+                lines.append(f"{NAMES[form, mode].capitalize()}: more than {paying} workers do not pay.")
         lines.append(
             "An asynchronous step is made with older weights than a synchronous one: as many steps may learn less."
         )
@@ -210,7 +217,7 @@ class Prediction:
         for form, mode in self._forms():
             found = [f for f in found_all if (f.form, f.mode) == (form, mode)]
             counts = [f.workers for f in found]
-            (line,) = axes.plot(counts, [f.speedup for f in found], marker="o", label=_NAMES[form, mode])
+            (line,) = axes.plot(counts, [f.speedup for f in found], marker="o", label=NAMES[form, mode])
             low, high = ([self.workload.local / getattr(f.step, end) for f in found] for end in ("worst", "best"))
             axes.fill_between(counts, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
         axes.plot(self.workers, self.workers, color="grey", linestyle=":", label="ideal")
@@ -272,7 +279,8 @@ def parsed(content: Any, name: str) -> Prediction:
         raise UsageError(f"{name} is no whole prediction ({type(error).__name__}: {error})") from error
 
 
-def _ms(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Returns a short time as people read it."""
     if seconds < 0.01:
         return f"{seconds * 1e3:.2f} ms"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

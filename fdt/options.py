@@ -36,7 +36,7 @@ RUNTIME_OPTIONS = {
 }
 
 # Commands that run a script.
-_WITH_SCRIPT = ("run", "verify", "check", "predict")
+_WITH_SCRIPT = ("run", "verify", "check", "predict", "compare")
 
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
@@ -172,6 +172,10 @@ def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[st
     usage = f"{program} predict [OPTIONS] SCRIPT [ARGS...]"
     summary = "Tell how fast a script would be on more workers, and which form of training to take."
     _add_predict_options(add("predict", summary, usage=usage))
+    if len(modes) > 1:
+        usage = f"{program} compare [OPTIONS] SCRIPT [ARGS...]"
+        summary = "Run a script's first training steps in every form, and show them side by side."
+        _add_compare_options(add("compare", summary, usage=usage))
     _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
     _add_pool_options(add("jobs", "List the jobs of a pool."), DEFAULT_LISTEN)
     for name, summary in (
@@ -202,6 +206,12 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     )
     _add_runtime_options(parser)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
+    parser.add_argument(
+        "--stop-after", type=values.num_steps, metavar="S", help="end the script after S training steps"
+    )
+    parser.add_argument(
+        "--warm-up", type=values.num_steps, metavar="W", help="have the report leave out the first W training steps"
+    )
     parser.add_argument(
         "--tensorboard",
         type=Path,
@@ -286,6 +296,44 @@ def _add_predict_options(parser: _Parser) -> None:
     )
     parser.epilog = (
         "The script is run without training, and some of its steps are then measured on workers of this machine."
+    )
+
+
+def _add_compare_options(parser: _Parser) -> None:
+    _add_pool_options(parser, None)
+    parser.add_argument(
+        "--workers", type=values.numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2)"
+    )
+    parser.add_argument(
+        "--steps",
+        type=values.num_steps,
+        metavar="S",
+        help="how many steps are measured in each form (default: as many as plain python makes in --seconds)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=values.num_steps,
+        metavar="R",
+        default=1,
+        help="run every form R times, show medians (default: 1)",
+    )
+    parser.add_argument("--seconds", type=values.seconds, metavar="X", default=5.0, help="see --steps (default: 5)")
+    parser.add_argument(
+        "--prediction",
+        type=Path,
+        metavar="FILE",
+        help="what `predict --json` wrote (default: what is predicted for this machine or pool)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=Path("fdt-comparison"),
+        help="where the page, its data and its plots go (default: fdt-comparison)",
+    )
+    parser.epilog = (
+        "The script is run once for each form, from its beginning, and ended after its last step that is measured: what it "
+        "writes it writes each time. Exit status 0 if all forms ran."
     )
 
 

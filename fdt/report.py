@@ -111,7 +111,7 @@ class Report:
             "fits": [dataclasses.asdict(fit) for fit in self.fits],
             "prediction": self._compared(),
             "processes": [
-                {"rank": process.rank, "host": process.host, "samples": [_sample(s) for s in process.samples]}
+                {"rank": process.rank, "host": process.host, "samples": [sample_fields(s) for s in process.samples]}
                 for process in self.processes
             ],
         }
@@ -165,7 +165,7 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
 
 def _asynchronous(first: job_pb2.WorkerUsage, usage: job_pb2.WorkerUsage) -> dict[str, Any]:
     account: dict[str, Any] = {
-        name: round(getattr(usage, name) - getattr(first, name), 6) for name in ("pull_s", "push_s")
+        name: round(getattr(usage, name) - getattr(first, name), 6) for name in ("pull_s", "push_s", "held_s")
     }
     counts = {delay: count - first.delays.get(delay, 0) for delay, count in sorted(usage.delays.items())}
     account["delays"] = {str(delay): count for delay, count in counts.items() if count}
@@ -198,7 +198,8 @@ def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
     return {"mean": round(mean, 4), "p95": p95, "max": max(histogram)}
 
 
-def _sample(sample: job_pb2.Sample) -> dict[str, Any]:
+def sample_fields(sample: job_pb2.Sample) -> dict[str, Any]:
+    """Returns a sample as the report shows it."""
     names = ("time_s", "cores", "memory_bytes", "sent_bytes", "received_bytes")
     gpus = [{"index": g.index, "utilization": g.utilization, "memory_bytes": g.memory_bytes} for g in sample.gpus]
     return {**{name: getattr(sample, name) for name in names}, "gpus": gpus}

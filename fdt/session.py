@@ -54,6 +54,7 @@ class Session:
         self._endings: list[Callable[[], None]] = []
         self._pid = os.getpid()
         self._closed = False
+        self._steps = 0
 
     def __enter__(self) -> "Session":
         """Connects to the pool, or starts one for the length of the run.
@@ -141,6 +142,20 @@ class Session:
     def before_close(self, do: Callable[[], None]) -> None:
         """Has something done while the job is still there."""
         self._endings.append(do)
+
+    def count(self, steps: int, leave_out: Callable[[], None]) -> None:
+        """Takes note of steps that the script has made; ends the script when it was to make no more.
+
+        Args:
+            steps: How many.
+            leave_out: Begins the account of this training anew; called once, when the warm-up is over.
+        """
+        before, self._steps = self._steps, self._steps + steps
+        if before < self.config.warm_up <= self._steps:
+            leave_out()
+        if 0 < self.config.stop_after <= self._steps:
+            # Nothing that the script could catch by accident.
+            raise SystemExit(0)
 
     def record(self, fit: FitRecord) -> None:
         """Adds a finished `fit` to the report."""

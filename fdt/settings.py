@@ -87,6 +87,8 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         report=report,
         credentials=credentials(options),
         options=runtime_options(options),
+        stop_after=options.stop_after or 0,
+        warm_up=options.warm_up or 0,
     )
 
 

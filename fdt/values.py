@@ -44,6 +44,17 @@ def num_steps(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """Returns a time above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, such as 5. Received: {text}")
+    return value
+
+
 def tolerance(text: str) -> float:
     """Returns a number from 0, below 1."""
     try:

@@ -92,7 +92,7 @@ class Delayed:
         """Returns every worker's account."""
         with self._lock:
             for worker, (usage, account) in enumerate(zip(self._usage, self._team.accounts, strict=True)):
-                usage.wait_s = account.wait_s
+                usage.wait_s, usage.held_s = account.wait_s, account.held_s
                 usage.delays.clear()
                 usage.delays.update(self._delays.histogram(worker))
                 usage.correction_sum, usage.num_corrected = self._delays.correction(worker)

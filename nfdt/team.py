@@ -16,11 +16,19 @@ _WAITING = 4
 
 @dataclasses.dataclass
 class Account:
-    """What one worker did so far."""
+    """What one worker did so far.
+
+    Attributes:
+        steps: Batches that it has done.
+        busy_s: Seconds in which it worked.
+        wait_s: Seconds in which it did not.
+        held_s: Of these, in which there was a batch and the gate was closed: others were too far behind.
+    """
 
     steps: int = 0
     busy_s: float = 0.0
     wait_s: float = 0.0
+    held_s: float = 0.0
 
 
 class Team(Generic[Batch]):
@@ -113,7 +121,11 @@ class Team(Generic[Batch]):
 
     def _take(self, worker: int) -> tuple[Batch] | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped() or (bool(self._batches) and self._gate.is_open(worker)))
+            while not (self._stopped() or (self._batches and self._gate.is_open(worker))):
+                began_s, is_held = time.perf_counter(), bool(self._batches)
+                self._changed.wait()
+                if is_held:
+                    self.accounts[worker].held_s += time.perf_counter() - began_s
             if self._stopped():
                 return None
             self._busy += 1

@@ -278,7 +278,7 @@ class Gpu(_message.Message):
     def __init__(self, index: _Optional[int] = ..., utilization: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
-    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected")
+    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected", "held_s")
     class DelaysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -299,6 +299,7 @@ class WorkerUsage(_message.Message):
     DELAYS_FIELD_NUMBER: _ClassVar[int]
     CORRECTION_SUM_FIELD_NUMBER: _ClassVar[int]
     NUM_CORRECTED_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     steps: int
     samples: int
@@ -312,4 +313,5 @@ class WorkerUsage(_message.Message):
     delays: _containers.ScalarMap[int, int]
     correction_sum: float
     num_corrected: int
-    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ...) -> None: ...
+    held_s: float
+    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ..., held_s: _Optional[float] = ...) -> None: ...

@@ -1,7 +1,8 @@
 """Capture: hooks in, hooks out. One module for each form of script."""
 
+import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wrapt import register_post_import_hook
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
     from fdt.capture.loop.touch import Touch
+    from fdt.capture.timing import Count, StepCount
     from fdt.config import RunConfig
     from fdt.findings import Findings
     from fdt.samples import Samples
@@ -95,27 +97,13 @@ class Sampling:
         return LoopPredict(self._config, self._findings, self._samples)
 
 
-@contextmanager
-def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: None) -> Iterator[None]:
+def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: None) -> AbstractContextManager[None]:
     """Within it, training that the script starts is taken over.
-
-    Nothing is imported beforehand: the hooks go in when the script itself imports Keras or TensorFlow, and do nothing
-    once the context is left (an import hook cannot be taken back).
 
     Args:
         capture: What becomes of it.
         note: Is told of what is refused: where, what, and why.
     """
-    messages.hide()
-    patches = Patches()
-    active = True
-
-    def when_imported(module: str, install: Callable[[Patches], None]) -> None:
-        def hook(_: Any) -> None:
-            if active:
-                install(patches)
-
-        register_post_import_hook(hook, module)
 
     def keras_3(patches: Patches) -> None:
         from fdt.capture.keras.keras_3 import Keras3
@@ -141,9 +129,62 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         guard_keras_2_optimizers(patches, note)
         capture.keras_fit(Keras2()).install(patches)
 
-    when_imported("keras", keras_3)
-    when_imported("tensorflow", tensorflow)
-    when_imported("tf_keras", keras_2)
+    return _when_imported(keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+
+
+def timed(count: "Count") -> AbstractContextManager[None]:
+    """Within it, training that the script starts stays where it is, and is counted.
+
+    Args:
+        count: Is told of the steps that the script makes.
+    """
+
+    def keras_3(patches: Patches) -> None:
+        from fdt.capture.keras.keras_3 import Keras3
+        from fdt.capture.timing import TimedKeras
+
+        TimedKeras(Keras3(), steps()).install(patches)
+
+    def tensorflow(patches: Patches) -> None:
+        from fdt.capture.timing import TimedLoops, TimedSessions
+
+        TimedLoops(steps()).install(patches)
+        TimedSessions(steps()).install(patches)
+
+    def keras_2(patches: Patches) -> None:
+        from fdt.capture.keras.keras_2 import Keras2
+        from fdt.capture.timing import TimedKeras
+
+        TimedKeras(Keras2(), steps()).install(patches)
+
+    @functools.cache
+    def steps() -> "StepCount":
+        from fdt.capture.timing import StepCount
+
+        return StepCount(count)
+
+    return _when_imported(keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+
+
+@contextmanager
+def _when_imported(**installers: Callable[[Patches], None]) -> Iterator[None]:
+    """Within it, hooks go in when the script itself imports what they are for.
+
+    Nothing is imported beforehand. Once the context is left the hooks do nothing (an import hook cannot be taken back).
+
+    Args:
+        installers: By the name of the module.
+    """
+    messages.hide()
+    patches = Patches()
+    active = True
+
+    def hook(install: Callable[[Patches], None], _: Any) -> None:
+        if active:
+            install(patches)
+
+    for module, install in installers.items():
+        register_post_import_hook(functools.partial(hook, install), module)
     try:
         yield
     finally:

@@ -50,13 +50,9 @@ class Run:
         self._session = session
         self._config = session.config
         self._audience = audience
-        self._started_s = time.monotonic()
         self._job = session.job()
-        self._job.begin_fit()
-        self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
-        self._usage_before = list(self._job.usage)
+        self._begin_account()
         self._step: RemoteStep | None = None
-        self._steps = 0
         self._epochs = 0
         self._in_epoch = 0
         self._logs: Any = {}
@@ -64,6 +60,19 @@ class Run:
         self._refreshed_s = 0.0
         self._stale = False
         self._ran_out = False
+
+    def _begin_account(self) -> None:
+        self._started_s = time.monotonic()
+        self._job.begin_fit()
+        self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
+        self._usage_before = list(self._job.usage)
+        self._steps = 0
+
+    def _leave_out(self) -> None:
+        """Has the account tell of what comes from now on."""
+        self._settle_refresh()
+        self._pull(_ALL)
+        self._begin_account()
 
     @property
     def num_together(self) -> int:
@@ -140,6 +149,7 @@ class Run:
         elif not self._logs:
             # Nobody shows these; they have Keras's keys, so that the end of the epoch can fill them in.
             self._logs = self._step.traced.placeholder()
+        self._session.count(len(items), self._leave_out)
         return self._logs
 
     def _refresh_logs(self, first: bool) -> None:

@@ -61,9 +61,15 @@ class LoopRun:
             result = job.feed(step.program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
             self._account.steps += 1
             step.stale_metrics = step.stale = True
+            self._session.count(1, functools.partial(self._leave_out, job, step))
             if step.returns_metrics:
                 return self._pull(job, step, METRICS, arguments.num_rows)
             return [] if result is None else step.pending(result, arguments.num_rows, self._told)
+
+    def _leave_out(self, job: Job, step: "LoopStep") -> None:
+        """Has the account tell of what comes from now on."""
+        self._pull(job, step, ALL)
+        self._account = _Account(job)
 
     def close(self) -> None:
         """Brings everything home and writes the account."""
