@@ -36,7 +36,8 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr", "--tensorboard",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr",
+        "--stop-after", "--tensorboard", "--warm-up",
         "--workers",
     ]),
     "check": sorted([*_ASYNC_OPTIONS, "--mode", "--workers"]),
@@ -49,6 +50,7 @@ _OPTIONS = {
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--json", "--latency", "--load",
         "--measure", "--overlap", "--plot", "--workers",
     ]),
+    "compare": sorted([*_POOL_OPTIONS, "--out", "--prediction", "--repeat", "--seconds", "--steps", "--workers"]),
     "jobs": _POOL_OPTIONS,
     "logs": _POOL_OPTIONS,
     "cancel": _POOL_OPTIONS,
@@ -94,7 +96,7 @@ def test_run_by_default() -> None:
         "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
-        "average_every": None, "outer": None,
+        "average_every": None, "outer": None, "stop_after": None, "warm_up": None,
     }  # fmt: skip
 
 
