@@ -71,7 +71,7 @@ class Session:
             address, credentials = pool.address, pool.credentials
             self._store = pool.store
         self._channel = rpc.connect(address, credentials, config.timing)
-        self._resources.callback(self._channel.close)
+        self._resources.callback(rpc.close, self._channel, config.timing.stop_s)
         with rpc.translated(address):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             described = stub.Describe(

@@ -5,6 +5,7 @@ The engine is driven by the main thread, in the order of the instructions. One t
 
 import ctypes
 import dataclasses
+import faulthandler
 import functools
 import json
 import os
@@ -24,9 +25,10 @@ import grpc
 from fdt import rpc, wire
 from fdt.blobs import BlobClient, BlobStore, HostStore
 from fdt.config import Credentials, Timing
-from fdt.errors import FdtError, ProtocolError
+from fdt.errors import FdtError, ProtocolError, WorkerError
 from fdt.runtime import Assignment, Engine
 from fdt.sampler import Sampler, Series
+from fdt.stall import StallWatch
 from protos import job_pb2, program_pb2, worker_pb2
 
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
@@ -89,6 +91,8 @@ class Link:
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self.series = Series()
+        # Called with each heartbeat, in its thread.
+        self.on_beat: Callable[[], None] = lambda: None
         credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
         self.channel = rpc.open_channel(config.pool, credentials, config.timing)
         attach = self.channel.stream_stream(
@@ -151,15 +155,19 @@ class Link:
             sample = sampler.take()
             self.series.add(sample)
             self.send(worker_pb2.WorkerEvent(heartbeat=worker_pb2.Heartbeat(sample=sample)))
+            self.on_beat()
 
 
 class Worker:
     """Drives an engine through one job."""
 
-    def __init__(self, engine: Engine, link: Link, store: BlobStore) -> None:
+    def __init__(self, engine: Engine, link: Link, store: BlobStore, timing: Timing) -> None:
         self._engine = engine
         self._link = link
         self._store = store
+        self._stall = StallWatch(timing.stall_s)
+        self._stalled = False
+        link.on_beat = self._look
         self._rank = 0
         # Steps that the engine was given, and those that the pool was told to be done.
         self._given = 0
@@ -256,6 +264,7 @@ class Worker:
             if not waiting:
                 return
             size = self._chunk()
+            self._stall.ask(run.program, len(waiting[:size]))
             self._run_chunk(run, waiting[:size])
             del waiting[:size]
 
@@ -315,6 +324,24 @@ class Worker:
             usages.append(usage)
         return usages
 
+    def _look(self) -> None:
+        """Fails the job if the engine has stopped; called while the main thread may be inside a step."""
+        try:
+            waited_s = self._stall.look(self._engine.steps(), time.monotonic())
+        except Exception:  # what ended the work; the main thread tells it
+            return
+        if waited_s is None or self._stalled:
+            return
+        self._stalled = True
+        # Into the log of the job: whoever wants to know why finds where each thread is.
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        self._fail(
+            WorkerError(
+                f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine may "
+                "be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
+            )
+        )
+
     def _fail(self, error: Exception) -> None:
         if isinstance(error, FdtError):
             name, message = type(error).__name__, str(error)
@@ -351,5 +378,5 @@ def work(engine_class: Callable[[], Engine]) -> None:
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
-    Worker(engine, link, _store(config, link)).serve()
+    Worker(engine, link, _store(config, link), config.timing).serve()
     link.close()

@@ -1,6 +1,7 @@
 """A real pool with real worker processes and a toy engine, over the real wire."""
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
@@ -218,6 +219,23 @@ def test_broken_rank_is_named_and_the_pool_goes_on(pool: Pool, fault: str, rank:
     assert words in failed.message and f"Rank {rank}" in failed.message
     stream.wait_end()
     train_ten_steps(pool)
+
+
+def test_a_step_that_never_ends_fails_the_job() -> None:
+    """The rank is alive and beats: only its steps tell."""
+    pool = Pool(timing=dataclasses.replace(TIMING, stall_s=0.5))
+    stream = pool.train(fault="block:1:3")
+    pool.prepare(stream)
+    stream.run([[i] for i in range(5)])
+    failed = stream.wait("failed").failed
+    assert failed.error == "WorkerError" and failed.rank == 1
+    assert "Rank 1 has ended no step for" in failed.message and "after 3 steps" in failed.message
+    (job,) = pool.jobs()
+    log = b"".join(chunk.text for chunk in pool.stub.GetLogs(pool_pb2.GetLogsRequest(job=job), timeout=LIMIT_S))
+    assert b"toy_engine.py" in log and b"in _break" in log, "the log shows where its threads are"
+    stream.wait_end()
+    train_ten_steps(pool)
+    pool.close()
 
 
 def test_killed_from_outside(pool: Pool) -> None:
