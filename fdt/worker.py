@@ -337,8 +337,8 @@ class Worker:
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._fail(
             WorkerError(
-                f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine may "
-                "be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
+                f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine "
+                "may be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
             )
         )
 
