@@ -20,7 +20,7 @@ class Transfer:
         """
         self._device = device
         self._is_far = "/job:" in device
-        self._arrive = tf.function(lambda tensors: [*map(tf.identity, tensors), tf.zeros([])], autograph=False)
+        self._arrive = tf.function(self._arriving, autograph=False)
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the same tensors there."""
@@ -31,3 +31,10 @@ class Transfer:
         # Nothing but asking for a value waits.
         arrived.numpy()
         return there
+
+    def _arriving(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        # Said here too: what a function computes is otherwise put where its inputs are, and nothing would travel yet.
+        with tf.device(self._device):
+            there = [tf.identity(tensor) for tensor in tensors]
+            with tf.control_dependencies(there):
+                return [*there, tf.zeros([])]
