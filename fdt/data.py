@@ -45,7 +45,7 @@ class ArrayBatches:
             structure: Nested, of arrays; None stays None.
             arrays: Its leaves.
             batch_size: Rows of a full batch.
-            tree: The functions on nested structures, see `fdt.capture.keras_version.KerasVersion`.
+            tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
         """
         self.arrays = arrays
         self.batch_size: int | None = batch_size
@@ -74,7 +74,7 @@ class StreamedBatches:
 
         Args:
             specs: Nested structure of type specs.
-            tree: The functions on nested structures, see `fdt.capture.keras_version.KerasVersion`.
+            tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
         """
         self.element = element_of(specs, tree)
         first = next(spec for spec in tree.flatten(specs) if spec is not None)

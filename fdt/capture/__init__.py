@@ -1,4 +1,4 @@
-"""Capture: hooks in, hooks out. One module for each form of script."""
+"""Capture: hooks in, hooks out. A folder for each form of training."""
 
 import functools
 from collections.abc import Callable, Iterator

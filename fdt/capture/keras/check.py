@@ -24,7 +24,7 @@ class CheckedError(BaseException):
 
 
 class KerasCheck(KerasFit):
-    """The hooks; see `fdt.capture.keras_fit.KerasFit`."""
+    """The hooks; see `fdt.capture.keras.fit.KerasFit`."""
 
     def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
         self._config, self._findings, self._keras = config, findings, keras

@@ -30,7 +30,7 @@ _built_ahead: WeakSet[Any] = WeakSet()
 
 
 class Keras2:
-    """See `fdt.capture.keras_version.KerasVersion`."""
+    """See `fdt.capture.keras.version.KerasVersion`."""
 
     callbacks = tf_keras.callbacks
     tree = tf.nest

@@ -27,7 +27,7 @@ _built_ahead: WeakSet[CompileMetrics] = WeakSet()
 
 
 class Keras3:
-    """See `fdt.capture.keras_version.KerasVersion`."""
+    """See `fdt.capture.keras.version.KerasVersion`."""
 
     callbacks = keras.callbacks
     tree = keras.tree

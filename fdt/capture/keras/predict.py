@@ -16,7 +16,7 @@ from fdt.samples import Sample, Samples
 
 
 class KerasPredict(KerasCheck):
-    """The hooks; see `fdt.capture.keras_fit.KerasFit`."""
+    """The hooks; see `fdt.capture.keras.fit.KerasFit`."""
 
     def __init__(self, config: RunConfig, findings: Findings, samples: Samples, keras: KerasVersion):
         super().__init__(config, findings, keras)

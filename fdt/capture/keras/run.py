@@ -237,7 +237,7 @@ def trace_train_step(
     scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
     divides: bool = False,
 ) -> TracedStep:
-    """Traces a model's train_step; see `fdt.capture.tracing.StepTrace`."""
+    """Traces a model's train_step; see `fdt.capture.step.tracing.StepTrace`."""
     trace = StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model), divides)
     return trace.trace(keras.converted(model.train_step), element)
 

@@ -28,7 +28,7 @@ _COMPARED = (
 
 
 class VerifiedRun(Run):
-    """See `fdt.capture.keras_run.Run`: the script goes on with what this machine computed."""
+    """See `fdt.capture.keras.run.Run`: the script goes on with what this machine computed."""
 
     # So that every batch is here too.
     sends_arrays = False

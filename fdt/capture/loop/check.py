@@ -16,7 +16,7 @@ from fdt.findings import Finding, Findings
 
 
 class LoopCheck:
-    """See `fdt.capture.loop.Steps`."""
+    """See `fdt.capture.loop.calls.Steps`."""
 
     pretends = True
 

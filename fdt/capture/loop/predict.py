@@ -11,7 +11,7 @@ from fdt.samples import Sample, Samples
 
 
 class LoopPredict(LoopCheck):
-    """See `fdt.capture.loop.Steps`."""
+    """See `fdt.capture.loop.calls.Steps`."""
 
     def __init__(self, config: RunConfig, findings: Findings, samples: Samples):
         super().__init__(config, findings)

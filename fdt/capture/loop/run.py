@@ -32,7 +32,7 @@ METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
 
 class LoopRun:
-    """All steps of the script's own loops; see `fdt.capture.loop.Steps`.
+    """All steps of the script's own loops; see `fdt.capture.loop.calls.Steps`.
 
     The newest values of variables stay on the pool until the script looks at one of them.
     """

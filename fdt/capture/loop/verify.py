@@ -19,7 +19,7 @@ from fdt.verification import Verification
 
 
 class VerifiedLoop(LoopRun):
-    """See `fdt.capture.loop.Steps`: the script goes on with what this machine computed."""
+    """See `fdt.capture.loop.calls.Steps`: the script goes on with what this machine computed."""
 
     def __init__(self, session: Session, touch: Touch, verification: Verification):
         super().__init__(session, touch)
