@@ -105,7 +105,8 @@ def main() -> int:
         for model in options.models.split(","):
             predictions[model] = predicted(model, options, folder)
             predictions[model].save(folder / f"{model}.json")
-            record.content.setdefault("workloads", {})[model] = dataclasses.asdict(predictions[model].workload)
+            workload = dataclasses.replace(predictions[model].workload, script=f"benchmarks/models/{model}.py")
+            record.content.setdefault("workloads", {})[model] = dataclasses.asdict(workload)
         for hosts in map(int, options.hosts.split(",")):
             with Lab(hosts, options.bandwidth) as lab:
                 for number, (model, prediction), (form, mode) in itertools.product(

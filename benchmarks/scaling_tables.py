@@ -127,6 +127,7 @@ def plot(content: dict[str, Any], path: Path | None) -> None:
                 axes.fill_between(counts, low, high, color=color, alpha=0.12, linewidth=0)
         axes.set_title(model)
         axes.set_xlabel("hosts")
+        axes.set_xticks(sorted({hosts for m, hosts, _ in found if m == model}))
         axes.set_ylabel("batches a second")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

@@ -85,7 +85,10 @@ def of_place(result: Mapping[str, Any]) -> Measured:
     processes = [{"rank": 0, "host": "", "samples": result["samples"]}]
     counted = result["counted"]
     if not counted:
-        error = f"the script made {result['made']} training steps; none was left after the warm-up"
+        error = (
+            f"the script made {result['made']} training steps, all of them in the warm-up, which does not count; `fdt check` "
+            "tells what a step is"
+        )
         return Measured(Form(IN_PLACE), processes=processes, error=error)
     step, pause = result["seconds"] / counted, result["paused"] / counted
     return Measured(Form(IN_PLACE), counted, step, processes=processes, pause=pause)
@@ -234,7 +237,8 @@ def text(content: Mapping[str, Any]) -> str:
         "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         for row in table
     ]
-    return "\n".join([content["machine"], "", *lines, *failures(content), "", *content["conclusions"]])
+    told = [["", *lines] if len(lines) > 1 else [], failures(content), ["", *content["conclusions"]]]
+    return "\n".join([content["machine"], *(line for part in told for line in part)]).rstrip()
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
