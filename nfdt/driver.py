@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -121,17 +121,14 @@ class Driver:
 
     def _feeds(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Feed) -> Feed:
         client, specs = cluster.client(), [array.tensor for array in arrays]
-
-        def open_on(rank: int, device: str) -> Feed:
-            paths = json.loads(client.wait(data_key(data, rank), _FETCH_S))
-            return FileFeed(paths, specs, device)
-
-        openers: list[Callable[[], Feed]] = []
+        feeds: list[Feed] = []
         for rank, member in enumerate(cluster.members):
+            # Waited for here, where it may take long: a worker's step that takes long has stopped (`fdt.stall`).
+            paths = json.loads(client.wait(data_key(data, rank), _FETCH_S)) if rank else []
             for _ in range(member.num_workers):
-                device = cpu_beside(self._devices.workers[len(openers)])
-                openers.append(functools.partial(open_on, rank, device) if rank else lambda: own)
-        return Feeds(openers)
+                device = cpu_beside(self._devices.workers[len(feeds)])
+                feeds.append(FileFeed(paths, specs, device) if rank else own)
+        return Feeds(feeds)
 
     def _summed(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]

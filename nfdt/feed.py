@@ -1,6 +1,6 @@
 """How a worker gets its batches: rows of arrays that are where it computes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -85,22 +85,17 @@ class FileFeed:
 class Feeds:
     """For every worker the feed of its host."""
 
-    def __init__(self, openers: Sequence[Callable[[], Feed]]):
-        """Opens nothing yet.
+    def __init__(self, feeds: Sequence[Feed]):
+        """Takes no batch yet.
 
         Args:
-            openers: For every worker what opens its feed, when its first batch is asked for; it may have to wait until the
-                host has the arrays.
+            feeds: Of every worker.
         """
-        self._openers = openers
-        self._feeds: list[Feed | None] = [None] * len(openers)
+        self._feeds = list(feeds)
 
     def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """See `Feed.batch`; called by that worker's thread only."""
-        feed = self._feeds[worker]
-        if feed is None:
-            feed = self._feeds[worker] = self._openers[worker]()
-        return feed.batch(worker, rows)
+        """See `Feed.batch`."""
+        return self._feeds[worker].batch(worker, rows)
 
 
 def _mapped(path: str, spec: program_pb2.Tensor) -> tf.Tensor:

@@ -38,7 +38,7 @@ def files(arrays: list[np.ndarray], directory: Path) -> Feed:
 
 
 def of_several(arrays: list[np.ndarray], directory: Path) -> Feed:
-    return Feeds([lambda: own(arrays, directory), lambda: files(arrays, directory)])
+    return Feeds([own(arrays, directory), files(arrays, directory)])
 
 
 @pytest.fixture(params=[own, files, of_several])
@@ -56,18 +56,7 @@ def test_a_batch_is_the_rows_of_the_arrays(feed: Feed, rows: list[int], worker: 
         np.testing.assert_array_equal(tensor.numpy(), array[rows])
 
 
-def test_a_host_is_asked_when_its_first_batch_is_and_once() -> None:
-    opened: list[int] = []
-
-    def opener(number: int) -> Callable[[], Feed]:
-        def open_() -> Feed:
-            opened.append(number)
-            return OwnFeed([tf.constant([10 * number, 10 * number + 1])])
-
-        return open_
-
-    feed = Feeds([opener(0), opener(1)])
-    assert opened == []
+def test_every_worker_has_its_own_hosts_feed() -> None:
+    feed = Feeds([OwnFeed([tf.constant([10 * number, 10 * number + 1])]) for number in range(2)])
     for worker in (1, 1, 0):
         assert int(feed.batch(worker, np.array([1]))[0][0]) == 10 * worker + 1
-    assert opened == [1, 0]
