@@ -15,6 +15,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from fdt.playing import Action, played
+
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
 # (form, mode); the order in which they are shown.
 FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
@@ -261,14 +263,20 @@ def servers_in_step(workload: Workload, network: Network, workers: int, form: st
 def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
-    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once.
+    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once; of sharded servers, all one
+    after the other. A host of ours does what it is asked in turn, and sending a tensor is such a thing: what is expected of
+    sharded servers is therefore played through (`docs/decisions/0021`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
     chain = pause + traffic.own_pull + traffic.own_push + traffic.update
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
-    estimate = round_of(pause, traffic.stations, workers)
+    if form == SHARDED:
+        estimate = _sharded_in_turn(workload, network, workers)
+        worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + traffic.update))
+    else:
+        estimate = round_of(pause, traffic.stations, workers)
     return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
 
 
@@ -302,8 +310,7 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
         all_pull, all_push = workers * pull, workers * push
         return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update, (pull, push, update))
     # A server lives beside each worker: what its own worker asks of it does not travel.
-    loads = shard_loads((*workload.dense, *workload.tables), workers)
-    shares = [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
+    shares = _shares(workload, workers)
     others, largest = workers - 1, max(shares)
     at_once = max(others * largest, 1 - min(shares))
     busiest = max(
@@ -315,6 +322,40 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
     return _Traffic(
         away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update, tuple(stations)
     )
+
+
+def _shares(workload: Workload, workers: int) -> list[float]:
+    """Returns what part of the parameters each host's server has."""
+    loads = shard_loads((*workload.dense, *workload.tables), workers)
+    return [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
+
+
+def _sharded_in_turn(workload: Workload, network: Network, workers: int) -> float:
+    """Returns the seconds of a round of N steps where each host does one thing at a time.
+
+    The first host's process hands everything out: it sends and receives at once, and what it computes itself waits for nobody
+    but the cores, of which there may be fewer than hosts (a laboratory).
+    """
+    pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
+    shares = _shares(workload, workers)
+
+    def move(source: int, destination: int, seconds: float) -> Action:
+        ends = {source or "out of the first", destination or "into the first"}
+        return Action(frozenset(ends), network.latency + seconds)
+
+    def compute(host: int, seconds: float) -> Action:
+        return Action(frozenset({"cores", host} if host else {"cores"}), seconds)
+
+    steps = []
+    for worker in range(workers):
+        holders = [host for host in range(workers) if shares[host]]
+        step = [move(host, worker, shares[host] * pull) for host in holders if host != worker]
+        step.append(compute(worker, workload.gradient))
+        for host in holders:
+            step += [move(worker, host, shares[host] * push)] if host != worker else []
+            step.append(compute(host, shares[host] * workload.update))
+        steps.append(step)
+    return played(steps, {"cores": max(1, round(workers / network.contention))})
 
 
 # ---- what they are made of ------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_even_shards_move_as_much_as_the_ring(workers: int) -> None:
 def test_one_large_tensor_makes_sharding_useless() -> None:
     uneven = dataclasses.replace(EVEN, dense=(999_993, *(1,) * 7))
     even, found = (servers_at_will(w, SLOW, 8, SHARDED) for w in (EVEN, uneven))
-    assert found.estimate > 3 * even.estimate
+    assert found.best > 3 * even.best and found.estimate > even.estimate
     # All but the server's own worker pull from it, and it pushes nothing.
     assert found.best * 8 == pytest.approx(7.0, rel=1e-3)
 
@@ -205,8 +205,9 @@ def test_no_durations(text: str) -> None:
 @pytest.mark.parametrize("workers", [4, 8])
 def test_on_a_slow_network_the_ring_beats_one_server_and_shards_close_the_gap(workers: int) -> None:
     """As the literature finds, for equal batches on every worker."""
-    one_each = forecast(EVEN, SLOW, RING, "sync", workers, batch="per-worker").speedup
-    central, shards = (forecast(EVEN, SLOW, form, "async", workers).speedup for form in (CENTRAL, SHARDED))
-    assert one_each > 2 * central
-    assert shards == pytest.approx(one_each, rel=0.5)
-    assert shards > 1.5 * central
+    one_each = forecast(EVEN, SLOW, RING, "sync", workers, batch="per-worker").step
+    central, shards = (forecast(EVEN, SLOW, form, "async", workers).step for form in (CENTRAL, SHARDED))
+    assert central.estimate > 2 * one_each.estimate
+    # As far as the links go; hosts that do one thing at a time keep some of the gap open.
+    assert shards.best == pytest.approx(one_each.estimate, rel=0.5)
+    assert shards.estimate < central.estimate
