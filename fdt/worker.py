@@ -371,6 +371,8 @@ def _store(config: WorkerConfig, link: Link) -> BlobStore:
 def work(engine_class: Callable[[], Engine]) -> None:
     """Runs a worker in this process, as its environment says; returns when its job has ended."""
     config = WorkerConfig.from_environment(os.environ)
+    # A crash inside a library leaves the threads' stacks in the log.
+    faulthandler.enable(sys.stderr, all_threads=True)
     # What the engine starts must not inherit the secret.
     del os.environ["FDT_WORKER"]
     engine = engine_class()
