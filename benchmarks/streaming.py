@@ -21,7 +21,7 @@ from tables import spread, table
 SCRIPT = "benchmarks/models/stream.py"
 PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
 # The last one is what streams are compared with: the same rows as arrays, which the pool is sent beforehand.
-SOURCES = ("generator", "dataset", "arrays")
+SOURCES = ("generator", "mapped", "dataset", "arrays")
 ROWS: dict[str, list[str]] = {
     "keras": python(SCRIPT),
     "sync 1": fdt("run", "--mode", "sync", "--workers", "1", SCRIPT),

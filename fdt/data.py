@@ -38,20 +38,20 @@ class ArrayBatches:
         num_batches: In an epoch.
     """
 
-    def __init__(self, structure: Any, arrays: list[np.ndarray], batch_size: int, tree: Any):
+    def __init__(self, structure: Any, batch_size: int, tree: Any):
         """Takes arrays.
 
         Args:
             structure: Nested, of arrays; None stays None.
-            arrays: Its leaves.
             batch_size: Rows of a full batch.
             tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
         """
-        self.arrays = arrays
+        flat = tree.flatten(structure)
+        self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
         self.batch_size: int | None = batch_size
         self.num_batches = -(-len(arrays[0]) // batch_size)
         specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
-        leaves = [None if leaf is None else next(specs) for leaf in tree.flatten(structure)]
+        leaves = [None if leaf is None else next(specs) for leaf in flat]
         self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
         self._binding: Future[int] | None = None
 

@@ -264,8 +264,8 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
     Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once; of sharded servers, all one
-    after the other. A host of ours does what it is asked in turn, and sending a tensor is such a thing: what is expected of
-    sharded servers is therefore played through (`docs/decisions/0021`).
+    after the other. What is expected is played through, since a host of ours does what it is asked in turn, and sending a
+    tensor is such a thing (`docs/decisions/0021`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
@@ -273,10 +273,10 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
     if form == SHARDED:
-        estimate = _sharded_in_turn(workload, network, workers)
         worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + traffic.update))
+        estimate = _in_turn(workload, network, range(workers), _shares(workload, workers))
     else:
-        estimate = round_of(pause, traffic.stations, workers)
+        estimate = _in_turn(workload, network, range(1, workers + 1), [1.0])
     return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
 
 
@@ -291,7 +291,6 @@ class _Traffic:
         all_push: The same.
         busiest_link: What one direction of one link has to carry in a round.
         update: Of one step, on the busiest server.
-        stations: What one step asks of each link of a server, and of each server's processor.
     """
 
     own_pull: float
@@ -300,7 +299,6 @@ class _Traffic:
     all_push: float
     busiest_link: float
     update: float
-    stations: tuple[float, ...]
 
 
 def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _Traffic:
@@ -308,7 +306,7 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
     update = network.contention * workload.update
     if form == CENTRAL:
         all_pull, all_push = workers * pull, workers * push
-        return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update, (pull, push, update))
+        return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update)
     # A server lives beside each worker: what its own worker asks of it does not travel.
     shares = _shares(workload, workers)
     others, largest = workers - 1, max(shares)
@@ -317,11 +315,7 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
         max(others * share * pull + (1 - share) * push, others * share * push + (1 - share) * pull) for share in shares
     )
     away = others / workers
-    stations = [away * share * seconds for share in shares for seconds in (pull, push)]
-    stations += [share * update for share in shares]
-    return _Traffic(
-        away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update, tuple(stations)
-    )
+    return _Traffic(away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update)
 
 
 def _shares(workload: Workload, workers: int) -> list[float]:
@@ -330,32 +324,40 @@ def _shares(workload: Workload, workers: int) -> list[float]:
     return [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
 
 
-def _sharded_in_turn(workload: Workload, network: Network, workers: int) -> float:
+def _in_turn(workload: Workload, network: Network, hosts: Sequence[int], shares: Sequence[float]) -> float:
     """Returns the seconds of a round of N steps where each host does one thing at a time.
 
     The first host's process hands everything out: it sends and receives at once, and what it computes itself waits for nobody
     but the cores, of which there may be fewer than hosts (a laboratory).
+
+    Args:
+        workload: What was measured.
+        network: Between the hosts.
+        hosts: Of the workers.
+        shares: What part of the parameters the servers of the first hosts have.
     """
     pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
-    shares = _shares(workload, workers)
+    holders = [host for host, share in enumerate(shares) if share]
+    # So many compute at once as there are cores, and not even they at full speed if one is shared.
+    beside = len(hosts) / network.contention
+    cores = math.ceil(beside - 1e-9)
 
     def move(source: int, destination: int, seconds: float) -> Action:
         ends = {source or "out of the first", destination or "into the first"}
         return Action(frozenset(ends), network.latency + seconds)
 
     def compute(host: int, seconds: float) -> Action:
-        return Action(frozenset({"cores", host} if host else {"cores"}), seconds)
+        return Action(frozenset({"cores", host} if host else {"cores"}), seconds * cores / beside)
 
     steps = []
-    for worker in range(workers):
-        holders = [host for host in range(workers) if shares[host]]
+    for worker in hosts:
         step = [move(host, worker, shares[host] * pull) for host in holders if host != worker]
         step.append(compute(worker, workload.gradient))
         for host in holders:
             step += [move(worker, host, shares[host] * push)] if host != worker else []
             step.append(compute(host, shares[host] * workload.update))
         steps.append(step)
-    return played(steps, {"cores": max(1, round(workers / network.contention))})
+    return played(steps, {"cores": cores})
 
 
 # ---- what they are made of ------------------------------------------------------------------------------------------
@@ -388,23 +390,6 @@ def shard_loads(sizes: Sequence[int], shards: int) -> list[int]:
     for size in sorted(sizes, reverse=True):
         loads[loads.index(min(loads))] += size
     return loads
-
-
-def round_of(pause: float, stations: Sequence[float], customers: int) -> float:
-    """Returns the seconds from one visit to the next of N customers in a closed network: mean-value analysis.
-
-    Args:
-        pause: Seconds that a customer needs nobody.
-        stations: Seconds that a customer asks of each.
-        customers: N.
-    """
-    waiting = [0.0] * len(stations)
-    seconds = pause + sum(stations)
-    for number in range(1, customers + 1):
-        responses = [demand * (1 + queue) for demand, queue in zip(stations, waiting, strict=True)]
-        seconds = pause + sum(responses)
-        waiting = [number * response / seconds if seconds else 0.0 for response in responses]
-    return seconds
 
 
 def _slowest(workload: Workload, network: Network, workers: int) -> float:

@@ -27,14 +27,26 @@ def generator() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def dataset() -> tf.data.Dataset:
-    """Returns batches that TensorFlow takes from a large array, without end."""
+    """Returns batches that TensorFlow takes from a large array, without end. A pool is sent the array, and row numbers."""
     x = np.random.default_rng(0).random((40 * ROWS, FEATURES), np.float32)
     y = np.ones((len(x), 1), np.float32)
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(ROWS).repeat().prefetch(tf.data.AUTOTUNE)
 
 
+def mapped() -> tf.data.Dataset:
+    """Returns batches of rows that TensorFlow makes numbers of, one by one, without end: what a script does with images."""
+    x = np.random.default_rng(0).integers(0, 256, (40 * ROWS, FEATURES), np.uint8)
+    y = np.ones((len(x), 1), np.float32)
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).map(
+        lambda x, y: (tf.cast(x, tf.float32) / 255.0, y), tf.data.AUTOTUNE
+    )
+    return rows.batch(ROWS).repeat().prefetch(tf.data.AUTOTUNE)
+
+
 def as_keras_does(source: str) -> tf.data.Dataset:
     """Returns the data as Keras's own loop takes them; of arrays, the data set of their batches."""
+    if source == "mapped":
+        return mapped()
     if source in ("dataset", "arrays"):
         return dataset()
     return tf.data.Dataset.from_generator(generator, output_signature=SIGNATURE).prefetch(tf.data.AUTOTUNE)
@@ -42,7 +54,7 @@ def as_keras_does(source: str) -> tf.data.Dataset:
 
 def fit_endless(model: keras.Model, source: str) -> Callable[[int], object]:
     """Returns what fits on so many batches of a source without end."""
-    endless = dataset() if source == "dataset" else generator()
+    endless = {"dataset": dataset, "mapped": mapped, "generator": generator}[source]()
     return lambda batches: model.fit(endless, steps_per_epoch=batches, verbose=0)
 
 
@@ -55,7 +67,7 @@ def fit_arrays(model: keras.Model) -> Callable[[int], object]:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", choices=("generator", "dataset", "arrays"))
+    parser.add_argument("source", choices=("generator", "mapped", "dataset", "arrays"))
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()

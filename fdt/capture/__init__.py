@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
     from fdt.capture.loop.touch import Touch
+    from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
     from fdt.config import RunConfig
     from fdt.findings import Findings
@@ -110,24 +111,33 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         from fdt.capture.refusals import guard_keras_optimizers
 
         guard_keras_optimizers(patches, note)
-        capture.keras_fit(Keras3()).install(patches)
+        capture.keras_fit(Keras3()).install(patches, row_numbers())
 
     def tensorflow(patches: Patches) -> None:
         from fdt.capture.loop.calls import Loops
         from fdt.capture.refusals import guard_v1_optimizers
         from fdt.capture.session.runs import Sessions
+        from fdt.capture.strategies import Strategies
 
         guard_v1_optimizers(patches, note)
         loops = Loops(capture.loop_steps, note)
         loops.install(patches)
         Sessions(loops.steps).install(patches)
+        row_numbers().install(patches)
+        Strategies().install(patches)
 
     def keras_2(patches: Patches) -> None:
         from fdt.capture.keras.keras_2 import Keras2
         from fdt.capture.refusals import guard_keras_2_optimizers
 
         guard_keras_2_optimizers(patches, note)
-        capture.keras_fit(Keras2()).install(patches)
+        capture.keras_fit(Keras2()).install(patches, row_numbers())
+
+    @functools.cache
+    def row_numbers() -> "RowNumbers":
+        from fdt.capture.rows import RowNumbers
+
+        return RowNumbers()
 
     return _when_imported(keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
 

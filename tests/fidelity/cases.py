@@ -33,11 +33,13 @@ TWO_WORKERS = (
     "sparse_embedding subclassed_lazy custom_train_step gan "
     # Data.
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight data_dataset_python "
+    "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_generator_finite data_pydataset data_pydataset_threads data_pandas "
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
-    "loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations loop_drawn_in_python "
+    "loop_strategy loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
+    "loop_drawn_in_python "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "
@@ -71,7 +73,8 @@ ASYNCHRONOUS = (
     "validation_split early_stopping rate_scheduler batch_logs rate_per_batch weights_set_between_epochs recompiled "
     "frozen_recompiled two_models global_clipnorm clipnorm clipvalue adamw accumulation schedule ema loss_scale "
     "sparse_embedding subclassed_lazy custom_train_step gan masked_gru auc_precision_recall dropout batch_normalization "
-    "data_dataset_shuffled data_dataset_unknown_length data_generator data_pydataset data_ragged data_padded data_sparse "
+    "data_dataset_shuffled data_dataset_mapped data_dataset_unknown_length data_generator data_pydataset data_ragged "
+    "data_padded data_sparse "
     "data_strings data_on_batch data_on_batch_gan "
     "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
     "loop_checkpoint loop_random loop_static loop_iterator loop_summaries "
@@ -97,6 +100,7 @@ KERAS_2 = (
     "steps_per_epoch interrupted_and_resumed jit_compiled weights_per_batch weighted_metrics "
     "global_clipnorm adamw schedule ema sparse_embedding subclassed_lazy custom_train_step two_optimizers "
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight "
+    "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_pydataset data_pandas data_ragged data_strings data_on_batch_gan "
     "loop_metrics loop_clipped loop_gan loop_accumulated loop_signature loop_checkpoint "
     "older_momentum older_adam older_schedule older_loss_scale newer_loss_scale branching_layer clipping_train_step "

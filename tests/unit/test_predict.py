@@ -21,7 +21,6 @@ from fdt.predict import (
     forecast,
     pays_up_to,
     ring,
-    round_of,
     servers_at_will,
     servers_in_step,
     shard_loads,
@@ -137,12 +136,18 @@ def test_overlap_hides_what_can_be_hidden() -> None:
     assert half == pytest.approx((none + full) / 2)
 
 
-def test_queue_by_hand() -> None:
-    """Two customers, one station: each finds the other there for part of the time (mean-value analysis by hand)."""
-    # n = 1: R = 1, X = 1 / 2, Q = 1 / 2. n = 2: R = 1.5, so a round of 2.5.
-    assert round_of(1.0, [1.0], 2) == pytest.approx(2.5)
-    assert round_of(0.0, [1.0], 7) == pytest.approx(7.0)
-    assert round_of(3.0, [], 5) == pytest.approx(3.0)
+def test_workers_of_one_server_fall_into_turn() -> None:
+    """One pulls while another pushes: the two directions of the server's link are both in use."""
+    quick = dataclasses.replace(EVEN, gradient=0.0)
+    assert servers_at_will(quick, SLOW, 2, CENTRAL).estimate == pytest.approx(1.0)
+    assert servers_at_will(quick, SLOW, 4, CENTRAL).estimate == pytest.approx(1.0)
+
+
+def test_cores_that_workers_share() -> None:
+    shared = dataclasses.replace(INSTANT, contention=1.3)
+    assert servers_at_will(EVEN, shared, 2, CENTRAL).estimate * 2 == pytest.approx(0.13)
+    two = dataclasses.replace(INSTANT, contention=4.0)
+    assert servers_at_will(EVEN, two, 8, CENTRAL).estimate * 8 == pytest.approx(0.4)
 
 
 def test_computation_is_fitted() -> None:

@@ -15,6 +15,7 @@ from fdt.capture.keras.run import OnBatchRun, Run
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.patch import Patches
+from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import FdtError, UnsupportedError
 from fdt.session import Session
 
@@ -28,8 +29,14 @@ class KerasFit:
         # From the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
 
-    def install(self, patches: Patches) -> None:
-        """Puts the hooks in place."""
+    def install(self, patches: Patches, row_numbers: RowNumbers) -> None:
+        """Puts the hooks in place.
+
+        Args:
+            patches: Takes them.
+            row_numbers: Has been installed before the script made its first data set.
+        """
+        self._row_numbers = row_numbers
         patches.wrap(self._keras.trainer, "fit", self._fit)
         patches.wrap(self._keras.trainer, "make_train_function", self._make_train_function)
         patches.wrap(self._keras.trainer, "train_on_batch", self._train_on_batch)
@@ -38,6 +45,14 @@ class KerasFit:
     def awaiting_data(self) -> Run | None:
         """Returns the run whose training data Keras is about to read; None if what it reads is for something else."""
         return self._run if self._run is not None and self._run.batches is None else None
+
+    def rows_of(self, dataset: Any) -> Rows | None:
+        """Returns a data set as arrays and row numbers; None if it is to be streamed."""
+        run = self.awaiting_data()
+        # What makes one of several batches has to know how the data set would go on.
+        if run is None or not run.sends_arrays or run.num_together > 1:
+            return None
+        return self._row_numbers.of(dataset)
 
     def close(self) -> None:
         """Ends what no `fit` has ended."""

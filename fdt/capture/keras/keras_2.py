@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 from tf_keras.src.engine import data_adapter
@@ -126,6 +125,10 @@ class _Data:
         # Class weights are looked up in, and "batch" shuffles, what the iterator yields.
         if run.sends_arrays and not kwargs["class_weight"] and kwargs["shuffle"] != "batch":
             self._reading = run
+            taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
+            if taken is not None:
+                run.batches = ArrayBatches(taken.structure, taken.batch_size, tf.nest)
+                kwargs["x"] = taken.numbers
         try:
             handler = original(**kwargs)
         finally:
@@ -140,10 +143,9 @@ class _Data:
         leaves = tf.nest.flatten(inputs)
         if self._reading is None or not all(map(is_numbers, leaves)):
             return original(adapter, indices, inputs)
-        arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
-        self._reading.batches = ArrayBatches(inputs, arrays, adapter._batch_size, tf.nest)
+        self._reading.batches = batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
         # The same data set, of the rows' numbers, is shuffled and cut exactly as it would be of the data.
-        return original(adapter, indices, tf.range(len(arrays[0]), dtype=tf.int64))
+        return original(adapter, indices, tf.range(len(batches.arrays[0]), dtype=tf.int64))
 
     @contextlib.contextmanager
     def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:

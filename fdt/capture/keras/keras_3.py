@@ -12,6 +12,7 @@ from keras.src.models.functional import Functional
 from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
 from fdt.capture.keras.fit import KerasFit
@@ -115,7 +116,7 @@ def _epoch_iterator_class(fit: KerasFit) -> type:
         def data_adapter(self, adapter: Any) -> None:
             self._fdt_adapter = adapter
             if self._fdt_run is not None:
-                self._fdt_run.batches, self._fdt_adapter = _batches(adapter, self._fdt_run)
+                self._fdt_run.batches, self._fdt_adapter = _batches(adapter, self._fdt_run, fit)
 
         @contextlib.contextmanager
         def catch_stop_iteration(self) -> Iterator[None]:
@@ -127,18 +128,20 @@ def _epoch_iterator_class(fit: KerasFit) -> type:
     return EpochIterator
 
 
-def _batches(adapter: Any, run: Run) -> tuple[Batches, Any]:
+def _batches(adapter: Any, run: Run, fit: KerasFit) -> tuple[Batches, Any]:
     """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
-    if structure is None:
-        run.check_streamed(type(adapter).__name__)
-        return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree), adapter
-    arrays = [np.ascontiguousarray(leaf) for leaf in keras.tree.flatten(structure) if leaf is not None]
-    batch_size = adapter.batch_size * run.num_together
-    # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
-    rows = np.arange(len(arrays[0]), dtype=np.int64)
-    numbers = ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
-    return ArrayBatches(structure, arrays, batch_size, keras.tree), numbers
+    if structure is not None:
+        batch_size = adapter.batch_size * run.num_together
+        batches = ArrayBatches(structure, batch_size, keras.tree)
+        # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
+        rows = np.arange(len(batches.arrays[0]), dtype=np.int64)
+        return batches, ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
+    taken = fit.rows_of(adapter.get_tf_dataset()) if isinstance(adapter, TFDatasetAdapter) else None
+    if taken is not None:
+        return ArrayBatches(taken.structure, taken.batch_size, keras.tree), TFDatasetAdapter(taken.numbers)
+    run.check_streamed(type(adapter).__name__)
+    return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree), adapter
 
 
 def _dense_arrays(adapter: ArrayDataAdapter) -> Any | None:

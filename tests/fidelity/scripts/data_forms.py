@@ -1,4 +1,4 @@
-"""Cases: every form in which `fit` takes data. All but arrays are streamed, batch by batch."""
+"""Cases: every form in which `fit` takes data. All but arrays, and data sets of their rows, are streamed, batch by batch."""
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,34 @@ def data_dataset_shuffled() -> Results:
     shuffled = dataset().shuffle(1000, seed=3, reshuffle_each_iteration=True).batch(BATCH).prefetch(2)
     valid = tf.data.Dataset.from_tensor_slices(VALIDATION).batch(32)
     return fit(compiled(), shuffled, batch_size=None, validation_data=valid)
+
+
+@case
+def data_dataset_shuffled_and_looked_at() -> Results:
+    """What the script itself iterates over counts as an epoch of the shuffle; parts of it are trained on in turn."""
+    rows = dataset().shuffle(1000, seed=3)
+    shapes = [x.shape for x, _ in rows.take(2)]
+    assert len(shapes) == 2
+    model = compiled()
+    first = fit(model, rows.skip(20).batch(BATCH), batch_size=None, validation_data=rows.take(20).batch(10))
+    next(iter(rows))
+    second = fit(model, rows.batch(BATCH), batch_size=None)
+    before = {name.replace("/", "/first_", 1): value for name, value in first.items() if name.startswith("history/")}
+    return {**before, **second}
+
+
+@case
+def data_dataset_mapped() -> Results:
+    """A function of TensorFlow's operations on every row."""
+    halved = dataset().map(lambda x, y: (x / 2, y), num_parallel_calls=2).cache().shuffle(1000, seed=3)
+    return fit(compiled(), halved.batch(BATCH).prefetch(2), batch_size=None)
+
+
+@case
+def data_dataset_under_a_strategy() -> Results:
+    with tf.distribute.MirroredStrategy().scope():
+        model = compiled()
+    return fit(model, dataset().batch(BATCH), batch_size=None)
 
 
 @case

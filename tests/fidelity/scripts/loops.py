@@ -27,6 +27,33 @@ def outcome(model: keras.Model, optimizer: keras.optimizers.Optimizer, **arrays:
 
 
 @case
+def loop_strategy() -> Results:
+    """As in TensorFlow's tutorial on strategies, on a machine with one device."""
+    strategy = tf.distribute.MirroredStrategy()
+    global_batch = BATCH * strategy.num_replicas_in_sync
+    with strategy.scope():
+        model, optimizer = mlp(), keras.optimizers.Adam()
+        loss_of = cross_entropy(reduction="none")
+
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.nn.compute_average_loss(loss_of(y, model(x, training=True)), global_batch_size=global_batch)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def distributed_train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(train_step, args=(x, y)), axis=None)
+
+    losses = []
+    distributed = strategy.experimental_distribute_dataset(batches(drop_remainder=True))
+    for _ in range(EPOCHS):
+        losses.append(np.mean([distributed_train_step(x, y) for x, y in distributed]))
+    return outcome(model, optimizer, loss=losses)
+
+
+@case
 def loop_metrics() -> Results:
     """As in TensorFlow's quick start: metrics inside the step, reset and read by the loop; a test step stays here."""
     model, optimizer, loss_of = mlp(), keras.optimizers.Adam(), cross_entropy()

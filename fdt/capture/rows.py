@@ -1,0 +1,235 @@
+"""Data sets that only order and batch the rows of arrays: rebuilt from row numbers, so that the arrays travel once.
+
+    from_tensor_slices(arrays).shuffle(1000).batch(32)  ->  range(n).shuffle(1000).batch(32), and the arrays
+
+What a data set is made of is read from its Python objects. Its order stays the script's: a shuffle of rows and the one of
+their numbers have the same seeds, and each begins anew whenever the other does. Where that cannot be promised the data set is
+streamed. `docs/decisions/0026`.
+"""
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.batch_op import _BatchDataset, _ParallelBatchDataset
+from tensorflow.python.data.ops.cache_op import CacheDataset
+from tensorflow.python.data.ops.dataset_ops import _OptionsDataset, _VariantDataset
+from tensorflow.python.data.ops.filter_op import _FilterDataset
+from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
+from tensorflow.python.data.ops.padded_batch_op import _PaddedBatchDataset
+from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.data.ops.repeat_op import _RepeatDataset
+from tensorflow.python.data.ops.shard_op import _ShardDataset
+from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
+from tensorflow.python.data.ops.skip_op import _SkipDataset
+from tensorflow.python.data.ops.take_op import _TakeDataset
+from tensorflow.python.data.ops.zip_op import _ZipDataset
+
+from fdt.capture.patch import Patches
+from fdt.data import is_numbers
+
+# An iterator over one of these has exactly one over each of its inputs, from the beginning.
+_ONE_PASS = (
+    _BatchDataset,
+    _ParallelBatchDataset,
+    _FilterDataset,
+    _MapDataset,
+    _OptionsDataset,
+    _PaddedBatchDataset,
+    _ParallelMapDataset,
+    _PrefetchDataset,
+    _ShardDataset,
+    _ShuffleDataset,
+    _SkipDataset,
+    _TakeDataset,
+    _ZipDataset,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A data set, taken apart.
+
+    Attributes:
+        structure: Nested, of arrays [num_rows, ...].
+        batch_size: Rows of a full batch.
+        numbers: Yields, batch by batch, the numbers of the rows that the data set would yield: int64 [batch].
+    """
+
+    structure: Any
+    batch_size: int
+    numbers: tf.data.Dataset
+
+
+class RowNumbers:
+    """Knows how far each shuffle of the script's has come, from the script's beginning on."""
+
+    def __init__(self) -> None:
+        # How many iterators there were; None if that is not known.
+        self._begun: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        # The shuffle of row numbers that stands for one of rows, and the other way round.
+        self._twins: WeakKeyDictionary[Any, _Shuffled] = WeakKeyDictionary()
+        self._originals: WeakKeyDictionary[_Shuffled, weakref.ref[Any]] = WeakKeyDictionary()
+        self._following = False
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hook in place."""
+        patches.wrap(OwnedIterator, "__init__", self._begin)
+
+    def of(self, dataset: Any) -> Rows | None:
+        """Takes a data set apart; returns None where it does more than order and batch rows of numbers."""
+        try:
+            numbers, batch_size = self._rebuild(dataset)
+            tensors = _tensors(_source(dataset))
+        except _NotRowsError:
+            return None
+        if batch_size is None or not all(tensor.dtype != tf.variant and is_numbers(tensor) for tensor in tensors):
+            return None
+        arrays = [np.asarray(tensor) for tensor in tensors]
+        return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)
+
+    def _begin(
+        self, original: Callable[..., None], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        original(iterator, dataset, *args, **kwargs)
+        if dataset is None or self._following:
+            return
+        for shuffle, is_counted in list(_shuffles(dataset)):
+            begun = self._begun.get(shuffle, 0)
+            is_known = is_counted and begun is not None and tf.executing_eagerly()
+            self._begun[shuffle] = begun + 1 if is_known and begun is not None else None
+            if is_known:
+                self._begin_again(self._twin(shuffle), 1)
+
+    def _twin(self, shuffle: Any) -> Any | None:
+        if isinstance(shuffle, _Shuffled):
+            return self._originals[shuffle]()
+        return self._twins.get(shuffle)
+
+    def _begin_again(self, shuffle: Any | None, times: int) -> None:
+        """Has a shuffle begin as often as its twin did."""
+        if shuffle is None:
+            return
+        self._following = True
+        try:
+            for _ in range(times):
+                iter(shuffle)
+        finally:
+            self._following = False
+
+    def _rebuild(self, dataset: Any) -> tuple[Any, int | None]:
+        """Returns the data set of row numbers, and the batch's size if there is one."""
+        kind = type(dataset)
+        if kind in (_TensorSliceDataset, _ZipDataset):
+            return tf.data.Dataset.range(len(_tensors(_source(dataset))[0])), None
+        if kind not in (*_ONE_PASS, _RepeatDataset, CacheDataset):
+            raise _NotRowsError
+        inner, batch_size = self._rebuild(dataset._input_dataset)
+        if kind in (_BatchDataset, _ParallelBatchDataset) and batch_size is None:
+            size = int(_value(dataset._batch_size))
+            return inner.batch(size, drop_remainder=bool(_value(dataset._drop_remainder))), size
+        if kind is _ShuffleDataset:
+            return self._shuffled(dataset, inner), batch_size
+        shuffles = [shuffle for shuffle, _ in _shuffles(dataset) if shuffle._reshuffle_each_iteration]
+        # What is kept comes again in the order of its first time; what is repeated begins its shuffles when nobody sees it.
+        if (kind is CacheDataset and shuffles) or (kind is _RepeatDataset and any(map(_is_seeded, shuffles))):
+            raise _NotRowsError
+        if kind is CacheDataset and _value(dataset._filename) != b"":
+            raise _NotRowsError
+        plain: dict[type, Callable[[], Any]] = {
+            _RepeatDataset: lambda: inner.repeat(int(_value(dataset._count))),
+            _TakeDataset: lambda: inner.take(int(_value(dataset._count))),
+            _SkipDataset: lambda: inner.skip(int(_value(dataset._count))),
+            _ShardDataset: lambda: inner.shard(int(_value(dataset._num_shards)), int(_value(dataset._index))),
+            # Of row numbers there is nothing to compute ahead or to keep.
+            _OptionsDataset: lambda: inner,
+            _PrefetchDataset: lambda: inner,
+            CacheDataset: lambda: inner,
+        }
+        if kind not in plain:
+            raise _NotRowsError
+        return plain[kind](), batch_size
+
+    def _shuffled(self, dataset: Any, inner: Any) -> Any:
+        begun = self._begun.get(dataset, 0)
+        # A fixed order without a seed is one that nobody else can repeat.
+        if begun is None or not (dataset._reshuffle_each_iteration or _is_seeded(dataset)):
+            raise _NotRowsError
+        if dataset not in self._twins:
+            twin = _shuffle(inner, dataset)
+            self._twins[dataset], self._originals[twin] = twin, weakref.ref(dataset)
+            self._begin_again(twin, begun)
+        return self._twins[dataset]
+
+
+class _NotRowsError(Exception):
+    """A data set does more than order and batch rows."""
+
+
+class _Shuffled(_VariantDataset):  # type: ignore[misc]
+    """Row numbers, shuffled with given seeds: `Dataset.shuffle` would make others of them, and of all that follow it."""
+
+    def __init__(self, inner: Any, variant: tf.Tensor):
+        self._inner = inner
+        super().__init__(variant, inner.element_spec)
+
+    def _inputs(self) -> list[Any]:
+        return [self._inner]
+
+
+def _shuffle(inner: Any, like: Any) -> _Shuffled:
+    variant = tf.raw_ops.ShuffleDatasetV3(
+        input_dataset=inner._variant_tensor,
+        buffer_size=int(_value(like._buffer_size)),
+        seed=int(_value(like._seed)),
+        seed2=int(_value(like._seed2)),
+        seed_generator=tf.raw_ops.DummySeedGenerator(),
+        output_types=[tf.int64],
+        output_shapes=[inner.element_spec.shape],
+        reshuffle_each_iteration=like._reshuffle_each_iteration,
+    )
+    return _Shuffled(inner, variant)
+
+
+def _shuffles(dataset: Any, is_counted: bool = True) -> Iterator[tuple[Any, bool]]:
+    """Yields the shuffles that a data set is made of, and whether an iterator over it begins each of them exactly once."""
+    if isinstance(dataset, _ShuffleDataset | _Shuffled):
+        yield dataset, is_counted
+    for inner in dataset._inputs():
+        yield from _shuffles(inner, is_counted and isinstance(dataset, (*_ONE_PASS, _Shuffled)))
+
+
+def _is_seeded(shuffle: Any) -> bool:
+    return bool(_value(shuffle._seed) or _value(shuffle._seed2))
+
+
+def _source(dataset: Any) -> Any:
+    while type(dataset) not in (_TensorSliceDataset, _ZipDataset):
+        dataset = dataset._input_dataset
+    return dataset
+
+
+def _tensors(source: Any) -> list[Any]:
+    """Returns the arrays whose rows a data set yields: [num_rows, ...] each."""
+    parts = source._inputs() if isinstance(source, _ZipDataset) else [source]
+    if not all(type(part) is _TensorSliceDataset for part in parts):
+        raise _NotRowsError
+    tensors = [tensor for part in parts for tensor in part._tensors]
+    if not all(tf.is_tensor(t) and hasattr(t, "numpy") and t.shape.rank for t in tensors):
+        raise _NotRowsError
+    if len({int(tensor.shape[0]) for tensor in tensors}) != 1 or not len(tensors[0]):
+        raise _NotRowsError
+    return tensors
+
+
+def _value(tensor: Any) -> Any:
+    value = tf.get_static_value(tensor)
+    if value is None:
+        raise _NotRowsError
+    return value.item() if hasattr(value, "item") and not isinstance(value, bytes) else value

@@ -1,0 +1,67 @@
+"""A distribution strategy of one replica distributes nothing: what it is asked for, TensorFlow's default strategy does.
+
+So a script that was written for several GPUs, on a machine that has one or none, gets workers as any other script does. The
+numbers are the same: the global batch of one replica is the batch. A strategy of more replicas stays what it is, and is refused
+where it trains.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute.distribute_lib import StrategyBase
+
+from fdt.capture.patch import Patches
+from fdt.report import say
+
+# Of the strategy's methods those that make something in its name, or see what it has made.
+_METHODS = (
+    "distribute_datasets_from_function",
+    "experimental_distribute_dataset",
+    "experimental_local_results",
+    "reduce",
+    "run",
+)
+
+
+class Strategies:
+    """The hooks."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        patches.wrap(StrategyBase, "scope", self._scope)
+        for name in _METHODS:
+            patches.wrap(StrategyBase, name, _by_default(name))
+
+    def _scope(self, original: Callable[..., Any], strategy: Any) -> Any:
+        if not _is_alone(strategy):
+            return original(strategy)
+        if not self._said:
+            self._said = True
+            say(
+                f"{type(strategy).__name__} has one replica: the script runs as without it, and the pool's workers train"
+            )
+        return contextlib.nullcontext(strategy)
+
+
+def _by_default(name: str) -> Callable[..., Any]:
+    def method(original: Callable[..., Any], strategy: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_alone(strategy):
+            return original(strategy, *args, **kwargs)
+        return getattr(tf.distribute.get_strategy(), name)(*args, **kwargs)
+
+    return method
+
+
+def _is_alone(strategy: Any) -> bool:
+    """Returns whether a strategy is one of this process's devices, and has one of them."""
+    of_devices = (
+        tf.distribute.MirroredStrategy,
+        tf.distribute.OneDeviceStrategy,
+        tf.distribute.MultiWorkerMirroredStrategy,
+    )
+    return isinstance(strategy, of_devices) and strategy.num_replicas_in_sync == 1

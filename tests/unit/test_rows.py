@@ -1,0 +1,167 @@
+"""Row numbers of a data set: the same rows in the same order as the data set itself would yield."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.patch import Patches
+from fdt.capture.rows import RowNumbers
+
+X = np.arange(23 * 3, dtype=np.float32).reshape(23, 3)
+Y = np.arange(23, dtype=np.int64)
+
+Make = Callable[[], tf.data.Dataset]
+
+
+@pytest.fixture
+def row_numbers() -> Iterator[RowNumbers]:
+    patches, numbers = Patches(), RowNumbers()
+    numbers.install(patches)
+    tf.random.set_seed(None)
+    yield numbers
+    patches.undo()
+    tf.random.set_seed(None)
+
+
+def slices() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def other_options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = False
+    return options
+
+
+def drawn_from_the_scripts_seed() -> tf.data.Dataset:
+    tf.random.set_seed(7)
+    return slices().shuffle(50).batch(4)
+
+
+TAKEN: dict[str, Make] = {
+    "batch": lambda: slices().batch(4),
+    "drop remainder": lambda: slices().batch(4, drop_remainder=True),
+    "parallel batch": lambda: slices().batch(4, num_parallel_calls=2),
+    "shuffle": lambda: slices().shuffle(10, seed=3).batch(4).prefetch(2),
+    "shuffle, the script's seed": drawn_from_the_scripts_seed,
+    "shuffle once": lambda: slices().shuffle(50, seed=3, reshuffle_each_iteration=False).repeat(2).batch(4),
+    "shuffle once, kept": lambda: slices().shuffle(50, seed=3, reshuffle_each_iteration=False).cache().batch(4),
+    "shuffled batches": lambda: slices().batch(4).shuffle(10, seed=3),
+    "two shuffles": lambda: slices().shuffle(10, seed=3).batch(4).shuffle(3, seed=4),
+    "a part": lambda: slices().skip(3).take(15).shard(2, 1).batch(4),
+    "kept": lambda: slices().cache().shuffle(50, seed=1).batch(4),
+    "options": lambda: slices().with_options(other_options()).batch(4),
+    "repeated": lambda: slices().repeat(2).shuffle(10, seed=3).batch(4),
+    "dict": lambda: tf.data.Dataset.from_tensor_slices(({"a": X, "b": X + 1}, Y)).batch(4),
+    "zip": lambda: tf.data.Dataset.zip((slices(), slices())).batch(4),
+}
+
+STREAMED: dict[str, Make] = {
+    "map": lambda: slices().map(lambda x, y: (x / 2, y)).batch(4),
+    "filter": lambda: slices().filter(lambda x, y: y > 3).batch(4),
+    "no batch": slices,
+    "batches of batches": lambda: slices().batch(4).batch(2),
+    "padded batch": lambda: slices().padded_batch(4),
+    "generator": lambda: tf.data.Dataset.from_generator(
+        lambda: iter(Y), output_signature=tf.TensorSpec([], tf.int64)
+    ).batch(4),
+    "a file": lambda: slices().cache("unused").batch(4),
+    "strings": lambda: tf.data.Dataset.from_tensor_slices(Y.astype(str)).batch(4),
+    "sparse": lambda: tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense(X)).batch(2),
+    "ragged": lambda: tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2),
+    "no rows": lambda: tf.data.Dataset.from_tensor_slices(Y[:0]).batch(4),
+    "zip of shuffles": lambda: tf.data.Dataset.zip((slices().shuffle(9), slices())).batch(4),
+    "zip of lengths": lambda: tf.data.Dataset.zip((slices(), slices().skip(1))).batch(4),
+    # In these an order is kept, or begun, where only TensorFlow itself could repeat it.
+    "an order of its own, for good": lambda: slices().shuffle(50, reshuffle_each_iteration=False).batch(4),
+    "an order that is kept": lambda: slices().shuffle(50).cache().batch(4),
+    "shuffles begun in between": lambda: slices().shuffle(50, seed=3).repeat(2).batch(4),
+}
+
+
+def elements(dataset: tf.data.Dataset) -> list[list[np.ndarray]]:
+    return [[leaf.numpy() for leaf in tf.nest.flatten(element)] for element in dataset]
+
+
+def chosen(taken: Any) -> list[list[np.ndarray]]:
+    return [[leaf[rows.numpy()] for leaf in tf.nest.flatten(taken.structure)] for rows in taken.numbers]
+
+
+def check_same(ours: list[list[np.ndarray]], plain: list[list[np.ndarray]]) -> None:
+    tf.nest.map_structure(np.testing.assert_array_equal, ours, plain)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_rows_are_those_of_the_data_set(row_numbers: RowNumbers, name: str) -> None:
+    plain, dataset = TAKEN[name](), TAKEN[name]()
+    taken = row_numbers.of(dataset)
+    assert taken is not None
+    assert taken.batch_size == 4
+    for _ in range(3):
+        check_same(chosen(taken), elements(plain))
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_what_is_more_than_rows_is_streamed(row_numbers: RowNumbers, name: str) -> None:
+    assert row_numbers.of(STREAMED[name]()) is None
+
+
+def both(
+    use: Callable[[tf.data.Dataset, Callable[[tf.data.Dataset], Any]], list[Any]], row_numbers: RowNumbers
+) -> None:
+    """Checks that a script's use of a shuffled data set shows it the same with row numbers as without."""
+
+    def by_numbers(dataset: tf.data.Dataset) -> Any:
+        taken = row_numbers.of(dataset)
+        return elements(dataset) if taken is None else chosen(taken)
+
+    def shuffled() -> tf.data.Dataset:
+        return slices().shuffle(50, seed=3)
+
+    check_same(use(shuffled(), by_numbers), use(shuffled(), elements))
+
+
+def test_what_the_script_iterates_over_beforehand_counts(row_numbers: RowNumbers) -> None:
+    def use(dataset: tf.data.Dataset, fit: Any) -> list[Any]:
+        before = elements(dataset.take(2))
+        return [before, fit(dataset.batch(4)), fit(dataset.batch(4))]
+
+    both(use, row_numbers)
+
+
+def test_what_the_script_iterates_over_in_between_counts(row_numbers: RowNumbers) -> None:
+    def use(dataset: tf.data.Dataset, fit: Any) -> list[Any]:
+        batched = dataset.batch(4)
+        seen = [
+            fit(batched),
+            elements(batched),
+            fit(batched),
+            elements(dataset.map(lambda x, y: y)),
+            fit(dataset.batch(5)),
+        ]
+        # Begun as often as TensorFlow likes: from here on it is streamed.
+        return [*seen, elements(dataset.repeat(2)), fit(batched), elements(dataset), fit(batched)]
+
+    both(use, row_numbers)
+
+
+def test_two_parts_of_one_shuffle(row_numbers: RowNumbers) -> None:
+    def use(dataset: tf.data.Dataset, fit: Any) -> list[Any]:
+        training, validation = dataset.skip(5).batch(4), dataset.take(5).batch(4)
+        return [part for _ in range(3) for part in (fit(training), elements(validation))]
+
+    both(use, row_numbers)
+
+
+def test_a_data_set_is_not_kept(row_numbers: RowNumbers) -> None:
+    dataset = slices().shuffle(50, seed=3)
+    assert row_numbers.of(dataset.batch(4)) is not None
+    shuffle = weakref.ref(dataset)
+    del dataset
+    gc.collect()
+    assert shuffle() is None
