@@ -56,11 +56,13 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
     return dataclasses.replace(read(saved), transport=Hosts(rate, cores=1.0), batch="per-worker")
 
 
-def options_of(form: str, mode: str, hosts: int) -> list[str]:
-    """Returns what `fdt run` is told."""
+def options_of(form: str, mode: str, hosts: int, num_tensors: int) -> list[str]:
+    """Returns what `fdt run` is told. A server has one of the model's tensors at least."""
     if form == RING:
         return ["--mode", mode, "--batch", "per-worker"]
-    return ["--mode", mode, *(["--ps", "1", "--ps-place", "pool"] if form == CENTRAL else ["--ps", str(hosts)])]
+    if form == CENTRAL:
+        return ["--mode", mode, "--ps", "1", "--ps-place", "pool"]
+    return ["--mode", mode, "--ps", str(min(hosts, num_tensors))]
 
 
 def steps_of(step_s: float, hosts: int) -> int:
@@ -77,7 +79,8 @@ def measure(
     forecast = prediction.of(form, mode, hosts)
     steps = steps_of(forecast.step.estimate, hosts)
     script = [str(FIT), model, "--epochs", "1", "--steps", str(steps), "--batch-size", str(batch)]
-    run = lab.run([*options_of(form, mode, hosts), "--prediction", str(saved), *script])
+    tensors = len(prediction.workload.dense) + len(prediction.workload.tables)
+    run = lab.run([*options_of(form, mode, hosts, tensors), "--prediction", str(saved), *script])
     (fit,) = run.report["fits"]
     # A step of the ring with a batch each is as many of the script's as there are workers.
     batches = hosts if form == RING else 1
