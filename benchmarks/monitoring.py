@@ -1,13 +1,18 @@
-"""What does it cost that workers sample what they use? The same training with samples and without, in turn.
+"""What does it cost that workers sample what they use? What a sample takes; and the same training with and without, in turn.
 
     python benchmarks/monitoring.py            # about ten minutes; writes benchmarks/results/monitoring.{json,md}
+
+A sample is taken with each heartbeat, so what it takes of a processor is what it can take from training, at most: that is
+measured over many samples at once. Two trainings, beside each other, differ by more than a part in a hundred for other reasons.
 
 Without: a `sitecustomize` has every process of the run take empty samples instead. Nothing else differs.
 """
 
 import argparse
+import statistics
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,12 @@ import processes
 from record import Record
 from tables import spread, table
 
+from fdt.config import Timing
+from fdt.sampler import Sampler
+
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 MODES = ("sync", "async")
+_SAMPLES = 5000
 _NO_SAMPLES = """\
 import sys
 
@@ -47,6 +56,16 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
+def sample_cost() -> dict[str, Any]:
+    """Takes many samples; returns seconds of a processor for each, as a part of the seconds between two of a worker."""
+    sampler = Sampler()
+    began_s = time.process_time()
+    for _ in range(_SAMPLES):
+        sampler.take().SerializeToString()
+    seconds = (time.process_time() - began_s) / _SAMPLES
+    return {"cpu_s": seconds, "of_a_core": seconds / Timing().heartbeat_s}
+
+
 def rate(command: list[str], environment: dict[str, str], epochs: int) -> dict[str, Any]:
     """Runs the small MLP; returns steps a second of the epochs after the first."""
     fit = [str(FIT), "mlp", "--epochs", str(epochs)]
@@ -65,8 +84,9 @@ def markdown(content: dict[str, Any]) -> str:
     rates: dict[tuple[str, bool, int], float] = {
         (entry["mode"], entry["samples"], entry["round"]): entry["steps_per_s"]
         for entry in content["measurements"]
-        if "failed" not in entry
+        if entry["kind"] == "rate" and "failed" not in entry
     }
+    samples = [entry for entry in content["measurements"] if entry["kind"] == "sample" and "failed" not in entry]
     rows = []
     for mode in MODES:
         rounds = [n for m, samples, n in rates if m == mode and samples and (mode, False, n) in rates]
@@ -80,6 +100,10 @@ def markdown(content: dict[str, Any]) -> str:
         "",
         f"`{content['command']}`, {content['date']}, {content['machine']['processor']}, {content['machine']['cores']} cores. "
         f"{', '.join(f'{name} {version}' for name, version in content['versions'].items())}.",
+        "",
+        f"A sample takes {spread([1e3 * sample['cpu_s'] for sample in samples], 3)} ms of a processor (median, least to most, "
+        f"of {len(samples)} times {_SAMPLES}); with one a second that is "
+        f"{statistics.median(sample['of_a_core'] for sample in samples):.3%} of one core.",
         "",
         "Steps a second of the small MLP (1.9 million parameters): median (least to most) of the rounds; ratios within one.",
         "",
@@ -97,6 +121,7 @@ def main() -> int:
         without = Path(name)
         (without / "sitecustomize.py").write_text(_NO_SAMPLES)
         for number in range(options.rounds):
+            record.add("sample", sample_cost, round=number)
             for mode in MODES:
                 # Every second round the other way round.
                 for samples in (True, False) if number % 2 == 0 else (False, True):

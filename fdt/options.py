@@ -16,6 +16,10 @@ MODES = {"sync": "synchronous", "async": "asynchronous"}
 
 # Options of the runtimes, by their names in a job; what they may be is for the runtime to say (`fdt.runtime.Launcher`).
 RUNTIME_OPTIONS = {
+    "wire": (
+        "FORM",
+        "how parameters and gradients travel: exact, or fp16, rounded to half their bytes (default: exact)",
+    ),
     "ps": ("K", "parameter servers that share the model (default: 1)"),
     "ps-place": (
         "WHERE",
@@ -228,8 +232,9 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
 
 
 def _add_runtime_options(parser: _Parser) -> None:
-    group = parser.add_argument_group("asynchronous training")
+    asynchronous = parser.add_argument_group("asynchronous training")
     for name, (metavar, summary) in RUNTIME_OPTIONS.items():
+        group = parser if name == "wire" else asynchronous
         group.add_argument(f"--{name}", metavar=metavar, help=summary)
 
 

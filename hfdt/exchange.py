@@ -28,12 +28,17 @@ class Meter:
         return float(seconds), int(num_bytes)
 
 
-def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]] | None:
+def fill(position: int, hole: program_pb2.Hole, rounded: bool = False) -> Callable[..., Sequence[tf.Tensor]] | None:
     """Returns what fills a hole: (share, *tensors) -> tensors of the same types; see `fdt.program.Filler`.
 
     Gradients are weighted by the rank's share and added up; sparse ones are put one after the other in rank order, which
     is the order of the samples. A share of 0 contributes zeros, or no rows, whatever the tensors hold. With one rank the
     step is left as it is, and the learning rate always.
+
+    Args:
+        position: Of the hole in its program.
+        hole: What is to be filled.
+        rounded: Whether gradients travel as 16-bit floats.
     """
     if hvd.size() == 1 or hole.kind == program_pb2.Hole.KIND_RATE:
         return None
@@ -41,7 +46,7 @@ def fill(position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Ten
         return _sum(f"fdt_sum_{position}")
     if hole.kind == program_pb2.Hole.KIND_ROWS:
         return _rows(f"fdt_rows_{position}")
-    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted)
+    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted, rounded)
 
 
 def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
@@ -60,9 +65,11 @@ def _rows(name: str) -> Callable[..., Sequence[tf.Tensor]]:
     return body
 
 
-def _gradients(name: str, sparse: Sequence[bool], weighted: bool) -> Callable[..., Sequence[tf.Tensor]]:
+def _gradients(name: str, sparse: Sequence[bool], weighted: bool, rounded: bool) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
         mine = _contribution(share, tensors, sparse, weighted)
+        if rounded:
+            mine = [tf.cast(t, tf.float16) if t.dtype in (tf.float32, tf.float64) else t for t in mine]
         with tf.control_dependencies(mine):
             started = tf.timestamp()
         with tf.control_dependencies([started]):
@@ -71,7 +78,7 @@ def _gradients(name: str, sparse: Sequence[bool], weighted: bool) -> Callable[..
             seconds = tf.timestamp() - started
             count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=tf.stack([seconds, _num_bytes(mine)]))
         with tf.control_dependencies([count]):
-            return [tf.identity(t) for t in exchanged]
+            return [tf.identity(tf.cast(t, given.dtype)) for t, given in zip(exchanged, tensors, strict=True)]
 
     return body
 

@@ -9,6 +9,7 @@ neither has what the ranks then say to each other: hence the operator's word for
 import os
 from collections.abc import Mapping
 
+from fdt import rounding
 from fdt.errors import UsageError
 from fdt.rendezvous import KeyValueServer
 from fdt.runtime import Placement
@@ -28,9 +29,11 @@ class HorovodLauncher:
     engine = "hfdt.runtime:HorovodEngine"
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Knows no option."""
-        if options:
-            name, value = next(iter(options.items()))
+        """Knows how gradients travel."""
+        rounding.is_rounded(options)
+        others = [name for name in options if name != rounding.OPTION]
+        if others:
+            name, value = others[0], options[others[0]]
             raise UsageError(f"--{name} goes with --mode async. Received: --mode sync --{name} {value}")
 
     def num_processes(self, num_workers: int) -> int:

@@ -1,5 +1,6 @@
 """The synchronous runtime: N ranks, each with its share of every batch, gradients added up in each step."""
 
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
+from fdt import rounding
 from fdt.blobs import BlobStore
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError, WorkerError
@@ -35,6 +37,7 @@ class HorovodEngine:
         self._meter: exchange.Meter | None = None
         self._rank = 0
         self._size = 1
+        self._rounded = False
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
         # Outputs and share of the last step.
@@ -50,13 +53,14 @@ class HorovodEngine:
         hold_to(library, assignment.environment[ADDRESS])
         hvd.init()
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
+        self._rounded = rounding.is_rounded(assignment.options)
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step with its holes filled."""
-        loaded = load(step_program, exchange.fill, self._rank)
+        loaded = load(step_program, functools.partial(exchange.fill, rounded=self._rounded), self._rank)
         self._programs[program] = loaded
         self._loops[program] = StepLoop(loaded)
 

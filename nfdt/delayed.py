@@ -50,7 +50,11 @@ class Delayed:
         """Builds shards and replicas."""
         assert self._options.rule is not None
         self._programs[program] = ParameterServers(
-            source, self._options.rule, self._devices.shards, self._devices.workers
+            source,
+            self._options.rule,
+            self._devices.shards,
+            self._devices.workers,
+            rounded=self._options.rounded,
         )
 
     def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:

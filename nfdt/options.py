@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from fdt import rounding
 from fdt.errors import UsageError
 from nfdt.rules import Rule, make_rule
 
@@ -25,6 +26,7 @@ class Options:
         max_delay: Of the fastest worker to the slowest; None for no limit.
         average_every: Steps of a worker between two averages.
         outer: What is done with the average.
+        rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
     """
 
     rule: Rule | None
@@ -33,6 +35,7 @@ class Options:
     max_delay: int | None = None
     average_every: int = 1
     outer: str = "averaging"
+    rounded: bool = False
 
     def shard_hosts(self, num_hosts: int) -> tuple[int, ...]:
         """Returns for each parameter server the number of its host; the pool's own machine, if it takes part, is 0."""
@@ -45,7 +48,7 @@ def read_options(options: Mapping[str, str]) -> Options:
     Raises:
         UsageError: One is unknown, out of range, or does not go with the others.
     """
-    known = {"update", "ddc", "lambda0", "q", "ps", "ps-place", "max-delay", "average-every", "outer"}
+    known = {rounding.OPTION, "update", "ddc", "lambda0", "q", "ps", "ps-place", "max-delay", "average-every", "outer"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise UsageError(
@@ -71,6 +74,9 @@ def read_options(options: Mapping[str, str]) -> Options:
         raise UsageError(f"--ps-place must be one of {', '.join(_PLACES)}. Received: --ps-place {options['ps-place']}")
     if "ps-place" in options and averaging:
         raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it away.")
+    rounded = rounding.is_rounded(options)
+    if rounded and averaging:
+        raise UsageError("--wire fp16 is about parameter servers, and --update averaging has none. Leave it away.")
     rule = None
     if not averaging:
         lambda0, q = _number(options, "lambda0", float), _number(options, "q", float)
@@ -82,6 +88,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         max_delay=_at_least(options, "max-delay", 0),
         average_every=_at_least(options, "average-every", 1) or 1,
         outer=options.get("outer", _OUTER[0]),
+        rounded=rounded,
     )
 
 

@@ -51,17 +51,18 @@ class Computation:
             concrete = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
         self.run = Rebound(concrete, [*self.first, *self.first_tables])
 
-    def replica(self, device: str, first: bool) -> "Replica":
+    def replica(self, device: str, first: bool, rounded: bool = False) -> "Replica":
         """Returns a worker's copy.
 
         Args:
             device: Where it computes.
             first: Whether it is the worker whose variables were there for the trace.
+            rounded: Whether parameters come from other hosts as 16-bit floats.
         """
         with tf.device(device):
             variables = self.first if first else self._make_variables()
         tables = self.first_tables if first else self._make_tables(device)
-        return Replica(self, variables, tables, device)
+        return Replica(self, variables, tables, Transfer(device, rounded), device)
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
         """Puts what `run` returned in order."""
@@ -139,10 +140,17 @@ class Computation:
 class Replica:
     """One worker's variables: the parameters it last pulled, and its own BatchNormalization statistics, seeds, metrics."""
 
-    def __init__(self, computation: Computation, variables: list[tf.Variable], tables: list[Table], device: str):
+    def __init__(
+        self,
+        computation: Computation,
+        variables: list[tf.Variable],
+        tables: list[Table],
+        transfer: Transfer,
+        device: str,
+    ):
         self._computation, self._variables, self._device = computation, variables, device
         self._resources = [*variables, *tables]
-        self._transfer = Transfer(device)
+        self._transfer = transfer
 
     def receive(self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns what was pulled, where the worker computes.

@@ -12,6 +12,7 @@ from nfdt.layout import lay_out
 from nfdt.replica import Computation, Computed
 from nfdt.rules import Rule
 from nfdt.shard import Gradients, Pushed, Shard, Snapshot
+from nfdt.transfer import travelling_dtype
 from nfdt.units import find_units
 from protos import program_pb2
 
@@ -53,6 +54,7 @@ class ParameterServers:
         shard_devices: Sequence[str],
         worker_devices: Sequence[str],
         num_workers: int | None = None,
+        rounded: bool = False,
     ):
         """Builds both; everything is zero until it is assigned.
 
@@ -62,19 +64,20 @@ class ParameterServers:
             shard_devices: One for each shard.
             worker_devices: One for each replica.
             num_workers: How many push; None for as many as there are replicas.
+            rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
-        self.source = source
+        self.source, self._rounded = source, rounded
         parts = cut(source)
         # One worker's result is plain Keras's bit for bit, so its updates are left as they are.
         fuse = num_workers > 1
         self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
         self.shards = [
-            Shard(source, parts, self.layout, number, rule, num_workers, device)
+            Shard(source, parts, self.layout, number, rule, num_workers, device, rounded)
             for number, (device, _) in enumerate(zip(shard_devices, self.layout.shards, strict=False))
         ]
         computation = Computation(source, parts, self.layout, worker_devices[0])
-        self.replicas = [computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
+        self.replicas = [computation.replica(device, i == 0, rounded) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
 
     def pull(self) -> Pulled:
@@ -97,7 +100,7 @@ class ParameterServers:
         pushed = self.push(computed.gradients, pulled)
         times.append(time.perf_counter())
         pull_s, compute_s, push_s = np.diff(times).tolist()
-        return Stepped(computed.outputs, pushed, pull_s, compute_s, push_s, _num_bytes(pulled, computed))
+        return Stepped(computed.outputs, pushed, pull_s, compute_s, push_s, self._num_bytes(pulled, computed))
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of parameters and optimizer variables."""
@@ -118,13 +121,12 @@ class ParameterServers:
         for replica in self.replicas:
             replica.assign(local)
 
+    def _num_bytes(self, pulled: Pulled, computed: Computed) -> int:
+        """Returns what went one way and the other."""
+        tensors = [t for s in pulled.snapshots for t in (*s.vectors, *s.tables)]
+        for gradients in computed.gradients:
+            tensors += [*gradients.vectors, *(t for pair in gradients.rows for t in pair)]
+        return sum(t.shape.num_elements() * travelling_dtype(t, self._rounded).size for t in tensors)
+
     def _keeper(self, index: int) -> Shard:
         return next(shard for shard in self.shards if shard.keeps(index))
-
-
-def _num_bytes(pulled: Pulled, computed: Computed) -> int:
-    """Returns what went one way and the other."""
-    tensors = [t for s in pulled.snapshots for t in (*s.vectors, *s.tables)]
-    for gradients in computed.gradients:
-        tensors += [*gradients.vectors, *(t for pair in gradients.rows for t in pair)]
-    return sum(t.shape.num_elements() * t.dtype.size for t in tensors)

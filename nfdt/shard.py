@@ -76,6 +76,7 @@ class Shard:
         rule: Rule,
         num_workers: int,
         device: str,
+        rounded: bool = False,
     ):
         """Makes the variables, zero until they are assigned.
 
@@ -87,6 +88,7 @@ class Shard:
             rule: What to do with a gradient.
             num_workers: How many workers push.
             device: Where everything lives.
+            rounded: Whether gradients come from other hosts as 16-bit floats.
         """
         self._source, self._cut, self._rule, self._num_workers, self._device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
@@ -110,7 +112,7 @@ class Shard:
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
         self._latest = self._snapshot()
-        self._receive = Transfer(device)
+        self._receive = Transfer(device, rounded)
 
     @property
     def version(self) -> int:

@@ -12,13 +12,14 @@ class Transfer:
     be handed out far ahead of what is done, and a lock would be held while gradients travel.
     """
 
-    def __init__(self, device: str):
+    def __init__(self, device: str, rounded: bool = False):
         """Notes where to.
 
         Args:
             device: A device of this process, which shares its memory so that nothing has to travel, or of another's.
+            rounded: Whether arrays of numbers travel as 16-bit floats.
         """
-        self._device = device
+        self._device, self._rounded = device, rounded
         self._is_far = "/job:" in device
         self._arrive = tf.function(self._arriving, autograph=False)
 
@@ -26,11 +27,18 @@ class Transfer:
         """Returns the same tensors there."""
         if not self._is_far:
             return list(tensors)
+        packed = [self._packed(tensor) for tensor in tensors]
         with tf.device(self._device):
-            *there, arrived = self._arrive(list(tensors))
-        # Nothing but asking for a value waits.
-        arrived.numpy()
-        return there
+            *there, arrived = self._arrive(packed)
+            # Nothing but asking for a value waits.
+            arrived.numpy()
+            return [tf.cast(tensor, given.dtype) for tensor, given in zip(there, tensors, strict=True)]
+
+    def _packed(self, tensor: tf.Tensor) -> tf.Tensor:
+        if not self._rounded or _host(tensor.device) == _host(self._device):
+            return tensor
+        with tf.device(tensor.device):
+            return tf.cast(tensor, travelling_dtype(tensor, self._rounded))
 
     def _arriving(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         # Said here too: what a function computes is otherwise put where its inputs are, and nothing would travel yet.
@@ -38,3 +46,13 @@ class Transfer:
             there = [tf.identity(tensor) for tensor in tensors]
             with tf.control_dependencies(there):
                 return [*there, tf.zeros([])]
+
+
+def travelling_dtype(tensor: tf.Tensor, rounded: bool) -> tf.DType:
+    """Returns the type as which a tensor travels; only arrays are rounded, of 32 and 64-bit floats."""
+    is_array_of_floats = tensor.dtype in (tf.float32, tf.float64) and tensor.shape.rank
+    return tf.float16 if rounded and is_array_of_floats else tensor.dtype
+
+
+def _host(device: str) -> str:
+    return device.partition("/device:")[0]

@@ -84,9 +84,10 @@ def test_two_hosts_average_to_the_same_as_one(cluster: Cluster) -> None:
     assert "iterations 20" in together.stdout
 
 
-def test_delayed_gradients_of_every_kind_of_variable(cluster: Cluster) -> None:
+@pytest.mark.parametrize("wire", ["exact", "fp16"])
+def test_delayed_gradients_of_every_kind_of_variable(cluster: Cluster, wire: str) -> None:
     with cluster.host():
-        finished = cluster.run(KINDS, options=("--ps", "2")).expect(0)
+        finished = cluster.run(KINDS, options=("--ps", "2", "--wire", wire)).expect(0)
     assert "iterations 20" in finished.stdout, finished.describe()
     found = losses(finished.stdout)
     assert found[-1] < 0.5 * found[0], finished.describe()

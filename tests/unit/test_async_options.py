@@ -42,6 +42,8 @@ def test_all_options_are_read() -> None:
         ({"outer": "diloco"}, "--outer goes with --update averaging"),
         ({"update": "averaging", "max-delay": "3"}, "--max-delay is about delayed gradients"),
         ({"update": "averaging", "outer": "mean"}, "--outer must be one of averaging, diloco"),
+        ({"wire": "fp8"}, "--wire must be one of exact, fp16. Received: --wire fp8"),
+        ({"update": "averaging", "wire": "fp16"}, "--wire fp16 is about parameter servers"),
         ({"colour": "red"}, "knows no option --colour"),
     ],
 )

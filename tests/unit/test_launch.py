@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fdt.errors import UsageError
 from fdt.runtime import Place, Placement
 from hfdt.launch import ADDRESS, HorovodLauncher, HorovodRendezvous
 
@@ -51,6 +52,20 @@ def test_the_operators_cycle_time_is_kept(rendezvous: HorovodRendezvous, monkeyp
     assert rendezvous.environment(0)["HOROVOD_CYCLE_TIME"] == "0.1"
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2")
     assert "HOROVOD_CYCLE_TIME" not in rendezvous.environment(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ps": "2"}, "--ps goes with --mode async. Received: --mode sync --ps 2"),
+        ({"wire": "fp8"}, "--wire must be one of exact, fp16. Received: --wire fp8"),
+    ],
+)
+def test_an_option_that_means_nothing_here_is_refused(options: dict[str, str], expected: str) -> None:
+    HorovodLauncher().check({"wire": "fp16"})
+    with pytest.raises(UsageError) as caught:
+        HorovodLauncher().check(options)
+    assert str(caught.value) == expected
 
 
 # ---- several hosts --------------------------------------------------------------------------------------------------
