@@ -13,6 +13,9 @@ import tensorflow as tf
 
 from fdt.errors import UnsupportedError
 
+# A None in the elements of a data set.
+_NOTHING = tf.type_spec_from_value(None)
+
 
 class Leaf(Protocol):
     """One tensor of a batch, and the arrays it travels as."""
@@ -34,7 +37,7 @@ class Element:
         """Reads the structure.
 
         Args:
-            structure: Nested, of type specs; None stays None.
+            structure: Nested, of type specs; None stays None, and so does its spec in a data set.
             flatten: Of nested structures: None is a leaf, a composite tensor is one leaf.
             pack: The inverse: from a structure and new leaves to a structure.
 
@@ -42,7 +45,7 @@ class Element:
             UnsupportedError: A leaf cannot travel, or has no batch dimension.
         """
         self._structure, self._flatten, self._pack = structure, flatten, pack
-        self._leaves: list[Leaf | None] = [None if s is None else _leaf(s) for s in flatten(structure)]
+        self._leaves: list[Leaf | None] = [None if _is_nothing(s) else _leaf(s) for s in flatten(structure)]
 
     def specs(self) -> list[tf.TensorSpec]:
         """Returns what the arrays look like, the size of the batch left open."""
@@ -185,6 +188,10 @@ class Sparse:
         sparse = tf.SparseTensor(indices, tf.boolean_mask(values, here), dense_shape)
         sparse.set_shape(tf.TensorShape([None]).concatenate(self.spec.shape[1:]))
         return sparse
+
+
+def _is_nothing(spec: Any) -> bool:
+    return spec is None or bool(spec == _NOTHING)
 
 
 def _leaf(spec: Any) -> Leaf:

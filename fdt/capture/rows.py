@@ -89,7 +89,11 @@ class RowNumbers:
             tensors = _tensors(_source(dataset))
         except _NotRowsError:
             return None
-        if batch_size is None or not all(tensor.dtype != tf.variant and is_numbers(tensor) for tensor in tensors):
+        specs = tf.nest.flatten(dataset.element_spec)
+        # A None in the structure is a leaf without a tensor, and a sparse or ragged tensor one that is no array.
+        if batch_size is None or len(specs) != len(tensors) or any(tensor.dtype == tf.variant for tensor in tensors):
+            return None
+        if not all(map(is_numbers, tensors)):
             return None
         arrays = [np.asarray(tensor) for tensor in tensors]
         return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)

@@ -84,3 +84,12 @@ def test_parts_are_parts(name: str, part: tuple[int, int]) -> None:
 def test_what_has_no_rows_is_refused(spec: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"first dimension|cannot be sent"):
         element_of((spec,), keras.tree)
+
+
+def test_a_data_set_may_hold_nothing_in_a_place() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((DENSE, None)).batch(ROWS)
+    element = element_of(dataset.element_spec, keras.tree)
+    (batch,) = dataset
+    first, second = element.decode([tf.constant(array) for array in element.encode(batch)])
+    assert second is None
+    np.testing.assert_array_equal(first, DENSE)

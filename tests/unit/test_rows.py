@@ -74,6 +74,7 @@ STREAMED: dict[str, Make] = {
     "strings": lambda: tf.data.Dataset.from_tensor_slices(Y.astype(str)).batch(4),
     "sparse": lambda: tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense(X)).batch(2),
     "ragged": lambda: tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2),
+    "nothing in a place": lambda: tf.data.Dataset.from_tensor_slices((X, None)).batch(2),
     "no rows": lambda: tf.data.Dataset.from_tensor_slices(Y[:0]).batch(4),
     "zip of shuffles": lambda: tf.data.Dataset.zip((slices().shuffle(9), slices())).batch(4),
     "zip of lengths": lambda: tf.data.Dataset.zip((slices(), slices().skip(1))).batch(4),
