@@ -104,6 +104,7 @@ class RowNumbers:
         original(iterator, dataset, *args, **kwargs)
         if dataset is None or self._following:
             return
+        # Each by itself: a shuffle begins the one beneath it when it is asked for its first element, which no twin is.
         for shuffle, is_counted in list(_shuffles(dataset)):
             begun = self._begun.get(shuffle, 0)
             is_known = is_counted and begun is not None and tf.executing_eagerly()

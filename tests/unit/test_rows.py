@@ -159,6 +159,16 @@ def test_two_parts_of_one_shuffle(row_numbers: RowNumbers) -> None:
     both(use, row_numbers)
 
 
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_shuffle_of_shuffled_batches(row_numbers: RowNumbers, looks: int) -> None:
+    def use(dataset: tf.data.Dataset, fit: Any) -> list[Any]:
+        twice = dataset.batch(4).shuffle(3, seed=4)
+        before = [elements(twice) for _ in range(looks)]
+        return [*before, fit(twice), elements(twice), fit(twice), elements(dataset), fit(twice), fit(dataset.batch(5))]
+
+    both(use, row_numbers)
+
+
 def test_a_data_set_is_not_kept(row_numbers: RowNumbers) -> None:
     dataset = slices().shuffle(50, seed=3)
     assert row_numbers.of(dataset.batch(4)) is not None
