@@ -1,7 +1,7 @@
 """The holes of a step while it is being traced: where gradients, and a few other values, pass through a marked function."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -66,15 +66,19 @@ class Holes:
         """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
         return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
 
-    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of all workers of the step, in the order of the batch; tensor: [rows, ...]."""
+    def rows(self, tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the rows of all workers of the step, in the order of the batch, and the number of this worker's first.
+
+        Args:
+            tensor: [rows, ...].
+        """
         # What comes out has another number of rows.
         spec = tf.TensorSpec(tf.TensorShape([None]).concatenate(tensor.shape[1:]), tensor.dtype)
-        concrete = self._mark([spec])
+        concrete = self._mark([spec], lambda rows: [tf.identity(rows), tf.constant(0)])
         self.opened.append(OpenHole(program_pb2.Hole.KIND_ROWS, concrete.name.decode(), (), ()))
-        gathered: tf.Tensor = concrete(self.share, tf.stop_gradient(tensor))[0]
+        gathered, first = concrete(self.share, tf.stop_gradient(tensor))
         # Which the graph must not conclude to be what went in.
-        return tf.compat.v1.placeholder_with_default(gathered, spec.shape)
+        return tf.compat.v1.placeholder_with_default(gathered, spec.shape), first
 
     def rate(self, rate: Any) -> tf.Tensor:
         """Returns a learning rate as the runtime wants it."""
@@ -100,11 +104,11 @@ class Holes:
         return list(filled)
 
     @staticmethod
-    def _mark(specs: Sequence[tf.TensorSpec]) -> Any:
-        """Returns the function that stands for a hole: it passes on what it gets."""
+    def _mark(specs: Sequence[tf.TensorSpec], passes: Callable[..., list[tf.Tensor]] | None = None) -> Any:
+        """Returns the function that stands for a hole: it passes on what it gets, or what comes of it with one worker."""
 
         def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            return [tf.identity(tensor) for tensor in tensors]
+            return [tf.identity(tensor) for tensor in tensors] if passes is None else passes(*tensors)
 
         marked = tf.function(fdt_hole, autograph=False, experimental_implements=HOLE)
         with tf.init_scope():

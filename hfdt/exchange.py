@@ -60,7 +60,9 @@ def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
 def _rows(name: str) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
         mine = tf.cond(share > 0, lambda: tensor, lambda: tensor[:0])
-        return [hvd.allgather(mine, name=name, ignore_name_scope=True)]
+        sizes = hvd.allgather(tf.shape(mine)[:1], name=f"{name}_sizes", ignore_name_scope=True)
+        rows = hvd.allgather(mine, name=name, ignore_name_scope=True)
+        return [rows, tf.reduce_sum(sizes[: hvd.rank()])]
 
     return body
 

@@ -168,19 +168,6 @@ model.compile("sgd", loss)
         r"ReadFile|read_file",
         r"[Tt]ake it out|before",
     ),
-    "loss that is a sum and a mean": (
-        NET
-        + """
-def loss(y_true, y_pred):
-    errors = tf.square(y_true - y_pred)
-    return tf.reduce_sum(errors) + tf.reduce_mean(errors)
-
-model.compile("sgd", loss)
-"""
-        + FIT,
-        r"sum over the rows of the batch together with something that is none",
-        r"[Mm]ake it a mean over rows",
-    ),
     "old variables of TensorFlow 1": (
         """\
 import numpy as np

@@ -48,8 +48,11 @@ TWO_WORKERS = (
 FOUR_WORKERS = (
     "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
     "reduction_sum_sample_weight mean_with_sample_weight l2_reduction_sum activity_regularizer add_loss lambda_loss "
-    "add_loss_sum loss_summed_by_hand custom_train_step_sum loss_divided_by_a_mask custom_train_step_masked "
+    "add_loss_sum add_loss_rows loss_summed_by_hand custom_train_step_sum custom_train_step_rows custom_train_step_returns "
+    "loss_divided_by_a_mask custom_train_step_masked "
     "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means metric_of_two_models "
+    "loss_contrastive loss_contrastive_sum custom_train_step_contrastive loss_over_picked_rows custom_train_step_picked "
+    "loss_unexplained loss_of_sum_and_mean loop_contrastive "
     "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
@@ -92,8 +95,10 @@ COUNTED = (
 # The same scripts with Keras 2; those that are left out use what it has not, or add little to these.
 KERAS_2 = (
     "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum reduction_sum_sample_weight l2 "
-    "add_loss_sum loss_summed_by_hand custom_train_step_sum loss_divided_by_a_mask custom_train_step_masked "
+    "add_loss_sum loss_summed_by_hand custom_train_step_sum custom_train_step_rows custom_train_step_returns "
+    "loss_divided_by_a_mask custom_train_step_masked "
     "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means metric_of_two_models "
+    "loss_contrastive loss_contrastive_sum custom_train_step_contrastive loss_over_picked_rows loss_unexplained "
     "activity_regularizer add_loss custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "masked_gru masked_pooling masked_loss evaluate_predict save_load second_fit recompiled frozen_recompiled two_models "
     "validation_split verbose_1 early_stopping checkpoint batch_logs rate_per_batch rate_scheduler stop_in_epoch "

@@ -75,6 +75,19 @@ def pairs(y_true, y_pred):
     + "model.compile('sgd', pairs)\n"
     + FIT
 )
+# The rows of a worker go by in another order than those of one machine, and a layer comes after that.
+NEIGHBOURS = (
+    DATA
+    + """
+class Neighbour(keras.layers.Layer):
+    def call(self, x):
+        return x + 0.5 * keras.ops.roll(x, 1, axis=0)
+
+"""
+    + NET.replace("keras.layers.Dense(1)", "Neighbour(), keras.layers.Dense(1)")
+    + "model.compile('sgd', 'mse')\n"
+    + FIT
+)
 EAGER = LOOP.replace("@tf.function\n", "")
 
 
@@ -84,7 +97,7 @@ def fdt(command: str, folder: Path, text: str, *options: str) -> Finished:
     return run([sys.executable, "-m", "fdt", command, "--workers", "2", *options, script], limit_s=LIMIT_S, cwd=folder)
 
 
-@pytest.mark.parametrize("text", [PLAIN, LOOP], ids=["fit", "loop"])
+@pytest.mark.parametrize("text", [PLAIN, LOOP, CONTRASTIVE], ids=["fit", "loop", "pairs of rows"])
 def test_plain_script_passes(text: str, tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, text).expect(0)
     assert "train.py, line" in checked.stdout
@@ -97,8 +110,8 @@ def test_plain_script_passes(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)"), (CONTRASTIVE, "compares rows")],
-    ids=["loss with state", "batch normalization", "pairs of rows"],
+    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)"), (NEIGHBOURS, "several rows")],
+    ids=["loss with state", "batch normalization", "neighbours"],
 )
 def test_planted_difference_is_found_and_named(text: str, named: str, tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, text).expect(0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from fdt.capture.step.reductions import Reader, Reduced, reduced, together
+from fdt.capture.step.reductions import Reduced, reduced, together
 
 ROWS = tf.TensorSpec([None, 3])
 W = tf.constant([1.0, 2.0, 3.0])
@@ -99,22 +99,3 @@ def test_parts_of_a_loss() -> None:
     assert together([Reduced.RATIO, Reduced.RATIO]) is Reduced.UNKNOWN, "each has a divisor of its own"
     assert together([Reduced.RATIO, Reduced.SAME]) is Reduced.UNKNOWN
     assert together([Reduced.MEAN, Reduced.UNKNOWN]) is Reduced.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda x: tf.linalg.diag_part(tf.matmul(x, x, transpose_b=True)), True),
-        (lambda x: tf.reduce_sum(x @ tf.transpose(x)), True),
-        (lambda x: tf.reduce_sum(tf.square(x[:, None] - tf.expand_dims(x, 0)), -1), True),
-        (lambda x: tf.reduce_mean(tf.nn.relu(x @ tf.linalg.diag(W))), False),
-        (lambda x: tf.reduce_mean(x[:, :, None] * tf.expand_dims(x, 1)), False),
-        (lambda x: tf.reduce_sum(x - tf.expand_dims(tf.reduce_mean(x, 0), 0)), False),
-    ],
-)
-def test_pairs_of_rows_are_seen(function: Callable[[tf.Tensor], tf.Tensor], expected: bool) -> None:
-    @tf.function(autograph=False)
-    def step(x: tf.Tensor, share: tf.Tensor) -> None:
-        assert Reader({x.op.name}, share).compares_rows(function(x)) is expected
-
-    step.get_concrete_function(ROWS, tf.TensorSpec([]))

@@ -1,5 +1,6 @@
 """What a training step calls of Keras 2, and what a trace is told of it."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -75,6 +76,7 @@ class StepHooks:
     def install(self, patches: Patches) -> None:
         """Puts them in place."""
         patches.set(_Active, "trace", self._trace)
+        patches.wrap(Layer, "__call__", self._call)
         patches.wrap(BatchNormalizationBase, "call", self._normalise)
         for optimizer in OPTIMIZERS:
             if "apply_gradients" in vars(optimizer):
@@ -85,6 +87,11 @@ class StepHooks:
         patches.wrap(Layer, "add_loss", self._add_loss)
         patches.wrap(losses_utils, "compute_weighted_loss", self._compute_weighted_loss)
         patches.wrap(losses_utils, "apply_valid_mask", _apply_valid_mask)
+
+    def _call(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        own = type(layer).__module__.startswith("tf_keras.") and not isinstance(layer, tf_keras.Model)
+        with self._trace.in_layer() if own else contextlib.nullcontext():
+            return original(layer, *args, **kwargs)
 
     def _apply_gradients(
         self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
@@ -112,7 +119,7 @@ class StepHooks:
         return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
     def _add_loss(self, original: Callable[..., Any], layer: Any, losses: Any, **kwargs: Any) -> Any:
-        return original(layer, tf.nest.map_structure(self._trace.as_mean, losses), **kwargs)
+        return original(layer, tf.nest.map_structure(self._trace.added, losses), **kwargs)
 
     def _compute_weighted_loss(
         self,
@@ -124,10 +131,12 @@ class StepHooks:
     ) -> Any:
         loss = original(losses, sample_weight, reduction, name)
         holes = current_holes()
-        if holes is None or not len(getattr(losses, "shape", ())):
-            # A function of the script's that has reduced by itself.
+        if holes is None or not len(getattr(losses, "shape", ())) or self._trace.mixes(losses):
+            # A function of the script's that has reduced by itself, or brought rows together.
             return self._trace.as_mean(loss)
-        return sum_loss(holes, loss) if reduction == losses_utils.ReductionV2.SUM else loss
+        if reduction == losses_utils.ReductionV2.SUM:
+            loss = sum_loss(holes, loss)
+        return self._trace.is_mean(loss) if reduction != losses_utils.ReductionV2.NONE else loss
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.normalises(layer)

@@ -1,5 +1,6 @@
 """What a training step calls of Keras 3, and what a trace is told of it."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ class StepHooks:
 
     def install(self, patches: Patches) -> None:
         """Puts them in place."""
+        patches.wrap(keras.layers.Layer, "__call__", self._call)
         patches.wrap(keras.layers.BatchNormalization, "call", self._normalise)
         for optimizer in (BaseOptimizer, LossScaleOptimizer):
             patches.wrap(optimizer, "apply", self._apply)
@@ -48,6 +50,11 @@ class StepHooks:
             if "update_state" in vars(metric_class):
                 patches.wrap(metric_class, "update_state", self._update_metric)
         patches.wrap(SeedGenerator, "next", self._next_seed)
+
+    def _call(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        own = type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.Model)
+        with self._trace.in_layer() if own else contextlib.nullcontext():
+            return original(layer, *args, **kwargs)
 
     def _apply(self, original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
         trace = self._trace
@@ -84,7 +91,7 @@ class StepHooks:
         return original(layer, *args, **kwargs)
 
     def _add_loss(self, original: Callable[..., Any], layer: Any, loss: Any) -> Any:
-        return original(layer, keras.tree.map_structure(self._trace.as_mean, loss))
+        return original(layer, keras.tree.map_structure(self._trace.added, loss))
 
     def _reduce_values(
         self,
@@ -95,14 +102,14 @@ class StepHooks:
     ) -> Any:
         loss = original(values, sample_weight, reduction)
         holes = current_holes()
-        if holes is None or tuple(values.shape) in ((), (0,)):
-            # A function of the script's that has reduced by itself.
+        if holes is None or tuple(values.shape) in ((), (0,)) or self._trace.mixes(values):
+            # A function of the script's that has reduced by itself, or brought rows together.
             return self._trace.as_mean(loss)
         if reduction == "sum":
-            return sum_loss(holes, loss)
-        if reduction == "mean_with_sample_weight" and sample_weight is not None:
-            return loss * correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
-        return loss
+            loss = sum_loss(holes, loss)
+        elif reduction == "mean_with_sample_weight" and sample_weight is not None:
+            loss *= correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
+        return self._trace.is_mean(loss) if reduction not in (None, "none") else loss
 
     def _update_mean(self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
         values, weight = self._trace.told_mean(metric, values, sample_weight)

@@ -272,10 +272,12 @@ def _traced(function: Any, arguments: Arguments, config: RunConfig) -> LoopStep:
         # All of a batch goes to the first worker: there is nothing to put together.
         return LoopStep(LoopTrace().step(function, arguments.form), rows)
     with in_place():
-        trial = LoopTrace().trial(function, arguments.form)
-        twice = trial if rows is None else LoopTrace().trial(function, arguments.form.with_rows(2 * rows))
+        trial = LoopTrace(divides=True).trial(function, arguments.form)
+        twice = trial if rows is None else LoopTrace(divides=True).trial(function, arguments.form.with_rows(2 * rows))
         division = divide(trial, twice, arguments)
-    return LoopStep(LoopTrace(division).step(function, arguments.form), rows, division.looks_across)
+    return LoopStep(
+        LoopTrace(divides=True, division=division).step(function, arguments.form), rows, division.looks_across
+    )
 
 
 def _element(values: Callable[[], list[tf.Tensor]], number: int) -> tf.Tensor:

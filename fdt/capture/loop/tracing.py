@@ -13,7 +13,7 @@ from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.shares import times
 from fdt.capture.step.traced_step import Known, TracedStep
-from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.tracing import StepTrace, as_tensor
 from fdt.capture.step.writes import Writes, is_random
 from fdt.holes import Holes, current_holes
 from fdt.messages import program_pb2
@@ -23,13 +23,14 @@ from fdt.program import captured
 class LoopTrace(StepTrace):
     """One trace of a step of the script's own; see `StepTrace`."""
 
-    def __init__(self, division: Division | None = None):
+    def __init__(self, divides: bool = False, division: Division | None = None):
         """Starts.
 
         Args:
-            division: For more than one worker that share a batch.
+            divides: Whether several workers share a batch.
+            division: How they do, once that has been tried.
         """
-        super().__init__()
+        super().__init__(divides=divides)
         self._division = division
         # Each with what was added to it in a trial.
         self._added: list[tuple[tf.Variable, RunningSum | None]] = []
@@ -39,7 +40,7 @@ class LoopTrace(StepTrace):
 
         def call(arguments: Any) -> list[Any]:
             args, kwargs = arguments
-            outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
+            outputs = self._outputs(function, form, args, kwargs)
             return [self._put_together(number, output) for number, output in enumerate(outputs)]
 
         with replayed():
@@ -54,7 +55,7 @@ class LoopTrace(StepTrace):
 
         def call(arguments: Any) -> list[Any]:
             args, kwargs = arguments
-            outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
+            outputs = self._outputs(function, form, args, kwargs)
             return [output if tf.is_tensor(output) else None for output in outputs]
 
         def make(share: tf.Tensor) -> Holes:
@@ -70,8 +71,25 @@ class LoopTrace(StepTrace):
         exact = not (is_random(concrete.graph) or self._seeds or self._normalisations)
         return Trial(concrete, seen[-1], additions, outputs, exact)
 
+    def _outputs(self, function: Any, form: Form, args: Any, kwargs: Any) -> list[Any]:
+        outputs = [_known(output, form) for output in flat_outputs(in_graph(function)(*args, **kwargs))]
+        return [self._of_whole(output) for output in outputs]
+
+    def _of_whole(self, output: Any) -> Any:
+        """Returns a number of the whole batch in the place of one that is no mean or sum of a worker's own rows."""
+        holes = current_holes()
+        assert holes is not None
+        if not tf.is_tensor(output) or not output.dtype.is_floating or id(output) in self._results:
+            return output
+        found = self._aggregate(output)
+        return output if found is None else found.whole(holes).number
+
     def _describe(self, logs: Any) -> Any:
         return [super(LoopTrace, self)._describe(output) for output in logs]
+
+    def _returned(self, leaf: Any) -> Any:
+        """Leaves it: how it is divided is tried."""
+        return as_tensor(leaf)
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         """Lets them have any size: the script gets them step by step."""
@@ -109,7 +127,7 @@ class LoopTrace(StepTrace):
             return holes.sum(output)
         if over is Over.MEAN:
             return holes.sum(output * tf.cast(holes.share, output.dtype))
-        return holes.rows(output) if over is Over.ROWS else output
+        return holes.rows(output)[0] if over is Over.ROWS else output
 
     def _make_holes(self, share: tf.Tensor) -> Holes:
         if self._division is None:

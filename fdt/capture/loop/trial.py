@@ -114,7 +114,18 @@ class TrialHoles(Holes):
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         self.summed = True
-        return tf.stop_gradient(tensor) / tf.cast(self.share, tensor.dtype)
+        tensor = tf.stop_gradient(tensor)
+        if tensor.dtype.is_integer:
+            return tensor * tf.cast(self._workers(), tensor.dtype)
+        return tensor / tf.cast(self.share, tensor.dtype)
+
+    def rows(self, tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        self.summed = True
+        times = tf.concat([self._workers()[None], tf.ones([tf.rank(tensor) - 1], tf.int32)], 0)
+        return tf.tile(tf.stop_gradient(tensor), times), tf.constant(0)
+
+    def _workers(self) -> tf.Tensor:
+        return tf.cast(tf.round(1.0 / self.share), tf.int32)
 
     def rate(self, rate: Any) -> tf.Tensor:
         return tf.convert_to_tensor(rate)

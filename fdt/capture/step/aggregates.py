@@ -1,21 +1,35 @@
-"""Numbers that are computed from sums and means over the rows of a batch: the root of a mean, a quotient of two sums.
+"""Numbers that are computed from sums and means over the rows of a batch, or from rows that have met.
 
-Of such a number a worker's rows tell nothing by themselves: the mean of two roots is not the root of the mean. What it is made
-of can be added up, though. Every worker computes the number from the sums over all workers, and its part of the
-gradient is that of its own sums, times how the number changes with each of them (the chain rule).
+The root of a mean, a quotient of two sums, a loss that compares every row with every other: of such a number a worker's rows
+tell nothing by themselves; the mean of two roots is not the root of the mean. What it is made of can be brought together,
+though: sums are added up, rows put one after the other. Every worker computes the number from what all have, and its part of
+the gradient is that of its own sums and rows, times how the number changes with each of them (the chain rule).
 """
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from fdt.capture.step.reductions import Reader, Reduced
+from fdt.capture.step.reductions import Reader, Reduced, reads_variables
 from fdt.capture.step.shares import nonzero
 from fdt.holes import Holes
 
 # Operations that run others; those inside are not looked at.
 _CALLS = {"PartitionedCall", "StatelessIf", "StatelessWhile", "StatelessCase", "Placeholder", "PlaceholderWithDefault"}
+# What Horovod puts one after the other.
+_GATHERED = {tf.float16, tf.float32, tf.float64, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.int64, tf.bool}
+
+
+class Part(enum.Enum):
+    """How a tensor that a number is computed from is brought together."""
+
+    SUM = "added up"
+    MEAN = "added up, weighted by the shares"
+    ROWS = "put one after the other"
+    SHAPE = "of all rows"
+    SAME = "equal for all workers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,20 +38,17 @@ class Aggregate:
 
     Attributes:
         number: The scalar, of this worker's rows.
-        reduced: Sums and means over rows, each with what it is.
-        others: What does not follow the rows.
-        operations: Those that compute the number from them.
+        parts: What it is computed from.
+        operations: Those that compute it from them.
     """
 
     number: tf.Tensor
-    reduced: Sequence[tuple[tf.Tensor, Reduced]]
-    others: Sequence[tf.Tensor]
+    parts: Sequence[tuple[tf.Tensor, Part]]
     operations: Sequence[tf.Operation]
 
     def whole(self, holes: Holes) -> "Whole":
-        """Computes the number from the sums over all workers."""
-        given = [(tensor, _over_workers(holes, tensor, kind)) for tensor, kind in self.reduced]
-        given += [(tensor, tensor) for tensor in self.others]
+        """Computes the number from what all workers have."""
+        given = [_Given(tensor, part, holes) for tensor, part in self.parts]
         definition = tf.compat.v1.GraphDef(versions=self.number.graph.graph_def_versions)
         for operation in self.operations:
             node = definition.node.add()
@@ -45,12 +56,54 @@ class Aggregate:
             node.input[:] = [name for name in node.input if not name.startswith("^")]
             for attribute in [name for name in node.attr if name.startswith("_")]:
                 del node.attr[attribute]
-        replaced = {tensor.name: value for tensor, value in given}
         (number,) = tf.graph_util.import_graph_def(
-            definition, input_map=replaced, return_elements=[self.number.name], name="whole"
+            definition,
+            input_map={each.tensor.name: each.value for each in given},
+            return_elements=[self.number.name],
+            name="whole",
         )
-        kinds = [kind for _, kind in self.reduced] + [Reduced.SAME] * len(self.others)
-        return Whole(number, [(t, value, kind) for (t, value), kind in zip(given, kinds, strict=True)], holes.share)
+        return Whole(number, given)
+
+
+class _Given:
+    """One tensor that a number is computed from.
+
+    Attributes:
+        tensor: This worker's.
+        value: Of all workers.
+    """
+
+    def __init__(self, tensor: tf.Tensor, part: Part, holes: Holes):
+        self.tensor, self._part, self._share = tensor, part, holes.share
+        self._first: tf.Tensor | None = None
+        if part is Part.SUM:
+            self.value = holes.sum(tensor)
+        elif part is Part.MEAN:
+            self.value = holes.sum(tensor * tf.cast(holes.share, tensor.dtype))
+        elif part is Part.ROWS:
+            self.value, self._first = holes.rows(tensor)
+        elif part is Part.SHAPE:
+            self.value = tf.concat([holes.sum(tensor[:1]), tensor[1:]], 0)
+        else:
+            self.value = tensor
+
+    def slope(self, change: tf.Tensor) -> tf.Tensor:
+        """Returns, for how the number changes with the value, how it does with the tensor, such that shares of that add up."""
+        change = tf.convert_to_tensor(change)
+        if self._part is Part.ROWS:
+            change = self._own_rows(change)
+        if self._part in (Part.SUM, Part.ROWS):
+            change /= nonzero(self._share, change.dtype)
+        change.set_shape(self.tensor.shape)
+        return tf.stop_gradient(change)
+
+    def _own_rows(self, change: tf.Tensor) -> tf.Tensor:
+        assert self._first is not None
+        # A worker without rows computes on a stand-in, which is not among those of all.
+        count = tf.shape(self.tensor)[0]
+        first = tf.minimum(self._first, tf.shape(change)[0] - count)
+        own: tf.Tensor = change[first : first + count]
+        return own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,24 +112,19 @@ class Whole:
 
     Attributes:
         number: It. No tape knows how it came about.
-        given: What it is computed from: this worker's tensor, the value over all workers, and what it is.
-        share: This worker's.
+        given: What it is computed from.
     """
 
     number: tf.Tensor
-    given: Sequence[tuple[tf.Tensor, tf.Tensor, Reduced]]
-    share: tf.Tensor
+    given: Sequence[_Given]
 
     def slopes(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Returns this worker's tensors, and how the number changes with each, such that shares of it add up."""
-        values = [value for _, value, _ in self.given]
+        given = [each for each in self.given if each.value.dtype.is_floating]
+        values = [each.value for each in given]
         changes = tf.gradients(self.number, values, stop_gradients=values)
-        found = []
-        for (tensor, _, kind), change in zip(self.given, changes, strict=True):
-            if change is not None:
-                factor = 1.0 / nonzero(self.share, tensor.dtype) if kind is Reduced.SUM else 1.0
-                found.append((tensor, tf.stop_gradient(tf.convert_to_tensor(change) * factor)))
-        return found
+        pairs = zip(given, changes, strict=True)
+        return [(each.tensor, each.slope(change)) for each, change in pairs if change is not None]
 
     def differentiable(self) -> tf.Tensor:
         """Returns the number such that a tape that records now finds its gradient."""
@@ -87,38 +135,61 @@ class Whole:
 
 
 def aggregate(number: tf.Tensor, reader: Reader) -> Aggregate | None:
-    """Returns what a number is computed from, if that are sums and means over rows; else None.
+    """Returns what a number is computed from, if it can be computed from what all workers have; else None.
 
     Args:
         number: Scalar of a step's graph.
         reader: Of the same graph.
     """
-    reduced: dict[str, tuple[tf.Tensor, Reduced]] = {}
-    others: dict[str, tf.Tensor] = {}
+    parts: dict[str, tuple[tf.Tensor, Part]] = {}
     operations: dict[str, tf.Operation] = {}
     waiting = [number]
     while waiting:
         tensor = waiting.pop()
         operation = tensor.op
-        if tensor.name in reduced or tensor.name in others or operation.name in operations:
+        if tensor.name in parts or operation.name in operations:
             continue
-        if not reader.follows(operation):
-            others[tensor.name] = tensor
-            continue
-        kind = Reduced.SUM if reader.counts_rows(tensor) else reader.read(tensor)
-        if kind in (Reduced.SUM, Reduced.MEAN):
-            if kind is Reduced.MEAN and not tensor.dtype.is_floating:
+        part = _part(tensor, reader)
+        if part is not None:
+            if not _travels(tensor, part):
                 return None
-            reduced[tensor.name] = (tensor, kind)
-        elif kind is Reduced.ROWS or not operation.inputs or operation.op_def.is_stateful or operation.type in _CALLS:
+            parts[tensor.name] = (tensor, part)
+        elif not operation.inputs or not _is_plain(operation):
             return None
         else:
             operations[operation.name] = operation
             waiting += operation.inputs
-    if not reduced or not operations:
+    if not operations or {part for _, part in parts.values()} <= {Part.SAME}:
         return None
-    return Aggregate(number, list(reduced.values()), list(others.values()), list(operations.values()))
+    return Aggregate(number, list(parts.values()), list(operations.values()))
 
 
-def _over_workers(holes: Holes, tensor: tf.Tensor, kind: Reduced) -> tf.Tensor:
-    return holes.sum(tensor if kind is Reduced.SUM else tensor * tf.cast(holes.share, tensor.dtype))
+def _part(tensor: tf.Tensor, reader: Reader) -> Part | None:
+    """Returns how a tensor is brought together; None if it has to be computed from what is."""
+    if not reader.follows(tensor.op):
+        return Part.SAME
+    if reader.mixes(tensor):
+        return None
+    if reader.counts_rows(tensor):
+        return Part.SUM
+    if tensor.op.type == "Shape":
+        (shaped,) = tensor.op.inputs
+        return Part.SHAPE if not reader.mixes(shaped) and reader.read(shaped) is Reduced.ROWS else None
+    kinds = {Reduced.SUM: Part.SUM, Reduced.MEAN: Part.MEAN, Reduced.ROWS: Part.ROWS}
+    return kinds.get(reader.read(tensor))
+
+
+def _travels(tensor: tf.Tensor, part: Part) -> bool:
+    if part is Part.SAME:
+        # A layer between rows that meet and the loss: every worker would compute it for all rows.
+        return (tensor.shape.rank or 0) < 2 or not reads_variables(tensor.op)
+    if part is Part.ROWS:
+        return tensor.dtype in _GATHERED
+    return part is not Part.MEAN or tensor.dtype.is_floating
+
+
+def _is_plain(operation: tf.Operation) -> bool:
+    """Whether an operation may be computed again: the same comes out, and its gradient is TensorFlow's."""
+    if operation.op_def.is_stateful or operation.type in _CALLS:
+        return False
+    return "_gradient_op_type" not in operation.node_def.attr

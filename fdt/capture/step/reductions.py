@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.step.mixing import Behind, Mixing
+
 
 class Reduced(enum.Enum):
     """How a tensor follows the rows of the batch."""
@@ -108,24 +110,33 @@ class Reader:
         divisor: Of the ratio that was found last.
     """
 
-    def __init__(self, batch: set[str], share: tf.Tensor, means: Container[str] = ()):
+    def __init__(self, batch: set[str], share: tf.Tensor, means: Container[str] = (), layers: Container[str] = ()):
         """Starts without having read anything.
 
         Args:
             batch: Names of the operations through which the batch comes in.
             share: The worker's share.
             means: Names of tensors of which it is known that the shares of all workers add up.
+            layers: Names of the operations inside of Keras's own layers.
         """
         self._means = means
-        self._batch, self._share, self._share_tensor = batch, share.op.name, share
+        self._mixing = Mixing(self, layers, means)
+        self._share = share
         # Of the ratio that was found; there is no second one in what is only scaled afterwards.
         self.divisor: tf.Tensor | None = None
         self._known: dict[str, Reduced] = {}
-        self._following: dict[str, bool] = {}
+        self._follows = Behind(lambda operation: operation.name in batch or operation.name == share.op.name, _behind)
+        self._has_entries = Behind(
+            lambda operation: operation.name in batch, lambda op: [] if op.type in _SIZES else _behind(op)
+        )
 
     def is_of(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor is of the graph that is read."""
-        return tensor.graph is self._share_tensor.graph
+        return tensor.graph is self._share.graph
+
+    def mixes(self, tensor: tf.Tensor) -> bool:
+        """Whether rows of the batch have met in something of which a tensor is made; see `fdt.capture.step.mixing`."""
+        return self._mixing.mixes(tensor)
 
     def read(self, tensor: tf.Tensor) -> Reduced:
         """Returns how a tensor follows the rows."""
@@ -171,13 +182,13 @@ class Reader:
         inside = self.read(above)
         if not self.follows(below.op):
             return inside
-        if inside is Reduced.SUM and self._is_size(below.op):
+        if inside is Reduced.SUM and self.is_size(below.op):
             return Reduced.MEAN
         if inside is Reduced.ROWS:
             return Reduced.ROWS
         counted = self._above_zero(below)
-        if inside in (Reduced.SUM, Reduced.MEAN) and self.read(counted) is inside and not _reads_variables(counted.op):
-            weight = 1.0 if inside is Reduced.SUM else tf.cast(self._share_tensor, counted.dtype)
+        if inside in (Reduced.SUM, Reduced.MEAN) and self.read(counted) is inside and not reads_variables(counted.op):
+            weight = 1.0 if inside is Reduced.SUM else tf.cast(self._share, counted.dtype)
             self.divisor = counted * weight
             return Reduced.RATIO
         return Reduced.UNKNOWN
@@ -212,42 +223,7 @@ class Reader:
 
     def follows(self, operation: Any) -> bool:
         """Whether an operation's value depends on the batch or its size."""
-        waiting, seen = [operation], set()
-        while waiting:
-            current = waiting.pop()
-            if current.name in self._batch or current.name == self._share or self._following.get(current.name, False):
-                self._following[operation.name] = True
-                return True
-            if current.name not in seen and current.name not in self._following:
-                seen.add(current.name)
-                waiting += [part.op for part in current.inputs]
-        self._following.update(dict.fromkeys(seen, False))
-        return False
-
-    def compares_rows(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor comes of all pairs of rows of the batch, as contrastive losses do."""
-        waiting, seen = [tensor.op], set()
-        while waiting:
-            operation = waiting.pop()
-            if operation.name in seen or not self.follows(operation):
-                continue
-            seen.add(operation.name)
-            if operation.type == "MatMul" and all(self._has_rows(part) for part in operation.inputs):
-                return True
-            if operation.type == "ExpandDims" and tf.get_static_value(operation.inputs[1]) == 0:
-                values = operation.inputs[0]
-                if self._has_rows(values) and values.shape[0] is None:
-                    return True
-            waiting += [part.op for part in operation.inputs]
-        return False
-
-    def _has_rows(self, tensor: tf.Tensor) -> bool:
-        return (
-            bool(tensor.shape.rank)
-            and None in tensor.shape
-            and self.follows(tensor.op)
-            and not self._is_size(tensor.op)
-        )
+        return self._follows(operation)
 
     def counts_rows(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor is the number of rows of another, or of its entries."""
@@ -262,20 +238,17 @@ class Reader:
             return False
         return self.follows(operation) and self.read(counted) is Reduced.ROWS
 
-    def _is_size(self, operation: Any) -> bool:
+    def is_size(self, operation: Any) -> bool:
         """Whether an operation's value is computed from sizes and the share alone."""
-        waiting, seen = [operation], set()
-        while waiting:
-            current = waiting.pop()
-            if current.name in self._batch:
-                return False
-            if current.name not in seen and current.type not in _SIZES:
-                seen.add(current.name)
-                waiting += [part.op for part in current.inputs]
-        return True
+        return not self._has_entries(operation)
 
 
-def _reads_variables(operation: Any) -> bool:
+def _behind(operation: Any) -> list[Any]:
+    return [tensor.op for tensor in operation.inputs]
+
+
+def reads_variables(operation: Any) -> bool:
+    """Whether an operation's value is computed from a variable's."""
     waiting, seen = [operation], set()
     while waiting:
         current = waiting.pop()

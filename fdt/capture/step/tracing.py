@@ -28,7 +28,7 @@ from fdt.capture.patch import Patches
 from fdt.capture.step.aggregates import Aggregate, aggregate
 from fdt.capture.step.inlining import inlined
 from fdt.capture.step.metrics import check_additive
-from fdt.capture.step.reductions import Reader, Reduced, reduction, together
+from fdt.capture.step.reductions import Reader, Reduced, reduction
 from fdt.capture.step.shares import correction, nonzero, times
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
@@ -56,9 +56,10 @@ class OptimizerParts:
     momenta: Mapping[int, float]
 
 
-_PAIRS = (
-    "the loss compares rows of a batch with each other: every worker compares its own rows only, so that it is another loss "
-    "than on one machine (--workers 1 or --mode async: the script's)"
+_MEETING = (
+    "the loss is computed from several rows of a batch together (compared, picked, or less their mean) in a way that cannot be "
+    "divided: every worker has its own rows only, so that it is another loss than on one machine (--workers 1 or --mode async: "
+    "the script's)"
 )
 _OWN_METRIC = (
     "metric {}: the graph does not tell how it follows the rows of a batch; each worker computes it of its own rows, and "
@@ -105,6 +106,8 @@ class StepTrace:
         self._normalisations: dict[str, Any] = {}
         # Said at the start; in order.
         self._own_numbers: dict[str, None] = {}
+        # Inside of Keras's own layers: a graph, and the numbers of its operations.
+        self._layers: list[tuple[Any, int, int]] = []
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -166,6 +169,7 @@ class StepTrace:
         self._exchanged.clear()
         self._normalisations.clear()
         self._own_numbers.clear()
+        self._layers.clear()
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         for output in outputs:
@@ -195,9 +199,16 @@ class StepTrace:
     def _describe(self, logs: Any) -> Any:
         """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
         return tf.nest.map_structure(
-            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else _as_tensor(leaf),
+            lambda leaf: (
+                MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else self._returned(leaf)
+            ),
             logs,
         )
+
+    def _returned(self, leaf: Any) -> Any:
+        """Returns what a step is to return in the place of a number of its own: shares of it add up."""
+        leaf = as_tensor(leaf)
+        return self.as_mean(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
 
     def _describing(
         self, graph: Any, holes: Sequence[OpenHole], metrics: dict[int, Any]
@@ -251,8 +262,6 @@ class StepTrace:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
-        if self.is_outside_optimizers:
-            self._look_across(*tf.nest.flatten(target))
         ours = self.is_outside_optimizers and not self.own_step and tape_set_is_empty()
         parts = self._parts(target) if ours and not args and "output_gradients" not in kwargs else None
         if parts is None:
@@ -278,69 +287,68 @@ class StepTrace:
         return tf.nest.pack_sequence_as(result, flat)
 
     def _parts(self, target: Any) -> list[tuple[tf.Tensor, tf.Tensor]] | None:
-        """Returns what to differentiate instead of a loss that is computed from sums over rows, and the slopes there."""
+        """Returns what to differentiate instead of a loss that is no mean or sum of a worker's own, and the slopes there."""
         holes = current_holes()
         assert holes is not None
         losses = tf.nest.flatten(target)
-        found = self._aggregate(losses[0]) if len(losses) == 1 else None
-        return (found.whole(holes).slopes() or None) if found is not None else None
+        numbers = [_added_up(loss) for loss in losses]
+        found = [self._aggregate(number) for number in numbers]
+        kinds = {self._kind(number) for number in numbers}
+        # Several of which some are sums and some are not have to be weighed differently.
+        if not any(found) and (len(losses) == 1 or not self._divides or not kinds & {Reduced.SUM, Reduced.RATIO}):
+            return None
+        parts: list[tuple[tf.Tensor, tf.Tensor]] = []
+        for loss, number, each in zip(losses, numbers, found, strict=True):
+            factor = self._factor(number)
+            slope = tf.ones_like(loss) * (1.0 if factor is None else tf.cast(factor, loss.dtype))
+            parts += [(loss, slope)] if each is None else each.whole(holes).slopes()
+        return parts or None
 
     def _aggregate(self, loss: Any) -> Aggregate | None:
-        """Returns what a loss is computed from, if the graph does not tell it to be a mean or a sum; else None."""
-        reader = self._reader()
-        if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0 or not reader.is_of(loss):
+        """Returns what a loss is computed from, if it is no mean or sum of a worker's own rows; else None."""
+        if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return None
-        if reduction(loss, reader).kind is not Reduced.UNKNOWN:
+        reader = self._reader()
+        if not reader.is_of(loss):
             return None
         try:
-            return aggregate(loss, reader)
+            mixes = reader.mixes(loss)
+            if not mixes and reduction(loss, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED):
+                return None
+            found = aggregate(loss, reader)
         except RecursionError:
             return None
+        if found is None and mixes and not self.is_in_metric:
+            self._own_numbers[_MEETING] = None
+        return found
 
-    def _is_unknown(self, number: tf.Tensor) -> bool:
-        return reduction(number, self._reader()).kind is Reduced.UNKNOWN
-
-    def _look_across(self, *losses: Any) -> None:
-        """Takes note of a loss of which a worker's rows give another than theirs in the whole batch."""
-        reader = self._reader()
-        for loss in losses:
-            if self._divides and isinstance(loss, tf.Tensor) and reader.is_of(loss) and reader.compares_rows(loss):
-                self._own_numbers[_PAIRS] = None
+    def _kind(self, number: Any) -> Reduced:
+        return reduction(number, self._reader()).kind if isinstance(number, tf.Tensor) else Reduced.UNKNOWN
 
     def _reader(self) -> Reader:
         holes = current_holes()
         assert holes is not None
-        return Reader(self._batch, holes.share, self._means)
+        graph = holes.share.graph
+        operations = graph.get_operations() if self._layers else []
+        inside = {each.name for of, start, end in self._layers if of is graph for each in operations[start:end]}
+        return Reader(self._batch, holes.share, self._means, inside)
 
     def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
         """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
-        holes = current_holes()
-        assert holes is not None
-        factor = self._factor(*tf.nest.flatten(target))
+        losses = tf.nest.flatten(target)
+        factor = self._factor(_added_up(losses[0])) if len(losses) == 1 else None
         return gradients if factor is None else [times(gradient, factor) for gradient in gradients]
 
-    def _factor(self, *losses: Any) -> tf.Tensor | None:
-        """Returns by what a loss, the sum of these, must be multiplied so that shares of it add up; None for 1."""
+    def _factor(self, loss: Any) -> tf.Tensor | None:
+        """Returns by what a loss must be multiplied so that shares of it add up; None for 1."""
         holes = current_holes()
         assert holes is not None
-        if not all(isinstance(loss, tf.Tensor) for loss in losses):
+        if not isinstance(loss, tf.Tensor):
             return None
-        found = [reduction(loss, self._reader()) for loss in losses]
-        kind = together([each.kind for each in found])
-        if kind is Reduced.SUM:
+        found = reduction(loss, self._reader())
+        if found.kind is Reduced.SUM:
             return 1.0 / nonzero(holes.share, tf.float32)
-        if kind is Reduced.RATIO:
-            (ratio,) = (each for each in found if each.divisor is not None)
-            assert ratio.divisor is not None
-            return correction(holes, ratio.divisor)
-        if kind is Reduced.MIXED and self._divides:
-            raise UnsupportedError(
-                "A loss of the training step is a sum over the rows of the batch together with something that is none (a "
-                "mean, or a penalty on weights). Divided over workers the two would have to be weighed differently. Make it a "
-                "mean over rows (divide the sum by tf.shape(x)[0]), or add the parts separately, with add_loss; or run this "
-                "script with --mode async or --workers 1."
-            )
-        return None
+        return None if found.divisor is None else correction(holes, found.divisor)
 
     # ---- what a step is seen to call ----------------------------------------------------------------------------------
 
@@ -397,8 +405,6 @@ class StepTrace:
         holes = current_holes()
         if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return loss
-        if not self.is_in_metric:
-            self._look_across(loss)
         found = self._aggregate(loss)
         if found is not None:
             whole = found.whole(holes)
@@ -410,6 +416,39 @@ class StepTrace:
             mean = loss * tf.cast(factor, loss.dtype)
         self._means.add(mean.name)
         return mean
+
+    def added(self, loss: Any) -> Any:
+        """Returns a loss that a layer adds, of which Keras takes the sum, such that shares of that add up."""
+        if current_holes() is None or not isinstance(loss, tf.Tensor) or not loss.shape.rank:
+            return self.as_mean(loss)
+        number = _added_up(loss)
+        return loss if self._aggregate(number) is None and self._factor(number) is None else self.as_mean(number)
+
+    def is_mean(self, loss: tf.Tensor) -> tf.Tensor:
+        """Takes note of a number of which the shares of all workers add up; returns it."""
+        if current_holes() is not None:
+            self._means.add(loss.name)
+        return loss
+
+    def mixes(self, values: Any) -> bool:
+        """Whether rows of the batch have met in values from which a loss is reduced."""
+        if current_holes() is None or not self._divides or not isinstance(values, tf.Tensor):
+            return False
+        reader = self._reader()
+        return reader.is_of(values) and reader.mixes(values)
+
+    @contextlib.contextmanager
+    def in_layer(self) -> Iterator[None]:
+        """Within it, a layer of Keras's own is at work."""
+        if not self._divides or current_holes() is None:
+            yield
+            return
+        graph = tf.compat.v1.get_default_graph()
+        start = graph.version
+        try:
+            yield
+        finally:
+            self._layers.append((graph, start, graph.version))
 
     def normalises(self, layer: Any) -> None:
         """Takes note of a BatchNormalization layer."""
@@ -426,7 +465,7 @@ class StepTrace:
             return values, sample_weight
         told = self.as_mean(values)
         # The script's own function; what a train_step tells a metric may have been put together from several losses.
-        if told is values and hasattr(metric, "_fn") and self._divides and self._is_unknown(values):
+        if told is values and hasattr(metric, "_fn") and self._divides and self._kind(values) is Reduced.UNKNOWN:
             self._own_numbers[_OWN_METRIC.format(metric.name)] = None
         return told, holes.share
 
@@ -484,6 +523,12 @@ def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
     return exchanged
 
 
-def _as_tensor(leaf: Any) -> Any:
+def _added_up(loss: Any) -> Any:
+    """Returns the number that a tape differentiates: of several it takes the sum."""
+    return tf.reduce_sum(loss) if isinstance(loss, tf.Tensor) and loss.shape.rank else loss
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Returns the value of a variable, anything else as it is."""
     variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
     return leaf if variable is None else tf.convert_to_tensor(variable)

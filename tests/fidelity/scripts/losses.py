@@ -177,6 +177,19 @@ def add_loss_sum() -> Results:
     return fit(compiled(keras.Sequential(layers)), *digits(UNEVEN))
 
 
+class ActivityOfRows(keras.layers.Layer):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.add_loss(1e-3 * tf.reduce_sum(inputs, axis=1))
+        return inputs
+
+
+@case
+def add_loss_rows() -> Results:
+    """A layer adds one number for each row, of which Keras takes the sum."""
+    layers = [keras.Input((64,)), keras.layers.Dense(16, "relu"), ActivityOfRows(), keras.layers.Dense(10, "softmax")]
+    return fit(compiled(keras.Sequential(layers)), *digits(UNEVEN))
+
+
 def summed_by_hand(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(keras.losses.sparse_categorical_crossentropy(y_true, y_pred)) / 64.0
 
@@ -203,9 +216,9 @@ class ByHand(keras.Model):
         return [self.tracker]
 
 
-def fit_by_hand(loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Results:
+def fit_by_hand(loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], kind: type[ByHand] = ByHand) -> Results:
     inner = mlp()
-    model = ByHand(inner.inputs, inner.outputs)
+    model = kind(inner.inputs, inner.outputs)
     model.loss_by_hand, model.tracker = loss, keras.metrics.Mean(name="loss")
     model.compile(keras.optimizers.SGD(0.05, momentum=0.9))
     return fit(model, *digits(UNEVEN))
@@ -214,6 +227,31 @@ def fit_by_hand(loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Results:
 @case
 def custom_train_step_sum() -> Results:
     return fit_by_hand(summed_by_hand)
+
+
+@case
+def custom_train_step_rows() -> Results:
+    """One loss for each row, as Keras's guide has it: a tape adds them up."""
+    return fit_by_hand(lambda y, p: 0.02 * keras.losses.sparse_categorical_crossentropy(tf.reshape(y, [-1]), p))
+
+
+class Returning(ByHand):
+    """Returns numbers instead of results of metrics: Keras shows those of the last batch."""
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predictions = self(x, training=True)
+            loss = self.loss_by_hand(y, predictions)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        root = tf.sqrt(tf.reduce_mean(tf.square(predictions[:, 0])))
+        return {"loss": loss, "mean": tf.reduce_mean(predictions), "root": root, "highest": tf.reduce_max(predictions)}
+
+
+@case
+def custom_train_step_returns() -> Results:
+    return fit_by_hand(summed_by_hand, Returning)
 
 
 def over_small_classes(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:

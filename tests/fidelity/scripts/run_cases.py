@@ -20,6 +20,7 @@ import models  # noqa: F401
 import numpy as np
 import optimizers  # noqa: F401
 import random_layers  # noqa: F401
+import rows_together  # noqa: F401
 import sessions  # noqa: F401
 from recording import CASES
 from tensorflow import keras

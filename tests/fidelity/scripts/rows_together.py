@@ -1,0 +1,155 @@
+"""Cases: losses and metrics for which the rows of a batch meet: compared with each other, picked, less their mean."""
+
+import numpy as np
+import tensorflow as tf
+from losses import UNEVEN, fit_by_hand
+from recording import BATCH, Results, case, compiled, digits, fit, from_optimizer, from_weights, mlp
+from tensorflow import keras
+
+
+def plain(units: int) -> keras.Sequential:
+    """Returns 64 -> 24 -> units, without an activation at the end."""
+    layers = [keras.Input((64,)), keras.layers.Dense(24, activation="relu"), keras.layers.Dense(units)]
+    return keras.Sequential(layers)
+
+
+def similarities(z: tf.Tensor) -> tf.Tensor:
+    z = tf.math.l2_normalize(z, axis=1)
+    return tf.matmul(z, z, transpose_b=True) / 0.5
+
+
+class SupervisedContrastive(keras.losses.Loss):
+    """Rows of one class are to be alike (Khosla et al. 2020); one number for each row."""
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        labels = tf.reshape(y_true, [-1, 1])
+        others = 1.0 - tf.eye(tf.shape(labels)[0])
+        alike = tf.cast(tf.equal(labels, tf.transpose(labels)), tf.float32) * others
+        logits = similarities(y_pred)
+        of_pair = logits - tf.math.log(tf.reduce_sum(tf.exp(logits) * others, axis=1, keepdims=True) + 1e-6)
+        return -tf.reduce_sum(alike * of_pair, axis=1) / (tf.reduce_sum(alike, axis=1) + 1.0)
+
+
+@case
+def loss_contrastive() -> Results:
+    return fit(compiled(plain(16), loss=SupervisedContrastive()), *digits(UNEVEN))
+
+
+@case
+def loss_contrastive_sum() -> Results:
+    model = compiled(plain(16), keras.optimizers.SGD(0.001, momentum=0.9), loss=SupervisedContrastive(reduction="sum"))
+    return fit(model, *digits(UNEVEN))
+
+
+def nt_xent(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Two views of a row are to be more alike than those of different rows (Chen et al. 2020)."""
+    num_rows = tf.shape(first)[0]
+    logits = similarities(tf.concat([first, second], axis=0)) - 1e9 * tf.eye(2 * num_rows)
+    labels = tf.roll(tf.range(2 * num_rows), num_rows, axis=0)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+class TwoViews(keras.Model):
+    """As scripts on self-supervised learning have it: two views of each row, a contrastive loss, metrics told of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = plain(16)
+        self.loss_seen = keras.metrics.Mean(name="c_loss")
+        self.matched = keras.metrics.SparseCategoricalAccuracy(name="c_acc")
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        return [self.loss_seen, self.matched]
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.encoder(inputs)
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            first, second = self.encoder(x, training=True), self.encoder(x[:, ::-1], training=True)
+            loss = nt_xent(first, second)
+        gradients = tape.gradient(loss, self.encoder.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.encoder.trainable_weights, strict=True))
+        self.loss_seen.update_state(loss)
+        self.matched.update_state(y, first)
+        return {m.name: m.result() for m in self.metrics}
+
+
+@case
+def custom_train_step_contrastive() -> Results:
+    model = TwoViews()
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    return fit(model, *digits(UNEVEN))
+
+
+def of_small_classes(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """A mean over the rows that are picked."""
+    labels = tf.reshape(y_true, [-1])
+    losses = keras.losses.sparse_categorical_crossentropy(labels, y_pred)
+    return tf.reduce_mean(tf.boolean_mask(losses, labels < 7))
+
+
+@case
+def loss_over_picked_rows() -> Results:
+    model = mlp(kernel_regularizer=keras.regularizers.L2(0.01))
+    return fit(compiled(model, loss=of_small_classes, metrics=[of_small_classes]), *digits(UNEVEN))
+
+
+@case
+def custom_train_step_picked() -> Results:
+    return fit_by_hand(of_small_classes)
+
+
+def unexplained(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """One less R squared, as a script writes it."""
+    left = tf.reduce_sum(tf.square(y_true - y_pred))
+    return left / (tf.reduce_sum(tf.square(y_true - tf.reduce_mean(y_true))) + 1.0)
+
+
+def hardest(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_max(tf.square(y_true - y_pred))
+
+
+@case
+def loss_unexplained() -> Results:
+    x, y = digits(UNEVEN)
+    model = compiled(plain(1), loss=unexplained, metrics=[unexplained, hardest])
+    return fit(model, x, x[:, 20:21] * 2.0 + y[:, None] / 10.0)
+
+
+def sum_and_penalty(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """A sum over rows together with a mean over them."""
+    return tf.reduce_sum(tf.square(y_true - y_pred)) / 64.0 + 0.1 * tf.reduce_mean(tf.abs(y_pred))
+
+
+@case
+def loss_of_sum_and_mean() -> Results:
+    x, _ = digits(UNEVEN)
+    return fit(compiled(plain(1), loss=sum_and_penalty), x, x[:, 20:21])
+
+
+@case
+def loop_contrastive() -> Results:
+    """The same loss in a loop of the script's own, which looks at the loss and at the rows."""
+    model, optimizer = plain(16), keras.optimizers.Adam(1e-3)
+
+    @tf.function
+    def train_step(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            first, second = model(x, training=True), model(x[:, ::-1], training=True)
+            loss = nt_xent(first, second)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss, tf.reduce_sum(first, axis=1)
+
+    x, _ = digits(3 * BATCH + 7)
+    data = tf.data.Dataset.from_tensor_slices(x).batch(BATCH)
+    seen = [train_step(batch) for _ in range(2) for batch in data]
+    return {
+        "history/loss": np.array([float(loss) for loss, _ in seen]),
+        "history/rows": np.concatenate([rows.numpy() for _, rows in seen]).astype(np.float64),
+        **from_weights(model.get_weights()),
+        **from_optimizer(optimizer),
+    }
