@@ -34,7 +34,7 @@ import convergence_data  # noqa: E402
 import convergence_plot  # noqa: E402
 
 from fdt.capture.keras.keras_3 import Keras3  # noqa: E402
-from fdt.capture.keras.run import trace_train_step  # noqa: E402
+from fdt.capture.keras.train_step import trace_train_step  # noqa: E402
 from fdt.data import element_of  # noqa: E402
 from nfdt.rehearsal import lags_of, rehearse, timed  # noqa: E402
 from nfdt.rules import Rule, make_rule  # noqa: E402

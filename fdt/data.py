@@ -18,13 +18,18 @@ class Batches(Protocol):
     Attributes:
         element: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
         batch_size: Rows of a full batch; None if that is not known beforehand.
+        rows: Rows of every batch; None if they differ or are not known.
     """
 
     element: Element
     batch_size: int | None
+    rows: int | None
 
     def begin(self, job: Job) -> None:
         """Starts to send what can be sent beforehand."""
+
+    def takes(self, item: Any) -> bool:
+        """Returns whether what Keras's iterator yielded is as the element says."""
 
     def run(self, job: Job, program: int, item: Any) -> None:
         """Runs a step, later, on what Keras's iterator yielded."""
@@ -50,6 +55,7 @@ class ArrayBatches:
         self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
         self.batch_size: int | None = batch_size
         self.num_batches = -(-len(arrays[0]) // batch_size)
+        self.rows = batch_size if len(arrays[0]) % batch_size == 0 else None
         specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
         leaves = [None if leaf is None else next(specs) for leaf in flat]
         self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
@@ -58,6 +64,10 @@ class ArrayBatches:
     def begin(self, job: Job) -> None:
         """Sends the arrays, in the background."""
         self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
+
+    def takes(self, item: Any) -> bool:
+        """Row numbers are."""
+        return True
 
     def run(self, job: Job, program: int, item: Any) -> None:
         """Runs a step on the rows with these numbers."""
@@ -79,9 +89,14 @@ class StreamedBatches:
         self.element = element_of(specs, tree)
         first = next(spec for spec in tree.flatten(specs) if spec is not None)
         self.batch_size = first.shape[0] if first.shape.rank else None
+        self.rows = self.batch_size
 
     def begin(self, job: Job) -> None:
         """Has nothing to send yet."""
+
+    def takes(self, item: Any) -> bool:
+        """Returns whether the tensors of a batch have as many rows as each other, or need not."""
+        return self.element.takes(item)
 
     def run(self, job: Job, program: int, item: Any) -> None:
         """Sends the batch."""

@@ -1,10 +1,13 @@
 """A batch as dense arrays of numbers whose first dimension is the batch, so that it can travel and be divided by rows.
 
 Most batches are that already. Ragged tensors, sparse tensors and strings are padded for the way and put together again at the
-beginning of the step.
+beginning of the step. Where tensors of a batch differ in their numbers of rows (500 images without a label, 25 with one), what
+is divided are groups: 25, of 20 rows and of 1.
 """
 
+import copy
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -46,23 +49,59 @@ class Element:
         """
         self._structure, self._flatten, self._pack = structure, flatten, pack
         self._leaves: list[Leaf | None] = [None if _is_nothing(s) else _leaf(s) for s in flatten(structure)]
+        self._rows: int | None = None
+        sizes = {s.shape[0] for s in flatten(structure) if isinstance(s, tf.TensorSpec) and s.shape.rank}
+        self._grouped = len(sizes - {None}) > 1
+
+    def with_rows(self, rows: int) -> "Element":
+        """Returns the same, for a step that is told so many rows while it is traced."""
+        element = copy.copy(self)
+        element._rows = rows
+        return element
+
+    def in_groups(self) -> "Element":
+        """Returns the same, for batches whose tensors differ in their numbers of rows."""
+        element = copy.copy(self)
+        element._grouped = True
+        return element
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether all tensors have as many rows, and a trace can be told how many."""
+        return not self._grouped and any(isinstance(leaf, Dense) for leaf in self._leaves)
+
+    def takes(self, batch: Any) -> bool:
+        """Returns whether a batch's tensors have as many rows as each other, or need not."""
+        if self._grouped or len(self._leaves) < 2:
+            return True
+        pairs = zip(self._leaves, self._flatten(batch), strict=True)
+        return len({value.shape[0] for leaf, value in pairs if leaf is not None}) < 2
 
     def specs(self) -> list[tf.TensorSpec]:
         """Returns what the arrays look like, the size of the batch left open."""
-        return [spec for leaf in self._present() for spec in leaf.specs()]
+        specs = [spec for leaf in self._present() for spec in leaf.specs()]
+        return [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs] if self._grouped else specs
 
     def encode(self, batch: Any) -> list[np.ndarray]:
         """Returns the arrays of a batch."""
         values = self._flatten(batch)
-        return [a for leaf, v in zip(self._leaves, values, strict=True) if leaf is not None for a in leaf.encode(v)]
+        pairs = zip(self._leaves, values, strict=True)
+        arrays = [array for leaf, value in pairs if leaf is not None for array in leaf.encode(value)]
+        if not self._grouped:
+            return arrays
+        groups = math.gcd(*map(len, arrays))
+        return [array.reshape(groups, len(array) // max(1, groups), *array.shape[1:]) for array in arrays]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
         """Returns the batch, in its structure, of some rows of the arrays."""
-        rest = list(arrays)
+        rest = [_ungrouped(array) for array in arrays] if self._grouped else list(arrays)
         values: list[Any] = []
         for leaf in self._leaves:
             count = 0 if leaf is None else len(leaf.specs())
-            values.append(None if leaf is None else leaf.decode(rest[:count]))
+            value = None if leaf is None else leaf.decode(rest[:count])
+            if self._rows is not None and isinstance(leaf, Dense):
+                value = tf.ensure_shape(value, [self._rows, *leaf.spec.shape[1:]])
+            values.append(value)
             del rest[:count]
         return self._pack(self._structure, values)
 
@@ -76,7 +115,8 @@ class Element:
 
     def key(self) -> Any:
         """Returns what is equal for elements whose batches one traced step can take."""
-        return repr(self._pack(self._structure, list(map(repr, self._leaves))))
+        leaves = repr(self._pack(self._structure, list(map(repr, self._leaves))))
+        return leaves, self._rows, self._grouped
 
     def _present(self) -> Iterator[Leaf]:
         return (leaf for leaf in self._leaves if leaf is not None)
@@ -188,6 +228,12 @@ class Sparse:
         sparse = tf.SparseTensor(indices, tf.boolean_mask(values, here), dense_shape)
         sparse.set_shape(tf.TensorShape([None]).concatenate(self.spec.shape[1:]))
         return sparse
+
+
+def _ungrouped(array: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of groups [groups, rows, ...]."""
+    rows = tf.reshape(array, tf.concat([[-1], tf.shape(array)[2:]], 0))
+    return tf.ensure_shape(rows, [None, *array.shape[2:]])
 
 
 def _is_nothing(spec: Any) -> bool:

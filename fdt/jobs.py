@@ -423,7 +423,7 @@ class PoolState:
         who = f"Rank {worker.rank} of job {job.name}{self._place_of(worker)}"
         message = f"{who} ended with {describe_status(event.status)}."
         if event.detail:
-            message += f" The last line of its log: {event.detail}"
+            message += f" The end of its log: {event.detail}"
         self._fail(job.name, "WorkerError", message, worker.rank, event.time_s)
 
     def _failed_start(self, worker: Worker, what: str, event: lifecycle.Event) -> None:
@@ -434,7 +434,7 @@ class PoolState:
             return
         reason = (
             f"cannot start workers of mode {worker.mode}: {MAX_FAILED_STARTS} in a row did not get ready; of the last, "
-            f"{what}." + (f" The last line of its log: {detail}" if detail else "")
+            f"{what}." + (f" The end of its log: {detail}" if detail else "")
         )
         if worker.host != OWN_HOST:
             self._host_gone(lifecycle.HostGone(event.time_s, worker.host, reason.removesuffix(".")))

@@ -64,7 +64,7 @@ class WorkerFailed(Event):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerExited(Event):
-    """A process has ended. `status` is negative for a signal; `detail` may hold the last line of its log."""
+    """A process has ended. `status` is negative for a signal; `detail` may hold how its log ends."""
 
     worker: str
     status: int

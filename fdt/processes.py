@@ -15,7 +15,10 @@ from fdt.config import Timing
 from fdt.forkserver import ENGINE, PARENT
 
 # How much of a log's end is looked at for its last line.
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 64 * 1024
+# What `faulthandler` writes when a process crashes: all threads, the one that did first.
+_CRASH = "Fatal Python error"
+_CRASH_LINES = 60
 # glibc reads these before a process's first instruction of its own, so they are set for the process that forks the workers.
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
@@ -171,7 +174,7 @@ class _Server:
         for name, log in lost.items():
             # The cause is in the server's log: it could not import the engine, for example.
             with open(log, "a") as output:
-                output.write(last_line(self._log) + "\n")
+                output.write(last_words(self._log) + "\n")
             self._ended(name, status or 1)
 
     def _ended(self, name: str, status: int) -> None:
@@ -193,12 +196,16 @@ def with_huge_pages(tunables: str) -> str:
     return ":".join(filter(None, [tunables, f"{_HUGE_PAGES}=1"]))
 
 
-def last_line(log: Path) -> str:
-    """Returns the last line of a log that is not empty; '' if there is none."""
+def last_words(log: Path) -> str:
+    """Returns how a log ends: the last line that is not empty, or, of a crash, what Python was at; '' if there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    crash = next((n for n, line in enumerate(lines) if line.startswith(_CRASH)), None)
+    if crash is None:
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    end = next((n for n in range(crash, len(lines)) if lines[n].startswith("Extension modules")), len(lines))
+    return "\n".join(lines[crash : min(end, crash + _CRASH_LINES)]).strip()

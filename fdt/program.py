@@ -17,6 +17,8 @@ from fdt.holes import OpenHole
 from fdt.messages import program_pb2
 from fdt.tables import Table, describe
 
+# In the place of a number of rows that a worker must be given: whatever a batch has.
+ALL_ROWS = 2**32 - 1
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart.
 _SEED_STRIDE = 0x3C6EF35F

@@ -15,7 +15,7 @@ from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.hosts import Host, JoinedHost, OwnHost
 from fdt.lifecycle import OWN_HOST
-from fdt.processes import Processes, last_line
+from fdt.processes import Processes, last_words
 from fdt.relay import JobRelay, Outbox
 from fdt.runtime import Launcher, Placement, Rendezvous
 from fdt.versions import host_versions, versions
@@ -172,7 +172,7 @@ class Supervisor:
         if self._host_of.get(end.worker) is host:
             log = self._log(end.worker)
             log.write_bytes(end.log)
-            self.post(lifecycle.WorkerExited(time.time(), end.worker, end.status, last_line(log)))
+            self.post(lifecycle.WorkerExited(time.time(), end.worker, end.status, last_words(log)))
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Deletes states that have served, on all hosts."""
@@ -341,7 +341,7 @@ class Supervisor:
         self._processes.close()
 
     def _exited(self, worker: str, status: int) -> None:
-        self.post(lifecycle.WorkerExited(time.time(), worker, status, last_line(self._log(worker))))
+        self.post(lifecycle.WorkerExited(time.time(), worker, status, last_words(self._log(worker))))
 
     def _forget_worker(self, worker: str) -> None:
         self._heard_s.pop(worker, None)

@@ -109,7 +109,7 @@ class HorovodEngine:
         if batch_size == 0:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
         fixed = self._programs[program].source.rows
-        if fixed and (batch_size % fixed or batch_size > fixed * self._size):
+        if fixed and batch_size > fixed and (batch_size % fixed or batch_size > fixed * self._size):
             raise ProtocolError(f"A batch of {batch_size} rows for {self._size} ranks that take {fixed} rows each.")
         low, high = share_of(batch_size, self._rank, self._size, fixed)
         share = (high - low) / batch_size

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.capture.keras.keras_3 import Keras3
-from fdt.capture.keras.run import trace_train_step
+from fdt.capture.keras.train_step import trace_train_step
 from fdt.data import element_of
 from fdt.element import Element
 from nfdt.rules import Rule

@@ -93,3 +93,21 @@ def test_a_data_set_may_hold_nothing_in_a_place() -> None:
     first, second = element.decode([tf.constant(array) for array in element.encode(batch)])
     assert second is None
     np.testing.assert_array_equal(first, DENSE)
+
+
+def test_tensors_of_different_numbers_of_rows_are_cut_into_groups() -> None:
+    many, few = tf.constant(RANDOM.random((12, 2))), {"y": tf.constant([b"a", b"bc", b"d", b"e"])}
+    specs = tf.nest.map_structure(tf.type_spec_from_value, (many, few))
+    element = element_of(
+        tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape[1:]], s.dtype), specs), keras.tree
+    )
+    assert not element.takes((many, few))
+    grouped = element.in_groups()
+    assert grouped.takes((many, few)) and grouped.key() != element.key()
+    arrays = grouped.encode((many, few))
+    assert [len(array) for array in arrays] == [4, 4]
+    assert shown(grouped.decode([tf.constant(array[1:3]) for array in arrays])) == shown(
+        (many[3:9], {"y": few["y"][1:3]})
+    )
+    # Where the specs tell, nothing has to be tried.
+    assert element_of(specs, keras.tree).takes((many, few))

@@ -7,6 +7,7 @@ from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
+from fdt.program import ALL_ROWS
 
 
 def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
@@ -20,7 +21,9 @@ def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | No
     """
     num_workers, program = config.num_workers, traced.program
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
-    lines = _synchronous(config, batch_size) if config.mode == "sync" else _asynchronous(config, batch_size)
+    lines = (
+        _synchronous(config, batch_size, program.rows) if config.mode == "sync" else _asynchronous(config, batch_size)
+    )
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
     if config.mode == "async" and optimizers > 1 and config.options.get("update") != "averaging":
         lines.append(
@@ -56,10 +59,16 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     return lines
 
 
-def _synchronous(config: RunConfig, batch_size: int | None) -> list[str]:
+def _synchronous(config: RunConfig, batch_size: int | None, rows: int) -> list[str]:
     num_workers = config.num_workers
     if config.batch == "global":
-        if batch_size is None:
+        if rows == ALL_ROWS and num_workers > 1:
+            size = (
+                "global batch as in the script: the step works for the script's number of rows only (it is written out in "
+                "its code), so one worker computes all of a batch and the others make its update; to divide it, take the "
+                "number from the data (tf.shape(x)[0])"
+            )
+        elif batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
         else:
             size = f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)} rows a worker"

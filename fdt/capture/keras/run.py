@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.traced_step import TracedStep
-from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -114,7 +114,9 @@ class Run:
         _check_order_matters_not(self.model, self._config.num_workers)
         self.keras.build_ahead(self.model, element)
         divides = self._config.mode == "sync" and self._config.num_workers > 1
-        return trace_train_step(self.keras, self.model, element, self._learning_rate_factor(), divides)
+        assert self.batches is not None
+        factor, rows = self._learning_rate_factor(), self.batches.rows
+        return trace_train_step(self.keras, self.model, element, factor, divides, rows)
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
         num_workers, rule = self._config.num_workers, self._config.scale_lr
@@ -131,6 +133,8 @@ class Run:
         if not items:
             self._ran_out = True
             raise StopIteration
+        if not all(map(self.batches.takes, items)):
+            self._group()
         if self._in_epoch == 0 or self._audience.state_each_step:
             self._job.assign(self._step.program, *self._step.state.changes())
         for item in items:
@@ -151,6 +155,17 @@ class Run:
             self._logs = self._step.traced.placeholder()
         self._session.count(len(items), self._leave_out)
         return self._logs
+
+    def _group(self) -> None:
+        """Goes on with a step for batches whose tensors differ in their numbers of rows."""
+        assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
+        self._settle_refresh()
+        if self._stale:
+            self._pull(_ALL)
+        self.batches.element = self.batches.element.in_groups()
+        self._step = self.model.train_function.step(self.batches.element, self._trace)
+        self._step.begin(self._job)
+        self._job.assign(self._step.program, *self._step.state.changes())
 
     def _refresh_logs(self, first: bool) -> None:
         """Gives the progress bar the newest numbers, without ever waiting for them after an epoch's first step."""
@@ -228,18 +243,6 @@ class Run:
                 ranks=usage,
             )
         )
-
-
-def trace_train_step(
-    keras: KerasVersion,
-    model: Any,
-    element: Element,
-    scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
-    divides: bool = False,
-) -> TracedStep:
-    """Traces a model's train_step; see `fdt.capture.step.tracing.StepTrace`."""
-    trace = StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model), divides)
-    return trace.trace(keras.converted(model.train_step), element)
 
 
 def _check_order_matters_not(model: Any, num_workers: int) -> None:

@@ -8,13 +8,13 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from fdt.capture.loop.draws import as_before
 from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.touch import Touch
 from fdt.capture.patch import Patches
 from fdt.capture.refusals import EAGER_REMEDY, is_in_place, refuse
+from fdt.capture.step.draws import as_before
 from fdt.errors import UnsupportedError
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from fdt.capture.loop.draws import States, states
 from fdt.capture.patch import Patches
+from fdt.capture.step.draws import States, states
 
 _WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub", "ResourceScatterAdd"}
 

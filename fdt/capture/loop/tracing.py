@@ -7,9 +7,9 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.capture.loop.arguments import Form
-from fdt.capture.loop.draws import replayed
 from fdt.capture.loop.trial import Division, Over, RunningSum, Trial, TrialHoles
 from fdt.capture.patch import Patches
+from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.shares import times
 from fdt.capture.step.traced_step import Known, TracedStep

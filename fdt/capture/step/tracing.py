@@ -132,6 +132,10 @@ class StepTrace:
             program, variables, logs, advances, changed, layers, is_random(concrete.graph), self._own_numbers
         )
 
+    def try_out(self, train_step: Callable[[Any], Any], element: Element) -> None:
+        """Traces `train_step(batch)` for nothing but to see whether it can be."""
+        self._traced(train_step, element, self._make_holes)
+
     def _traced(
         self, train_step: Callable[[Any], Any], element: Element, make_holes: Callable[[tf.Tensor], Holes]
     ) -> tuple[Any, list[OpenHole], Any]:

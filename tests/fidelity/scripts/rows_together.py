@@ -153,3 +153,73 @@ def loop_contrastive() -> Results:
         **from_weights(model.get_weights()),
         **from_optimizer(optimizer),
     }
+
+
+class OneSize(keras.Model):
+    """A step with the number of rows written out in its code, which shapes of other sizes do not fit."""
+
+    def __init__(self, rows: int | None) -> None:
+        super().__init__()
+        self.inner, self.rows = plain(10), rows
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.inner(inputs)
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        weights = tf.linspace(0.5, 1.5, x.shape[0] + 0 if self.rows is None else self.rows)
+        with tf.GradientTape() as tape:
+            rows = keras.losses.sparse_categorical_crossentropy(y, self(x, training=True), from_logits=True)
+            loss = tf.reduce_mean(rows * weights)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+def fit_one_size(rows: int | None) -> Results:
+    model = OneSize(rows)
+    model.compile(keras.optimizers.Adam(1e-3))
+    return fit(model, *digits(4 * BATCH), epochs=2)
+
+
+@case
+def one_size_written_out() -> Results:
+    return fit_one_size(BATCH)
+
+
+@case
+def one_size_asked_for() -> Results:
+    return fit_one_size(None)
+
+
+class Paired(keras.Model):
+    """Two batches at once, the second of fewer rows, as semi-supervised learning has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain(10)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.inner(inputs)
+
+    def train_step(self, data: tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        many, (x, y) = data
+        with tf.GradientTape() as tape:
+            spread = tf.reduce_mean(tf.square(self(many, training=True)))
+            fitting = tf.reduce_mean(
+                keras.losses.sparse_categorical_crossentropy(y, self(x, training=True), from_logits=True)
+            )
+            loss = fitting + 0.1 * spread
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"fitting": fitting, "spread": spread}
+
+
+@case
+def data_of_two_sizes() -> Results:
+    x, y = digits(4 * 48)
+    many = tf.data.Dataset.from_tensor_slices(x).batch(48)
+    few = tf.data.Dataset.from_tensor_slices((x[:48], y[:48])).batch(12)
+    model = Paired()
+    model.compile(keras.optimizers.Adam(1e-3))
+    return fit(model, tf.data.Dataset.zip((many, few)), epochs=2)

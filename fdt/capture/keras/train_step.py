@@ -1,0 +1,80 @@
+"""Traces a model's train_step: for any number of rows, and where it works for the script's own number only, for that."""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.capture.keras.version import KerasVersion
+from fdt.capture.step.draws import States, as_before, replayed, states
+from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.tracing import StepTrace
+from fdt.element import Element
+from fdt.errors import FdtError, UnsupportedError
+from fdt.program import ALL_ROWS
+
+# No script's own number: sizes that are written out in a step do not fit to it.
+_ODD_ROWS = 7
+
+
+def trace_train_step(
+    keras: KerasVersion,
+    model: Any,
+    element: Element,
+    scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    divides: bool = False,
+    rows: int | None = None,
+) -> TracedStep:
+    """Traces a model's train_step.
+
+    Args:
+        keras: The generation of Keras that the model is of.
+        model: The model.
+        element: What a batch looks like.
+        scale_learning_rate: See `StepTrace`.
+        divides: Whether several workers share a batch.
+        rows: Of every batch, if that is known.
+
+    Returns:
+        The step; if it works for the script's number of rows only, one that is given all of a batch.
+    """
+
+    def step_trace() -> StepTrace:
+        return StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model), divides)
+
+    def works(rows: int) -> bool:
+        try:
+            step_trace().try_out(keras.converted(model.train_step), element.with_rows(rows))
+        except UnsupportedError:
+            raise
+        except Exception:  # the script's own code runs here
+            return False
+        return True
+
+    before = states()
+    try:
+        traced = step_trace().trace(keras.converted(model.train_step), element)
+    except FdtError:
+        raise
+    except Exception:  # the script's own code runs here
+        # It may ask for x.shape[0], which plain Keras knows where all batches are equal.
+        with _once_more(before):
+            if rows is None or not works(rows):
+                raise
+            traced = step_trace().trace(keras.converted(model.train_step), element.with_rows(rows))
+        traced.program.rows = ALL_ROWS
+        return traced
+    if divides and element.has_one_size and keras.has_code_of_the_script(model):
+        with _once_more(before):
+            if not works(_ODD_ROWS) and (rows is None or works(rows)):
+                traced.program.rows = ALL_ROWS
+    return traced
+
+
+@contextlib.contextmanager
+def _once_more(before: States) -> Iterator[None]:
+    """Within it the script's Python runs once more than it would: what it prints it has printed, what it draws it has drawn."""
+    with as_before(before), replayed(), contextlib.redirect_stdout(io.StringIO()):
+        yield
