@@ -62,24 +62,6 @@ for start in range(0, 32, 8):
         r"changed by its gradients",
         r"tf\.function",
     ),
-    "a sum and a penalty": (
-        NET
-        + """
-optimizer = keras.optimizers.SGD(0.01)
-
-@tf.function
-def step(a, b):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.square(model(a) - b)) + tf.add_n([tf.nn.l2_loss(v) for v in model.trainable_variables])
-    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-    return loss
-
-step(x, y)  # <- here
-print("trained", flush=True)
-""",
-        r"neither a mean .* nor a\s+sum",
-        r"--mode async|divide the sum",
-    ),
     "a loop over a data set in the step": (
         NET
         + """

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.arguments import Arguments, Travel
+from fdt.capture.loop.dividing import Call, trace_step
 from fdt.capture.loop.observation import Observer
-from fdt.capture.loop.run import loop_lines, rows_each, trace_step
+from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import LoopTrace
-from fdt.capture.loop.trial import Division, Over, divide
+from fdt.capture.loop.trial import Division, IndivisibleError, Over, divide
 from fdt.capture.patch import Patches
 from fdt.config import RunConfig
-from fdt.errors import UnsupportedError
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -101,7 +101,7 @@ def test_penalty_goes_with_a_mean_only() -> None:
     assert divided(
         stepping(net, lambda v: tf.reduce_mean(v) + tf.nn.l2_loss(net.w), lambda *_: None), X, Y
     ).gradients == [Over.MEAN]
-    with pytest.raises(UnsupportedError, match="neither a mean"):
+    with pytest.raises(IndivisibleError, match="neither a mean"):
         divided(stepping(net, lambda v: tf.reduce_sum(v) + tf.nn.l2_loss(net.w), lambda *_: None), X, Y)
 
 
@@ -134,8 +134,13 @@ def test_outputs(output_of: Callable[..., Any], expected: Over) -> None:
     ],
 )
 def test_outputs_that_parts_do_not_give(output_of: Callable[..., Any]) -> None:
-    with pytest.raises(UnsupportedError, match="output number 1"):
+    with pytest.raises(IndivisibleError, match="output number 1"):
         divided(stepping(Net(), tf.reduce_mean, output_of), X, Y)
+    # They are computed from what all workers have, which is the same for any way of dividing.
+    function = tf.function(stepping(Net(), tf.reduce_mean, output_of))
+    arguments = Arguments(function, (X, Y), {})
+    trial = LoopTrace(divides=True).trial(function, arguments.form)
+    assert divide(trial, trial, arguments).outputs in ([Over.MEAN], [Over.SAME])
 
 
 def test_additions_to_variables() -> None:
@@ -201,8 +206,13 @@ def test_arguments_without_rows_and_too_large() -> None:
     assert Arguments(step, (), {}).num_rows is None
     assert [a.shape for a in Arguments(step, (), {}).encode()] == [(1,)]
     large = Arguments(step, (np.zeros((1000, 4)), np.zeros(10_000)), {})
-    with pytest.raises(UnsupportedError, match=r"tf\.Variable"):
-        large.encode()
+    assert large.too_large and not Arguments(step, (np.zeros((1000, 4)), np.zeros(10)), {}).too_large
+    whole = Arguments(step, (np.zeros((1000, 4)), np.zeros(10_000), tf.sparse.eye(5), "text"), {}, travel=Travel.WHOLE)
+    arrays = whole.encode()
+    assert not whole.too_large and {len(array) for array in arrays} == {1}
+    (x, y, sparse, text), _ = whole.form.decode([tf.constant(array) for array in arrays])
+    assert (x.shape, y.shape, text) == ((1000, 4), (10_000,), "text")
+    np.testing.assert_array_equal(tf.sparse.to_dense(sparse), np.eye(5))
 
 
 def test_which_functions_train() -> None:
@@ -238,7 +248,7 @@ def test_which_functions_train() -> None:
     [
         ((X, Y), "global batch 6, as in the script: 3 rows a worker"),
         ((), "the step is given no batch: one worker computes it"),
-        ((X[:1], Y[:1]), "one worker computes on 1, all make its update"),
+        ((X[:1], Y[:1]), "one worker computes all of it and the others make its update"),
     ],
 )
 def test_opening_tells_who_computes(args: tuple[Any, ...], said: str) -> None:
@@ -247,13 +257,12 @@ def test_opening_tells_who_computes(args: tuple[Any, ...], said: str) -> None:
     def step(*batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             x, y = batch or (X, Y)
+            # Works for one row only, if it is given one.
+            x = tf.ensure_shape(x, [1, 3]) if batch and len(args[0]) == 1 else x
             loss = tf.reduce_mean(net.losses(x, y))
         net.w.assign_sub(tape.gradient(loss, net.w))
-        # Works for one row only, if it is given one.
-        return loss if not batch or len(args[0]) > 1 else loss + tf.reshape(x, [3])[0]
+        return loss
 
     config, function = RunConfig("train.py", num_workers=2), tf.function(step)
-    arguments = Arguments(function, args, {})
-    fixed = Arguments(function, args, {}, rows_each(arguments.num_rows, config))
-    traced = trace_step(function, arguments, fixed, config)
-    assert said in loop_lines(config, traced, arguments.num_rows)[1]
+    call = Call(function, args, {}, config)
+    assert said in loop_lines(config, trace_step(call, config), call.open.num_rows)[1]

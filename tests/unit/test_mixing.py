@@ -42,6 +42,7 @@ def mixes(function: Callable[[tf.Tensor], tf.Tensor], layers: tuple[str, ...] = 
         lambda x: tf.range(size(x)),
         lambda x: tf.eye(size(x)),
         lambda x: tf.concat([x, x], 0),
+        lambda x: tf.split(x, 2)[0],
         lambda x: tf.tile(x, [2, 1]),
         lambda x: tf.boolean_mask(x[:, 0], x[:, 0] > 0),
         lambda x: tf.reduce_sum(x - tf.reduce_mean(x, 0)),

@@ -86,6 +86,10 @@ class Keras2:
     def build_ahead(self, model: Any, element: Element) -> None:
         """Keras 2 makes the variables of optimizer and metrics when it traces."""
 
+    def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
+        """Keras 2 shows no such shapes."""
+        return contextlib.nullcontext()
+
     def building_metrics(self, model: Any) -> None:
         """See `KerasVersion`."""
         if model.compiled_metrics is not None and not model.compiled_metrics.built:

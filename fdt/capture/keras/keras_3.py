@@ -91,6 +91,17 @@ class Keras3:
         with contextlib.suppress(ValueError, RuntimeError):
             model._symbolic_build(data_batch=batch)
 
+    @contextlib.contextmanager
+    def building_layers(self, model: Any, rows: int | None) -> Iterator[None]:
+        """See `KerasVersion`: a summary shows them."""
+        layers = [layer for layer in model._flatten_layers() if not layer.built]
+        yield
+        for layer in layers if rows is not None else ():
+            shapes = layer._build_shapes_dict or {}
+            for name, shape in shapes.items():
+                if isinstance(shape, tuple) and shape and shape[0] is None:
+                    shapes[name] = (rows, *shape[1:])
+
     def building_metrics(self, model: Any) -> None:
         """See `KerasVersion`."""
         if model._compile_metrics is not None and not model._compile_metrics.built:

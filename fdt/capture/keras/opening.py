@@ -27,8 +27,10 @@ def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | No
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
     if config.mode == "async" and optimizers > 1 and config.options.get("update") != "averaging":
         lines.append(
-            f"the step has {optimizers} optimizers: all its gradients are computed before any of them is applied"
+            f"the step applies gradients in {optimizers} places: all of them are computed before any is applied"
         )
+    if traced.prints:
+        lines.append("the step prints with tf.print: its workers do, into the log of the job")
     lines[0] = f"{config.mode} training on {workers} ({lines[0]})"
     return [*lines, *own_views(layers, config, traced)]
 
@@ -64,9 +66,9 @@ def _synchronous(config: RunConfig, batch_size: int | None, rows: int) -> list[s
     if config.batch == "global":
         if rows == ALL_ROWS and num_workers > 1:
             size = (
-                "global batch as in the script: the step works for the script's number of rows only (it is written out in "
-                "its code), so one worker computes all of a batch and the others make its update; to divide it, take the "
-                "number from the data (tf.shape(x)[0])"
+                "global batch as in the script: one worker computes all of it and the others make its update, because the "
+                "step cannot be divided: it works for the script's number of rows only (if that is written out in its code, "
+                "take it from the data, with tf.shape(x)[0]), or picks rows by their places"
             )
         elif batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"

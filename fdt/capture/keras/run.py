@@ -116,7 +116,8 @@ class Run:
         divides = self._config.mode == "sync" and self._config.num_workers > 1
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
-        return trace_train_step(self.keras, self.model, element, factor, divides, rows)
+        with self.keras.building_layers(self.model, rows):
+            return trace_train_step(self.keras, self.model, element, factor, divides, rows)
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
         num_workers, rule = self._config.num_workers, self._config.scale_lr

@@ -1,5 +1,6 @@
 """What differs between the generations of Keras, as capture uses it."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -60,6 +61,14 @@ class KerasVersion(Protocol):
         """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
 
         Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
+        """
+
+    def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
+        """Within it a trace for any number of rows may build layers, which then know what plain Keras would have told them.
+
+        Args:
+            model: The model.
+            rows: Of every batch; None if they differ.
         """
 
     def building_metrics(self, model: Any) -> None:

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from fdt import admission
 from fdt.capture.keras.check import exchanged_line
-from fdt.capture.loop.arguments import Arguments
-from fdt.capture.loop.run import LoopStep, loop_lines, rows_each, trace_step
+from fdt.capture.loop.dividing import Call, DividedStep, trace_step
+from fdt.capture.loop.run import loop_lines
 from fdt.capture.refusals import where
 from fdt.capture.step.traced_step import Known
 from fdt.config import RunConfig
@@ -22,33 +22,37 @@ class LoopCheck:
 
     def __init__(self, config: RunConfig, findings: Findings):
         self._config, self._findings = config, findings
-        self._steps: dict[Any, LoopStep] = {}
+        self._steps: dict[Any, DividedStep] = {}
+        # What the keys of these steps name by identity has to stay alive.
+        self._kept: list[Call] = []
         # What was said of each when it came first: a last batch may be smaller.
         self._lines: dict[Any, tuple[str, ...]] = {}
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Looks at a step when it is called for the first time."""
-        arguments = Arguments(function, args, kwargs)
-        fixed = Arguments(function, args, kwargs, rows_each(arguments.num_rows, self._config))
-        key = (id(function), arguments.form.key())
+        call = Call(function, args, kwargs, self._config)
+        key = (id(function), call.open.form.key())
         what = f"{getattr(function.python_function, '__name__', 'a step')} of the script's own"
         try:
             if key not in self._steps:
-                self._steps[key] = trace_step(function, arguments, fixed, self._config)
-                self._steps[key].kept = function, arguments.form
+                self._steps[key] = trace_step(call, self._config)
+                self._kept.append(call)
                 admission.admit(self._steps[key].traced.program)
         except FdtError as error:
             self._findings.refuse(where(), what, str(error))
             raise
-        traced = self._steps[key].traced
-        self._looked(key, what, fixed if traced.program.rows else arguments)
-        return [_nothing(output, arguments.num_rows) for output in traced.outputs()]
+        step = self._steps[key]
+        self._looked(key, what, call)
+        return [_nothing(output, call.open.num_rows) for output in step.traced.outputs()]
 
-    def _looked(self, key: Any, what: str, arguments: Arguments) -> None:
+    def _looked(self, key: Any, what: str, call: Call) -> None:
         """Is given each call of a step that could be distributed."""
         step = self._steps[key]
+        if step.undivided is not None:
+            self._findings.refuse(where(), what, f"One worker would compute all of it: {step.undivided}.")
+            return
         if key not in self._lines:
-            lines = loop_lines(self._config, step, arguments.num_rows)
+            lines = loop_lines(self._config, step, call.open.num_rows)
             lines += ["data: streamed, step by step, as the script makes them", exchanged_line(step.traced.program)]
             self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
         self._findings.add(Finding(where(), what, self._lines[key]))

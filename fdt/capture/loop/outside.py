@@ -1,4 +1,4 @@
-"""Steps that do more than compute: what they take from iterators comes in as data, what they write as summaries goes out."""
+"""Steps that do more than compute: what they take from iterators comes in as data; summaries and what they print go out."""
 
 import functools
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-from fdt.capture.loop import iterators, summaries
+from fdt.capture.loop import iterators, prints, summaries
 from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.iterators import Read
+from fdt.capture.loop.prints import Printed
 from fdt.capture.loop.summaries import Summary
 from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import in_graph
@@ -30,6 +31,7 @@ class Outside:
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
         iterators.install(patches)
+        prints.install(patches)
         summaries.install(patches)
 
     def computing(self, concrete: Any, function: Any) -> "ComputingStep | None":
@@ -44,7 +46,7 @@ class Outside:
         """
         if concrete not in self._known:
             graph = concrete.graph
-            self._known[concrete] = iterators.reads_of(graph), summaries.writes_summaries(graph)
+            self._known[concrete] = iterators.reads_of(graph), summaries.writes_summaries(graph) or prints.prints(graph)
         reads, writes = self._known[concrete]
         if not reads and not writes:
             return None
@@ -73,7 +75,7 @@ class Outside:
 
 
 class ComputingStep:
-    """A step of the script's that takes elements as an argument, and returns the values of its summaries.
+    """A step of the script's that takes elements as an argument, and returns the values of its summaries and what it prints.
 
     Attributes:
         function: tf.function of (elements, args, kwargs).
@@ -83,25 +85,33 @@ class ComputingStep:
         """Makes one of a tf.function."""
         # Of the last trace.
         self._summaries: list[Summary] = []
+        self._printed: list[Printed] = []
 
         @functools.wraps(original.python_function)
         def step(elements: Any, args: Any, kwargs: Any) -> Any:
-            with iterators.feeding(elements), summaries.recording() as self._summaries:
+            with (
+                iterators.feeding(elements),
+                summaries.recording() as self._summaries,
+                prints.recording() as self._printed,
+            ):
                 result = in_graph(original)(*as_declared(original, args), **kwargs)
-            return result, [tensor for summary in self._summaries for tensor in (summary.value, summary.step)]
+            written = [tensor for summary in self._summaries for tensor in (summary.value, summary.step)]
+            return result, written, [value for printed in self._printed for value in printed.values]
 
         # Not the original's signature.
         del step.__wrapped__  # type: ignore[attr-defined]
         self.function = tf.function(step, autograph=False)
 
     def outputs(self, outputs: list[tf.Tensor], pretended: bool) -> list[tf.Tensor]:
-        """Returns what the script's function returns; writes the summaries.
+        """Returns what the script's function returns; writes the summaries, and prints.
 
         Args:
             outputs: Of `function`, flat.
             pretended: Whether they are no real values.
         """
-        count = len(outputs) - 2 * len(self._summaries)
+        printed = len(outputs) - sum(len(each.values) for each in self._printed)
+        count = printed - 2 * len(self._summaries)
         if not pretended:
-            summaries.write(self._summaries, outputs[count:])
+            summaries.write(self._summaries, outputs[count:printed])
+            prints.write(self._printed, outputs[printed:])
         return outputs[:count]

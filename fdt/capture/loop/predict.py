@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.check import LoopCheck
+from fdt.capture.loop.dividing import Call
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.findings import Findings
@@ -17,8 +17,9 @@ class LoopPredict(LoopCheck):
         super().__init__(config, findings)
         self._samples = samples
 
-    def _looked(self, key: Any, what: str, arguments: Arguments) -> None:
+    def _looked(self, key: Any, what: str, call: Call) -> None:
         traced = self._steps[key].traced
+        arguments = next(each for each in call.forms() if each.form.key() == self._steps[key].arguments.form.key())
         self._samples.add(
             key, where(), what, lambda: Sample(traced.program, traced.variables, arguments.encode()), steps=1
         )

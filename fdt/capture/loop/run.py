@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import io
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,15 +12,13 @@ from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteStep
 from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.dividing import Call, DividedStep, trace_step
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.touch import Touch
-from fdt.capture.loop.tracing import LoopTrace
-from fdt.capture.loop.trial import OneSizeError, divide
-from fdt.capture.refusals import in_place
 from fdt.capture.step.traced_step import Known, MetricResult
 from fdt.config import RunConfig
 from fdt.data import full_spec, raw
-from fdt.errors import FdtError, UnsupportedError
+from fdt.errors import FdtError
 from fdt.messages import job_pb2, program_pb2
 from fdt.report import FitRecord, usage_since
 from fdt.session import Job, Session, StepResult
@@ -92,18 +89,18 @@ class LoopRun:
 
     def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
         config = self._session.config
-        open_arguments = Arguments(function, args, kwargs)
-        fixed = Arguments(function, args, kwargs, rows_each(open_arguments.num_rows, config))
-        for arguments in (open_arguments, fixed):
-            key = (id(function), arguments.form.key())
-            if key in self._steps:
-                return self._steps[key], arguments
-        step = trace_step(function, open_arguments, fixed, config)
-        arguments = fixed if step.traced.program.rows else open_arguments
+        call = Call(function, args, kwargs, config)
+        if any(key[0] == id(function) for key in self._steps):
+            for arguments in call.forms():
+                key = (id(function), arguments.form.key())
+                if key in self._steps:
+                    return self._steps[key], arguments
+        divided = trace_step(call, config)
+        step, arguments = LoopStep(divided), divided.arguments
         self._steps[id(function), arguments.form.key()] = step
-        step.kept = function, open_arguments.form, fixed.form
+        step.kept = call
         self._touch.watch(step.traced.variables)
-        self._session.opening(loop_lines(config, step, arguments.num_rows))
+        self._session.opening(loop_lines(config, divided, arguments.num_rows))
         return step, arguments
 
     def _enter(self, job: Job, step: "LoopStep") -> None:
@@ -162,7 +159,6 @@ class LoopStep(RemoteStep):
     """A traced step.
 
     Attributes:
-        looks_across: By how much, relatively, gradients of a divided batch differ from those of the whole.
         variables: Ids.
         metrics: Ids of those that add up over workers.
         returns_metrics: Whether its outputs are computed from metrics, here.
@@ -170,12 +166,11 @@ class LoopStep(RemoteStep):
         stale_metrics: The same of metrics.
     """
 
-    def __init__(self, traced: Any, rows: int | None, looks_across: float = 0.0):
+    def __init__(self, divided: DividedStep):
+        traced = divided.traced
         super().__init__(traced)
-        traced.program.rows = rows or 0
         # What the key of this step names by identity has to stay alive.
         self.kept: Any = None
-        self.looks_across = looks_across
         pairs = list(zip(traced.variables, traced.program.variables, strict=True))
         self.variables = {id(v) for v, _ in pairs}
         self.metrics = {id(v) for v, described in pairs if described.role == program_pb2.ROLE_METRIC}
@@ -201,8 +196,9 @@ class LoopStep(RemoteStep):
         ]
 
 
-def loop_lines(config: RunConfig, step: LoopStep, num_rows: int | None) -> list[str]:
+def loop_lines(config: RunConfig, step: DividedStep, num_rows: int | None) -> list[str]:
     """Returns what to say before the first step."""
+    rows, kept = step.traced.program.rows, "number of steps and learning rate are the script's"
     lines = opening_lines(step.traced.normalisations, config, num_rows, step.traced)
     if step.looks_across:
         lines.append(
@@ -210,74 +206,19 @@ def loop_lines(config: RunConfig, step: LoopStep, num_rows: int | None) -> list[
             f"gradients differ by {step.looks_across:.1%}"
         )
     if config.mode == "sync" and config.num_workers > 1:
-        rows, kept = step.traced.program.rows, "number of steps and learning rate are the script's"
         if num_rows is None:
             lines[1] = f"the step is given no batch: one worker computes it, all make its update; {kept}"
-        elif rows:
-            whose = "one worker computes" if rows == num_rows else f"{num_rows // rows} workers compute"
+        elif step.undivided is not None:
             lines[1] = (
-                f"global batch {num_rows}, as in the script: the step works for a fixed number of rows only, so {whose} "
-                f"on {rows}, all make its update; {kept}"
+                f"global batch {num_rows}, as in the script: one worker computes all of it and the others make its update, "
+                f"because the step cannot be divided: {step.undivided}; {kept}"
+            )
+        elif rows:
+            lines[1] = (
+                f"global batch {num_rows}, as in the script: the step works for a fixed number of rows only, so "
+                f"{num_rows // rows} workers compute on {rows}, all make its update; {kept}"
             )
     return [*lines, "the script's own loop drives: a step's results are waited for where the script looks at them"]
-
-
-def rows_each(num_rows: int | None, config: RunConfig) -> int:
-    """Returns how many rows a worker gets of a batch, if each that gets some has to get as many."""
-    rows = num_rows or 1
-    if config.mode == "async":
-        return rows
-    return rows // max(n for n in range(1, config.num_workers + 1) if rows % n == 0)
-
-
-def trace_step(function: Any, arguments: Arguments, fixed: Arguments, config: RunConfig) -> LoopStep:
-    """Traces a step for any number of rows; where the script's code needs to know the number, for the one a worker gets.
-
-    Args:
-        function: The tf.function.
-        arguments: Of its call.
-        fixed: The same, for the rows of one worker.
-        config: The run's configuration.
-
-    Raises:
-        UnsupportedError: The step cannot be captured, or not divided over so many workers.
-    """
-    # The script's function is traced once more than it would be; what it prints meanwhile it has printed already.
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            step = _traced(function, arguments, config)
-        except OneSizeError as error:
-            if fixed.form.rows != fixed.num_rows:
-                raise UnsupportedError(str(error)) from error
-            # One worker gets all of the batch anyway.
-            step = _traced(function, fixed, config)
-        except FdtError:
-            raise
-        except Exception:  # the script's own code runs here
-            step = _traced(function, fixed, config)
-    if config.mode == "async" and not any(step.traced.writes(v) for v in step.traced.trained()):
-        raise UnsupportedError(
-            "The step computes gradients and keeps them for another step, which is to apply them. Asynchronous training "
-            "needs both in one step: leave it to the optimizer (its gradient_accumulation_steps), or run this script with "
-            "--mode sync."
-        )
-    return step
-
-
-def _traced(function: Any, arguments: Arguments, config: RunConfig) -> LoopStep:
-    if config.mode == "async" or config.num_workers == 1:
-        return LoopStep(LoopTrace().step(function, arguments.form), arguments.form.rows)
-    rows = arguments.form.rows
-    if rows is not None and rows == arguments.num_rows:
-        # All of a batch goes to the first worker: there is nothing to put together.
-        return LoopStep(LoopTrace().step(function, arguments.form), rows)
-    with in_place():
-        trial = LoopTrace(divides=True).trial(function, arguments.form)
-        twice = trial if rows is None else LoopTrace(divides=True).trial(function, arguments.form.with_rows(2 * rows))
-        division = divide(trial, twice, arguments)
-    return LoopStep(
-        LoopTrace(divides=True, division=division).step(function, arguments.form), rows, division.looks_across
-    )
 
 
 def _element(values: Callable[[], list[tf.Tensor]], number: int) -> tf.Tensor:

@@ -9,8 +9,10 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from fdt.capture.loop.arguments import Form
 from fdt.capture.loop.trial import Division, Over, RunningSum, Trial, TrialHoles
 from fdt.capture.patch import Patches
+from fdt.capture.step.aggregates import aggregate
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
+from fdt.capture.step.reductions import Reduced, reduction
 from fdt.capture.step.shares import times
 from fdt.capture.step.traced_step import Known, TracedStep
 from fdt.capture.step.tracing import StepTrace, as_tensor
@@ -34,6 +36,8 @@ class LoopTrace(StepTrace):
         self._division = division
         # Each with what was added to it in a trial.
         self._added: list[tuple[tf.Variable, RunningSum | None]] = []
+        # Outputs that are those of the whole batch, by id.
+        self._whole: dict[int, tf.Tensor] = {}
 
     def step(self, function: Any, form: Form) -> TracedStep:
         """Traces a function for arguments of a form."""
@@ -56,7 +60,8 @@ class LoopTrace(StepTrace):
         def call(arguments: Any) -> list[Any]:
             args, kwargs = arguments
             outputs = self._outputs(function, form, args, kwargs)
-            return [output if tf.is_tensor(output) else None for output in outputs]
+            # What is computed for the whole batch is the same for all workers.
+            return [output if tf.is_tensor(output) and id(output) not in self._whole else None for output in outputs]
 
         def make(share: tf.Tensor) -> Holes:
             seen.append(TrialHoles(share))
@@ -76,13 +81,19 @@ class LoopTrace(StepTrace):
         return [self._of_whole(output) for output in outputs]
 
     def _of_whole(self, output: Any) -> Any:
-        """Returns a number of the whole batch in the place of one that is no mean or sum of a worker's own rows."""
-        holes = current_holes()
-        assert holes is not None
-        if not tf.is_tensor(output) or not output.dtype.is_floating or id(output) in self._results:
+        """Returns what the whole batch gives in the place of an output that workers cannot put together from their parts."""
+        if not self._divides or not isinstance(output, tf.Tensor) or id(output) in self._results:
             return output
-        found = self._aggregate(output)
-        return output if found is None else found.whole(holes).number
+        reader, holes = self.reader(), current_holes()
+        if holes is None or not reader.is_of(output):
+            return output
+        known = reduction(output, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED, Reduced.RATIO)
+        found = None if known and not reader.mixes(output) else aggregate(output, reader)
+        if found is None:
+            return output
+        number = found.whole(holes).number
+        self._whole[id(number)] = number
+        return number
 
     def _describe(self, logs: Any) -> Any:
         return [super(LoopTrace, self)._describe(output) for output in logs]
@@ -97,6 +108,7 @@ class LoopTrace(StepTrace):
     def _forget(self) -> None:
         super()._forget()
         self._added.clear()
+        self._whole.clear()
 
     def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
         """Leaves them: the trial tells a mean from a sum."""

@@ -16,15 +16,15 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.prints import is_printed
 from fdt.capture.step.shares import times
 from fdt.capture.step.writes import draws
-from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole
 from fdt.messages import program_pb2
 
 
-class OneSizeError(Exception):
-    """A step works for one number of rows only; no error of the project's tree, since that may not be the end of it."""
+class IndivisibleError(Exception):
+    """A step cannot be divided by rows; no error of the project's tree, since that is not the end of it."""
 
 
 # How far from 1 or 2 the ratio of the two trials may be, where random layers draw other numbers in each.
@@ -177,13 +177,13 @@ class Trial:
         """Compares what the step made of some rows, as one of two workers, with what it made of the same rows twice, alone.
 
         Raises:
-            UnsupportedError: It cannot be divided by rows.
+            IndivisibleError: It cannot be divided by rows.
         """
         tensors = [addition.tensor for addition in self._additions]
         return Division(
             [self._of_gradients(n, *pair) for n, pair in enumerate(zip(half.gradients, whole.gradients, strict=True))],
             [
-                self._of_value(n, *of)
+                self._of_output(n, *of)
                 for n, of in enumerate(zip(self._outputs, half.outputs, whole.outputs, strict=True))
             ],
             [self._of_value(n, *of) for n, of in enumerate(zip(tensors, half.additions, whole.additions, strict=True))],
@@ -193,6 +193,26 @@ class Trial:
     def exact(self) -> bool:
         """Whether what it makes of two parts must add up to what it makes of the whole."""
         return self._exact and not self._holes.summed
+
+    def check(self, division: Division, share: float, one: _Tried, other: _Tried, whole: _Tried) -> None:
+        """Compares what two parts of a batch give, put together, with what all of it gives; `share` is the first one's."""
+        for number, over in enumerate(division.outputs):
+            if over in (Over.MEAN, Over.SUM):
+                weights = (share, 1 - share) if over is Over.MEAN else (1.0, 1.0)
+                parts = [np.asarray(tried.outputs[number], np.float64) for tried in (one, other)]
+                together = weights[0] * parts[0] + weights[1] * parts[1]
+                if not _close(np.asarray(whole.outputs[number], np.float64), together, _ROUNDING):
+                    if is_printed(self._outputs[number]):
+                        division.outputs[number] = Over.SAME
+                        continue
+                    what = f"{np.ravel(whole.outputs[number])[:1]} of the batch, but {np.ravel(together)[:1]} of its halves"
+                    raise IndivisibleError(_strange(number, what))
+        for over, a, b, c in zip(division.gradients, one.gradients, other.gradients, whole.gradients, strict=True):
+            together = a + b if over is Over.SUM else a * share + b * (1 - share)
+            size = float(np.linalg.norm(c))
+            difference = float(np.linalg.norm(c - together)) / size if size else 0.0
+            if difference > _TOLERANCE:
+                division.looks_across = max(division.looks_across, difference)
 
     def _of_gradients(self, number: int, half: np.ndarray, whole: np.ndarray) -> Over:
         square = float(half @ half)
@@ -206,12 +226,19 @@ class Trial:
             difference = float(np.linalg.norm(whole - expected * half))
             if difference <= _TOLERANCE * float(np.linalg.norm(whole)):
                 return over
-        raise UnsupportedError(
-            f"The loss behind the step's gradients (number {number + 1}) is neither a mean over the rows of the batch nor a "
-            f"sum over them: on the same rows twice its gradients are {ratio:.3f} times as large. Expected: 1 (a mean) or 2 "
-            "(a sum). A sum over rows together with a term that does not depend on them (a penalty on weights) is such a "
-            "loss: divide the sum by tf.shape(x)[0]; or run this script with --mode async or --workers 1."
+        raise IndivisibleError(
+            f"the loss behind its gradients (number {number + 1}) is neither a mean over the rows of the batch nor a sum over "
+            f"them (on the same rows twice they are {ratio:.3f} times as large, expected: 1 or 2)"
         )
+
+    def _of_output(self, number: int, tensor: Any, half: Any, whole: Any) -> Over:
+        try:
+            return self._of_value(number, tensor, half, whole)
+        except IndivisibleError:
+            if not is_printed(tensor):
+                raise
+            # What is only printed is no reason not to divide the step: the first worker's is.
+            return Over.SAME
 
     def _of_value(self, number: int, tensor: Any, half: Any, whole: Any) -> Over:
         if half is None or (not self._follows_inputs(tensor) and np.array_equal(half, whole)):
@@ -219,10 +246,10 @@ class Trial:
         if np.shape(half) != np.shape(whole):
             if np.shape(whole) != (2 * np.shape(half)[0], *np.shape(half)[1:]):
                 what = f"of shape {np.shape(half)} and, on the same rows twice, {np.shape(whole)}"
-                raise UnsupportedError(_strange(number, what))
+                raise IndivisibleError(_strange(number, what))
             return Over.ROWS
         if not np.issubdtype(np.asarray(half).dtype, np.number):
-            raise UnsupportedError(_strange(number, f"of type {np.asarray(half).dtype}"))
+            raise IndivisibleError(_strange(number, f"of type {np.asarray(half).dtype}"))
         a, b = np.asarray(half, np.float64), np.asarray(whole, np.float64)
         if not a.any() and not b.any():
             # Nothing to be seen by numbers.
@@ -241,7 +268,7 @@ class Trial:
             # The numbers drawn make more of a difference than the number of rows.
             return reduction
         what = f"{a.reshape(-1)[:1]} and, on the same rows twice, {b.reshape(-1)[:1]}"
-        raise UnsupportedError(_strange(number, what))
+        raise IndivisibleError(_strange(number, what))
 
     def _follows_inputs(self, tensor: tf.Tensor) -> bool:
         if tensor.graph is not self._concrete.graph:
@@ -266,8 +293,7 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
         arguments: Of the script's first call.
 
     Raises:
-        OneSizeError: It works for this number of rows only.
-        UnsupportedError: It cannot be divided by rows.
+        IndivisibleError: It cannot be divided by rows.
     """
     arrays = [tf.constant(array) for array in arguments.encode()]
     rows = arguments.form.rows or arguments.num_rows or 1
@@ -276,10 +302,9 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
     try:
         whole = twice.run(1.0, [tf.concat([array, array], 0) for array in part])
     except tf.errors.OpError as error:
-        raise OneSizeError(
-            f"The step works for {arguments.num_rows} rows only, so its batch cannot be divided over workers: with another "
-            f"number it fails ({_cause(error)}). Take the number of rows from its input (tf.shape(x)[0]), or run this script "
-            "with --mode async or --workers 1."
+        raise IndivisibleError(
+            f"with another number of rows than {arguments.num_rows} it fails ({_cause(error)}); if the number is written out "
+            "in its code, take it from the data (tf.shape(x)[0])"
         ) from None
     division = step.divide(half, whole)
     # Two parts, and all of both.
@@ -287,26 +312,8 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
     if step.exact and first < both:
         one = step.run(first / both, [array[:first] for array in arrays])
         other = step.run(1 - first / both, [array[first:both] for array in arrays])
-        _check(division, first / both, one, other, twice.run(1.0, [array[:both] for array in arrays]))
+        step.check(division, first / both, one, other, twice.run(1.0, [array[:both] for array in arrays]))
     return division
-
-
-def _check(division: Division, share: float, one: _Tried, other: _Tried, whole: _Tried) -> None:
-    """Compares what two parts of a batch give, put together, with what all of it gives; `share` is the first one's."""
-    for number, over in enumerate(division.outputs):
-        if over in (Over.MEAN, Over.SUM):
-            weights = (share, 1 - share) if over is Over.MEAN else (1.0, 1.0)
-            parts = [np.asarray(tried.outputs[number], np.float64) for tried in (one, other)]
-            together = weights[0] * parts[0] + weights[1] * parts[1]
-            if not _close(np.asarray(whole.outputs[number], np.float64), together, _ROUNDING):
-                what = f"{np.ravel(whole.outputs[number])[:1]} of the batch, but {np.ravel(together)[:1]} of its halves"
-                raise UnsupportedError(_strange(number, what))
-    for over, a, b, c in zip(division.gradients, one.gradients, other.gradients, whole.gradients, strict=True):
-        together = a + b if over is Over.SUM else a * share + b * (1 - share)
-        size = float(np.linalg.norm(c))
-        difference = float(np.linalg.norm(c - together)) / size if size else 0.0
-        if difference > _TOLERANCE:
-            division.looks_across = max(division.looks_across, difference)
 
 
 def _vector(gradients: Sequence[np.ndarray | None]) -> np.ndarray:
@@ -344,7 +351,6 @@ def _cause(error: tf.errors.OpError) -> str:
 
 def _strange(number: int, what: str) -> str:
     return (
-        f"The step's output number {number + 1} is {what}: neither a mean over the rows of the batch, nor a sum, nor one "
-        "value for each row. Workers cannot put it together from their parts. Compute it outside the step, or run this "
-        "script with --mode async or --workers 1."
+        f"its output number {number + 1} is {what}: neither a mean over the rows of the batch, nor a sum, nor one value for "
+        "each row; if the loop can do without it, compute it outside the step"
     )

@@ -37,7 +37,7 @@ class Aggregate:
     """A number of a step's graph, and what it is computed from.
 
     Attributes:
-        number: The scalar, of this worker's rows.
+        number: It, of this worker's rows.
         parts: What it is computed from.
         operations: Those that compute it from them.
     """
@@ -138,7 +138,7 @@ def aggregate(number: tf.Tensor, reader: Reader) -> Aggregate | None:
     """Returns what a number is computed from, if it can be computed from what all workers have; else None.
 
     Args:
-        number: Scalar of a step's graph.
+        number: Of a step's graph.
         reader: Of the same graph.
     """
     parts: dict[str, tuple[tf.Tensor, Part]] = {}

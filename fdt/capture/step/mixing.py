@@ -33,6 +33,8 @@ _PICKING = {
     *("TensorScatterAdd", "SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "UnsortedSegmentSum"),
     *("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "Bincount", "DenseBincount"),
 }
+# Which take rows by their places.
+_BY_PLACE = {"StridedSlice", "Slice", "Split", "SplitV", "Unpack"}
 # Along the last axis, or to a matrix of it: of vectors, over the rows.
 _OF_LAST_AXIS = {"Softmax", "LogSoftmax", "TopKV2", "Diag", "MatrixDiag", "MatrixDiagV2", "MatrixDiagV3"}
 _SIZES = {"Shape", "Size", "ShapeN"}
@@ -97,8 +99,9 @@ class Mixing:
             means: Names of tensors of which it is known that the shares of all workers add up.
         """
         self._graph, self._layers, self._means = graph, layers, means
-        self._have_met = Behind(
-            lambda operation: bool(self._behind(operation)) and self._breaks(operation), self._behind
+        self._have_met = Behind(self._is_meeting, self._behind)
+        self._picked = Behind(
+            lambda operation: operation.type in _BY_PLACE and self._is_meeting(operation), self._behind
         )
         self._breaking: dict[str, Callable[[Any], bool]] = {
             "Range": lambda operation: any(map(self._counts_rows, operation.inputs)),
@@ -110,6 +113,8 @@ class Mixing:
             "ExpandDims": lambda operation: _has_zero(operation.inputs[1]),
             "Pack": lambda operation: operation.get_attr("axis") == 0,
             "Unpack": lambda operation: operation.get_attr("axis") == 0,
+            "Split": lambda operation: _has_zero(operation.inputs[0], operation.inputs[1].shape.rank),
+            "SplitV": lambda operation: _has_zero(operation.inputs[2], operation.inputs[0].shape.rank),
             "ConcatV2": lambda operation: _has_zero(operation.inputs[-1], operation.inputs[0].shape.rank),
             "Transpose": lambda operation: not _begins(operation.inputs[1], 0),
             "Tile": lambda operation: not _begins(operation.inputs[1], 1),
@@ -129,11 +134,18 @@ class Mixing:
         """Whether rows have met in something of which a tensor is made, other than by being added up."""
         return tensor.name not in self._means and self._have_met(tensor.op)
 
+    def picks(self, tensor: tf.Tensor) -> bool:
+        """Whether some of the rows have been picked by their places, so that the first dimension may be no batch at all."""
+        return tensor.name not in self._means and self._picked(tensor.op)
+
     def _behind(self, operation: Any) -> list[Any]:
         """Returns the operations through which rows come to this one."""
         if operation.type in _SIZES or not self._graph.follows(operation):
             return []
         return [tensor.op for tensor in operation.inputs if tensor.name not in self._means]
+
+    def _is_meeting(self, operation: Any) -> bool:
+        return bool(self._behind(operation)) and self._breaks(operation)
 
     def _breaks(self, operation: Any) -> bool:
         if operation.name in self._layers:

@@ -138,6 +138,10 @@ class Reader:
         """Whether rows of the batch have met in something of which a tensor is made; see `fdt.capture.step.mixing`."""
         return self._mixing.mixes(tensor)
 
+    def picks(self, tensor: tf.Tensor) -> bool:
+        """Whether rows have been picked by their places."""
+        return self._mixing.picks(tensor)
+
     def read(self, tensor: tf.Tensor) -> Reduced:
         """Returns how a tensor follows the rows."""
         if tensor.name not in self._known:

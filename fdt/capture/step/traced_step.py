@@ -33,6 +33,7 @@ class TracedStep:
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
         own_numbers: In words, what each worker computes from its own rows though it is no mean over them.
+        prints: Whether it prints by itself, where it runs.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class TracedStep:
         normalisations: Iterable[Any] = (),
         is_random: bool = False,
         own_numbers: Iterable[str] = (),
+        prints: bool = False,
     ):
         self.program = program
         self.variables = variables
@@ -52,6 +54,7 @@ class TracedStep:
         self.normalisations = tuple(normalisations)
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
         self.own_numbers = tuple(own_numbers)
+        self.prints = prints
         self._written = written
         self._logs = logs
 

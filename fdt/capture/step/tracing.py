@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
 from fdt.capture.keras.version import imported_versions
@@ -36,7 +37,7 @@ from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes
 from fdt.messages import program_pb2
-from fdt.program import export
+from fdt.program import ALL_ROWS, export
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +107,8 @@ class StepTrace:
         self._normalisations: dict[str, Any] = {}
         # Said at the start; in order.
         self._own_numbers: dict[str, None] = {}
+        # Whether a loss comes of rows that were picked by their places.
+        self._picks = False
         # Inside of Keras's own layers: a graph, and the numbers of its operations.
         self._layers: list[tuple[Any, int, int]] = []
 
@@ -127,9 +130,13 @@ class StepTrace:
         self._check_outputs(concrete.outputs)
         program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
         advances = self._advances(concrete.graph, len(element.specs()))
+        if self._picks:
+            program.rows = ALL_ROWS
+            self._own_numbers.pop(_MEETING)
+        printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         changed, layers = written(concrete.graph, variables), self._normalisations.values()
         return TracedStep(
-            program, variables, logs, advances, changed, layers, is_random(concrete.graph), self._own_numbers
+            program, variables, logs, advances, changed, layers, is_random(concrete.graph), self._own_numbers, printing
         )
 
     def try_out(self, train_step: Callable[[Any], Any], element: Element) -> None:
@@ -173,6 +180,7 @@ class StepTrace:
         self._exchanged.clear()
         self._normalisations.clear()
         self._own_numbers.clear()
+        self._picks = False
         self._layers.clear()
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
@@ -255,6 +263,8 @@ class StepTrace:
         patches = Patches()
         patches.wrap(polymorphic_function.Function, "__call__", inlined)
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        for name in ("assign", "assign_add", "assign_sub"):
+            patches.wrap_inherited(ResourceVariable, name, _watched)
         for version in imported_versions():
             version.hook_step(patches, self)
         return patches
@@ -312,7 +322,7 @@ class StepTrace:
         """Returns what a loss is computed from, if it is no mean or sum of a worker's own rows; else None."""
         if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return None
-        reader = self._reader()
+        reader = self.reader()
         if not reader.is_of(loss):
             return None
         try:
@@ -323,13 +333,15 @@ class StepTrace:
         except RecursionError:
             return None
         if found is None and mixes and not self.is_in_metric:
+            self._picks = self._picks or reader.picks(loss)
             self._own_numbers[_MEETING] = None
         return found
 
     def _kind(self, number: Any) -> Reduced:
-        return reduction(number, self._reader()).kind if isinstance(number, tf.Tensor) else Reduced.UNKNOWN
+        return reduction(number, self.reader()).kind if isinstance(number, tf.Tensor) else Reduced.UNKNOWN
 
-    def _reader(self) -> Reader:
+    def reader(self) -> Reader:
+        """Returns what reads the graph as it is by now."""
         holes = current_holes()
         assert holes is not None
         graph = holes.share.graph
@@ -349,7 +361,7 @@ class StepTrace:
         assert holes is not None
         if not isinstance(loss, tf.Tensor):
             return None
-        found = reduction(loss, self._reader())
+        found = reduction(loss, self.reader())
         if found.kind is Reduced.SUM:
             return 1.0 / nonzero(holes.share, tf.float32)
         return None if found.divisor is None else correction(holes, found.divisor)
@@ -438,7 +450,7 @@ class StepTrace:
         """Whether rows of the batch have met in values from which a loss is reduced."""
         if current_holes() is None or not self._divides or not isinstance(values, tf.Tensor):
             return False
-        reader = self._reader()
+        reader = self.reader()
         return reader.is_of(values) and reader.mixes(values)
 
     @contextlib.contextmanager
@@ -525,6 +537,13 @@ def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
     for i, gradient in zip(present, filled, strict=True):
         exchanged[i] = gradient
     return exchanged
+
+
+def _watched(original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
+    """Has the graph know a variable that is written and never read: it sees its handle only."""
+    if current_holes() is not None:
+        tf.compat.v1.get_default_graph().watch_variable(variable)
+    return original(variable, *args, **kwargs)
 
 
 def _added_up(loss: Any) -> Any:

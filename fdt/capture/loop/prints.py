@@ -1,0 +1,83 @@
+"""What a step prints with `tf.print`: the values are outputs of the step, and they are printed on the script's machine."""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_logging_ops
+
+from fdt.capture.patch import Patches
+
+# The graph that is being traced, and what it prints.
+_recorded: ContextVar["tuple[Any, list[Printed]] | None"] = ContextVar("fdt_prints", default=None)
+_NAME = "fdt_printed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """Something that a step prints.
+
+    Attributes:
+        values: Tensors of the trace.
+        form: How TensorFlow makes a text of them, as attributes of its operation.
+        stream: Where to, as TensorFlow names it.
+        end: What comes after it.
+    """
+
+    values: Sequence[tf.Tensor]
+    form: Mapping[str, Any]
+    stream: str
+    end: str
+
+
+def prints(graph: Any) -> bool:
+    """Returns whether a traced function prints; what a loop or branch of it does is not counted."""
+    return any(operation.type == "PrintV2" for operation in graph.get_operations())
+
+
+def is_printed(tensor: tf.Tensor) -> bool:
+    """Returns whether an output of a step is a value that it prints."""
+    return tensor.op.name.split("/")[-1].startswith(_NAME)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Printed]]:
+    """Within it, numbers that code being traced prints are collected instead; in loops and branches it prints where it runs."""
+    found: list[Printed] = []
+    token = _recorded.set((tf.compat.v1.get_default_graph(), found))
+    try:
+        yield found
+    finally:
+        _recorded.reset(token)
+
+
+def write(printed: Sequence[Printed], values: Sequence[tf.Tensor]) -> None:
+    """Prints what was recorded; the values are those of all, one after the other."""
+    rest = iter(values)
+    for each in printed:
+        text = tf.raw_ops.StringFormat(inputs=list(itertools.islice(rest, len(each.values))), **each.form)
+        gen_logging_ops.print_v2(text, output_stream=each.stream, end=each.end)
+
+
+def install(patches: Patches) -> None:
+    """Puts the hook in place."""
+    patches.wrap(gen_logging_ops, "print_v2", _print)
+
+
+def _print(
+    original: Callable[..., Any], text: Any, output_stream: str = "stderr", end: str = "\n", name: Any = None
+) -> Any:
+    recorded = _recorded.get()
+    if recorded is None or tf.executing_eagerly() or tf.compat.v1.get_default_graph() is not recorded[0]:
+        return original(text, output_stream=output_stream, end=end, name=name)
+    operation = text.op
+    if operation.type != "StringFormat" or any(tensor.dtype == tf.string for tensor in operation.inputs):
+        return original(text, output_stream=output_stream, end=end, name=name)
+    values = [tf.identity(tensor, name=_NAME) for tensor in operation.inputs]
+    form = {attribute: operation.get_attr(attribute) for attribute in ("template", "placeholder", "summarize")}
+    recorded[1].append(Printed(values, form, output_stream, end))
+    return tf.no_op()
