@@ -30,9 +30,10 @@ from fdt.quantities import bandwidth
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 FORMS = ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
-# So long a measurement is to last, and so many steps it has at least and at most, for each worker.
+# So long a measurement is to last, and so many steps it has at least and at most, for each worker. All begin at one moment, and
+# it takes rounds until they pull and push at different times.
 _MEASURE_S = 20.0
-_STEPS = (4, 60)
+_STEPS = (10, 60)
 
 
 def parse_arguments() -> argparse.Namespace:

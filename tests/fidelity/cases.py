@@ -39,7 +39,7 @@ TWO_WORKERS = (
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
     "loop_strategy loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
-    "loop_drawn_in_python loop_printed loop_graphs "
+    "loop_drawn_in_python loop_printed loop_graphs loop_over_data "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "
@@ -81,7 +81,7 @@ ASYNCHRONOUS = (
     "data_strings data_on_batch data_on_batch_gan "
     "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
     "loop_checkpoint loop_random loop_static loop_iterator loop_summaries loop_printed "
-    "loop_graphs "
+    "loop_graphs loop_over_data "
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_embedding session_by_hand"
 ).split()
@@ -109,7 +109,7 @@ KERAS_2 = (
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight "
     "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_pydataset data_pandas data_ragged data_strings data_on_batch_gan "
-    "loop_metrics loop_clipped loop_gan loop_accumulated loop_signature loop_checkpoint "
+    "loop_metrics loop_clipped loop_gan loop_accumulated loop_signature loop_checkpoint loop_over_data loop_printed "
     "older_momentum older_adam older_schedule older_loss_scale newer_loss_scale branching_layer clipping_train_step "
     "added_metric sequence_with_threads session_layers"
 ).split()

@@ -8,10 +8,13 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.touch import Touch
+from fdt.capture.loop.tracing import flat_outputs
+from fdt.capture.loop.unrolling import Unrolling
 from fdt.capture.patch import Patches
 from fdt.capture.refusals import EAGER_REMEDY, is_in_place, refuse
 from fdt.capture.step.draws import as_before
@@ -49,6 +52,7 @@ class Loops:
         self._touch = Touch(lambda variables: self._steps.touched(variables) if self._steps is not None else None)
         self._observer = Observer(self._refuse_eager)
         self._outside = Outside()
+        self._unrolling = Unrolling()
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )
@@ -58,6 +62,7 @@ class Loops:
         self._observer.install(patches)
         self._touch.install(patches)
         self._outside.install(patches)
+        self._unrolling.install(patches)
         patches.wrap(Function, "__call__", self._called)
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)
 
@@ -86,10 +91,21 @@ class Loops:
             if trains and seen is not None:
                 seen.trains = True
         elif trains and not is_in_place():
+            call = self._call.get()
+            if call is not None and self._unrolling.loops(concrete, call[0]):
+                return self._unrolled(concrete, *call)
             return _structured(concrete, self._step(concrete, [*tensor_inputs, *captured_inputs]))
         else:
             self._touch.captured(captured_inputs)
         return original(concrete, tensor_inputs, captured_inputs)
+
+    def _unrolled(self, concrete: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        token = self._call.set(None)
+        try:
+            outputs = flat_outputs(self._unrolling.run(function, as_declared(function, args), kwargs))
+        finally:
+            self._call.reset(token)
+        return _structured(concrete, outputs)
 
     def _refuse_eager(self, what: str) -> None:
         if not is_in_place():

@@ -88,7 +88,7 @@ class LoopTrace(StepTrace):
         if holes is None or not reader.is_of(output):
             return output
         known = reduction(output, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED, Reduced.RATIO)
-        found = None if known and not reader.mixes(output) else aggregate(output, reader)
+        found = None if known and not reader.mixes(output) else aggregate(output, reader, branches=True)
         if found is None:
             return output
         number = found.whole(holes).number

@@ -158,3 +158,46 @@ def loop_graphs() -> Results:
         labels = tf.one_hot(random_numbers.randint(0, 3, 8), 3)
         losses.append(float(train_step(nodes, tf.constant(np.repeat(np.arange(8), sizes)), edges, labels)))
     return {"history/loss": np.array(losses), "weights/0": weights.numpy()}
+
+
+@case
+def loop_over_data() -> Results:
+    """Whole epochs in one function: loops over data sets, in a loop over epochs, and over elements of an iterator."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(), cross_entropy()
+    mean = keras.metrics.Mean()
+
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_weights)
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        mean.update_state(loss)
+        return loss
+
+    @tf.function
+    def epoch(data: tf.data.Dataset, least: float) -> tuple[tf.Tensor, tf.Tensor]:
+        total, count = 0.0, 0
+        for x, y in data:
+            loss = train_step(x, y)
+            total += loss
+            if loss > least:
+                count += 1
+        return total, count
+
+    @tf.function
+    def epochs(data: tf.data.Dataset) -> None:
+        for _ in tf.range(2):
+            for x, y in data:
+                train_step(x, y)
+
+    @tf.function
+    def steps(iterator: tf.data.Iterator) -> tf.Tensor:
+        last = 0.0
+        for _ in tf.range(5):
+            last = train_step(*next(iterator))
+        return last
+
+    seen = [float(value) for _ in range(EPOCHS) for value in epoch(batches(), 2.2)]
+    epochs(batches())
+    seen += [float(steps(iter(batches().repeat()))), float(mean.result())]
+    return outcome(model, optimizer, seen=seen)

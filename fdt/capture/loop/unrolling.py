@@ -1,0 +1,204 @@
+"""Loops over data inside a tf.function: its Python drives them, and their body is the step.
+
+    @tf.function
+    def epoch(dataset):
+        for x, y in dataset:    # in the graph, AutoGraph makes a loop of it that nobody outside can look into
+            ...
+
+Such a function is not run as TensorFlow traced it: its Python is, converted by AutoGraph as ever, but for loops over data. Each
+makes a tf.function of its body and calls it for every element, which is then a step like any other.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+from tensorflow.python.autograph.core.function_wrappers import FunctionScope
+from tensorflow.python.autograph.impl import api
+from tensorflow.python.autograph.operators.variables import Undefined, UndefinedReturnValue
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+from fdt.capture.patch import Patches
+from fdt.capture.step.inlining import in_graph
+
+_OVER_DATA = {"ReduceDataset", "ScanDataset", "TakeWhileDataset"}
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_LOOPS = ("While", "StatelessWhile")
+# What loops are being driven for, None while none are.
+_driving: ContextVar["_Bodies | None"] = ContextVar("fdt_driving", default=None)
+
+
+class Unrolling:
+    """Finds functions with such loops, and runs them."""
+
+    def __init__(self) -> None:
+        """Knows none yet."""
+        # By what TensorFlow has traced.
+        self._known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        # By id of a function, which is kept so that it stays its own.
+        self._bodies: dict[int, tuple[Any, _Bodies]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hook in place."""
+        patches.wrap(api._TRANSPILER.get_extra_locals()["ag__"], "for_stmt", _for)
+
+    def loops(self, concrete: Any, function: Any) -> bool:
+        """Returns whether a function loops over data in its graph, and its Python can be driven."""
+        if concrete not in self._known:
+            self._known[concrete] = function._autograph and _loops_over_data(concrete.graph)
+        return self._known[concrete]
+
+    def run(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Runs a function's Python; returns what that returns."""
+        _, bodies = self._bodies.setdefault(id(function), (function, _Bodies()))
+        token = _driving.set(bodies)
+        try:
+            # What it prints it has printed when TensorFlow traced it.
+            with contextlib.redirect_stdout(io.StringIO()):
+                return in_graph(function)(*args, **kwargs)
+        finally:
+            _driving.reset(token)
+
+
+class _Bodies:
+    """The steps that bodies of one function's loops have become."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Any, list[tuple[dict[str, Any], _Body]]] = {}
+
+    def of(self, body: Callable[..., Any], get_state: Any, set_state: Any, seen: dict[str, Any]) -> "_Body":
+        """Returns the step for a body: one traced before, if all that it sees beside the loop's tensors is the same."""
+        known = self._steps.setdefault(body.__code__, [])
+        for before, step in known:
+            if before.keys() == seen.keys() and all(_is_same(before[name], seen[name]) for name in seen):
+                return step
+        known.append((seen, _Body(body, get_state, set_state)))
+        return known[-1][1]
+
+
+class _Body:
+    """A loop's body as a function of the loop's variables and an element."""
+
+    def __init__(self, body: Callable[..., Any], get_state: Callable[[], Any], set_state: Callable[[Any], None]):
+        # Of the last trace: variables of the loop that are no tensors.
+        self._others: list[Any] = []
+
+        def step(state: list[Any], element: Any) -> list[Any]:
+            before = get_state()
+            # What is no tensor is as it is outside, and no input.
+            set_state(tuple(old if new is None else new for old, new in zip(before, state, strict=True)))
+            try:
+                body(element)
+                after = list(get_state())
+            finally:
+                set_state(before)
+            self._others = [None if _is_value(value) else value for value in after]
+            return [value if _is_value(value) else None for value in after]
+
+        # Converted already.
+        self._function = tf.function(step, autograph=False, reduce_retracing=True)
+
+    def __call__(self, state: list[Any], element: Any) -> list[Any]:
+        """Runs it; returns the loop's variables afterwards.
+
+        Args:
+            state: The loop's variables that are tensors, None for others.
+            element: Of what the loop is over.
+        """
+        values = self._function(state, element)
+        return [other if value is None else value for value, other in zip(values, self._others, strict=True)]
+
+
+def _for(
+    original: Callable[..., None],
+    iterated: Any,
+    extra_test: Callable[[], Any] | None,
+    body: Callable[..., Any],
+    get_state: Callable[[], Any],
+    set_state: Callable[[Any], None],
+    names: Any,
+    options: Any,
+) -> None:
+    bodies = _driving.get()
+    is_data = isinstance(iterated, tf.data.Dataset | OwnedIterator)
+    if bodies is None or not tf.executing_eagerly() or not (is_data or tf.is_tensor(iterated)):
+        original(iterated, extra_test, body, get_state, set_state, names, options)
+        return
+    if not is_data and _has_loops(body.__code__):
+        # A loop around loops.
+        for element in iterated:
+            if extra_test is not None and not extra_test():
+                return
+            body(element)
+        return
+    # What the body defines it does not need from before.
+    needed = [not _is_undefined(value) for value in get_state()]
+    for element in iterated:
+        if extra_test is not None and not extra_test():
+            return
+        state = [
+            _as_variable(value) if is_needed else None for value, is_needed in zip(get_state(), needed, strict=True)
+        ]
+        others = {f"{name} of the loop": v for name, v in zip(names, get_state(), strict=True) if not _is_value(v)}
+        step = bodies.of(body, get_state, set_state, _seen(body, names) | others)
+        set_state(tuple(step([value if _is_value(value) else None for value in state], element)))
+
+
+def _loops_over_data(graph: Any) -> bool:
+    for operation in graph.get_operations():
+        if operation.type in _OVER_DATA:
+            return True
+        names = {_LOOPS[0]: "body", _LOOPS[1]: "body", _CALLS[0]: "f", _CALLS[1]: "f"}
+        if operation.type in names:
+            inner = graph._get_function(operation.get_attr(names[operation.type]).name)
+            inside = {node.op for node in inner.cached_definition.node_def}
+            if operation.type in _LOOPS and any(op.startswith("IteratorGetNext") for op in inside):
+                return True
+            if _loops_over_data(inner.graph):
+                return True
+    return False
+
+
+def _has_loops(code: Any) -> bool:
+    return "for_stmt" in code.co_names or any(_has_loops(each) for each in code.co_consts if hasattr(each, "co_names"))
+
+
+def _seen(body: Callable[..., Any], names: Any) -> dict[str, Any]:
+    """Returns what a body sees of its function beside the loop's variables."""
+    cells = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
+    seen = {name: cell.cell_contents for name, cell in cells if name not in names and _is_filled(cell)}
+    return {name: value for name, value in seen.items() if not isinstance(value, FunctionScope)}
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, str | bytes | bool | int | float | type(None)):
+        return type(one) is type(other) and bool(one == other)
+    return one is other or (_is_undefined(one) and _is_undefined(other))
+
+
+def _is_undefined(value: Any) -> bool:
+    return isinstance(value, Undefined | UndefinedReturnValue)
+
+
+def _is_value(value: Any) -> bool:
+    """Whether a function can return it."""
+    return tf.is_tensor(value) or isinstance(
+        value, bool | int | float | tf.RaggedTensor | tf.SparseTensor | tf.TensorArray
+    )
+
+
+def _as_variable(value: Any) -> Any:
+    """Returns a variable of a loop as the graph's loop would have it: a number is a tensor."""
+    return tf.convert_to_tensor(value) if isinstance(value, bool | int | float) else value
