@@ -57,6 +57,7 @@ class Workload:
         tables: Bytes of each tensor whose gradient travels as rows.
         row_bytes: Of such gradients, for one row of the batch.
         local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
+        undivided: Whether one worker has to compute all of a batch of the ring's, while the others wait for its gradients.
     """
 
     script: str
@@ -70,6 +71,7 @@ class Workload:
     tables: tuple[int, ...]
     row_bytes: float
     local: float
+    undivided: bool = False
 
     @property
     def pulled_bytes(self) -> int:
@@ -230,7 +232,8 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     what all of them do at once counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
-    compute = network.contention * compute_seconds(workload.step, workload.batch * steps / workers)
+    rows = workload.batch * steps / (1 if workload.undivided else workers)
+    compute = network.contention * compute_seconds(workload.step, rows)
     if workers == 1:
         return Range(compute, compute, compute)
     share = (workers - 1) / workers

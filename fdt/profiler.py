@@ -306,6 +306,7 @@ def _workload(
         tables=tuple(sample.tensor_bytes(sparse=True)),
         row_bytes=servers.row_bytes,
         local=local,
+        undivided=sample.is_undivided,
     )
 
 

@@ -30,11 +30,16 @@ class Sample:
         """Rows of the batch."""
         return len(self.arrays[0])
 
+    @property
+    def is_undivided(self) -> bool:
+        """Whether one worker has to be given all of a batch."""
+        return self.program.rows >= self.rows > 0
+
     def sizes(self) -> list[int]:
         """Returns sizes of batch at which to measure, the largest first: all of it, a half, a quarter, an eighth."""
         if self.program.rows:
-            # It was traced for that number alone.
-            return [self.program.rows]
+            # It works for that number alone, or for all of a batch.
+            return [min(self.program.rows, self.rows)]
         return [self.rows // part for part in (1, 2, 4, 8) if self.rows >= part]
 
     def tensor_bytes(self, sparse: bool) -> list[int]:

@@ -110,7 +110,11 @@ def test_plain_script_passes(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [(LOSS_WITH_STATE, "running_mean"), (NORMALISED, "BatchNormalization (middle)"), (NEIGHBOURS, "several rows")],
+    [
+        (LOSS_WITH_STATE, "running_mean"),
+        (NORMALISED, "BatchNormalization (middle)"),
+        (NEIGHBOURS, "brings rows"),
+    ],
     ids=["loss with state", "batch normalization", "neighbours"],
 )
 def test_planted_difference_is_found_and_named(text: str, named: str, tmp_path: Path) -> None:

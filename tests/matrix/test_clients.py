@@ -27,7 +27,9 @@ VERSIONS = list(itertools.product(("2.16.2", "2.18.1", "2.21.0"), ("3.11", "3.12
 CASES = (
     "adam conv last_batch_3 reduction_sum sample_weight masked_gru sparse_embedding custom_train_step gan second_fit "
     "data_dataset_shuffled data_generator data_ragged data_strings data_on_batch keras_callbacks "
-    "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static session_feed session_data_set"
+    "loss_contrastive one_size_written_out data_of_two_sizes "
+    "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static loop_over_data loop_printed loop_contrastive "
+    "session_feed session_data_set"
 )
 # Keras 2 itself makes no initial weights on Python 3.12 before its release for TensorFlow 2.19.
 KERAS_2_BROKEN = {("2.16.2", "3.12"), ("2.18.1", "3.12")}

@@ -90,6 +90,26 @@ def test_rows_keep_apart(function: Callable[[tf.Tensor], tf.Tensor]) -> None:
     assert not mixes(function)
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x[0], True),
+        (lambda x: x[:2] - x[2:], True),
+        (lambda x: tf.split(x, 2)[1], True),
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), False),
+        # Time before rows, as recurrent layers have it.
+        (lambda x: tf.transpose(tf.tile(x[:, None], [1, tf.size(x[0]), 1]), [1, 0, 2])[0], False),
+        (lambda x: x[:, 0], False),
+    ],
+)
+def test_rows_are_picked_by_their_places(function: Callable[[tf.Tensor], tf.Tensor], expected: bool) -> None:
+    @tf.function(autograph=False)
+    def step(x: tf.Tensor, share: tf.Tensor) -> None:
+        assert Reader({x.op.name}, share).picks(function(x)) is expected
+
+    step.get_concrete_function(tf.TensorSpec([None, 3]), tf.TensorSpec([]))
+
+
 def test_what_a_layer_does_is_its_own_business() -> None:
     def normalised(x: tf.Tensor) -> tf.Tensor:
         return tf.subtract(x, tf.reduce_mean(x, 0), name="inside")

@@ -6,7 +6,7 @@ from typing import Any
 
 from fdt import admission
 from fdt.capture.keras.fit import KerasFit, check_model
-from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.opening import UNDIVIDED, opening_lines
 from fdt.capture.keras.run import Run, batches_like
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
@@ -16,7 +16,7 @@ from fdt.data import ArrayBatches
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
 from fdt.messages import program_pb2
-from fdt.program import dtype_of
+from fdt.program import ALL_ROWS, dtype_of
 
 
 class CheckedError(BaseException):
@@ -74,6 +74,11 @@ class KerasCheck(KerasFit):
 
     def _looked(self, run: Any, what: str) -> None:
         """Is given each training that could be distributed."""
+        assert run.traced is not None
+        config = self._config
+        if config.mode == "sync" and config.num_workers > 1 and run.traced.program.rows == ALL_ROWS:
+            self._findings.refuse(where(), what, f"One worker would compute all of each batch: {UNDIVIDED}.")
+            return
         self._findings.add(Finding(where(), what, tuple(run.describe())))
 
     def _refuse(self, what: str, error: FdtError) -> None:

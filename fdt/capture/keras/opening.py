@@ -9,6 +9,12 @@ from fdt.config import RunConfig
 from fdt.messages import program_pb2
 from fdt.program import ALL_ROWS
 
+# Why one worker computes all of a batch.
+UNDIVIDED = (
+    "the step cannot be divided: it works for the script's number of rows only (if that is written out in its code, take it "
+    "from the data, with tf.shape(x)[0]), or picks rows by their places"
+)
+
 
 def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
     """Returns what to say before the first step.
@@ -66,9 +72,8 @@ def _synchronous(config: RunConfig, batch_size: int | None, rows: int) -> list[s
     if config.batch == "global":
         if rows == ALL_ROWS and num_workers > 1:
             size = (
-                "global batch as in the script: one worker computes all of it and the others make its update, because the "
-                "step cannot be divided: it works for the script's number of rows only (if that is written out in its code, "
-                "take it from the data, with tf.shape(x)[0]), or picks rows by their places"
+                "global batch as in the script: one worker computes all of it and the others make its update, because "
+                f"{UNDIVIDED}"
             )
         elif batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"

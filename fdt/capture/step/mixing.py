@@ -100,9 +100,7 @@ class Mixing:
         """
         self._graph, self._layers, self._means = graph, layers, means
         self._have_met = Behind(self._is_meeting, self._behind)
-        self._picked = Behind(
-            lambda operation: operation.type in _BY_PLACE and self._is_meeting(operation), self._behind
-        )
+        self._picked = Behind(self._is_picking, self._behind)
         self._breaking: dict[str, Callable[[Any], bool]] = {
             "Range": lambda operation: any(map(self._counts_rows, operation.inputs)),
             "MatMul": lambda operation: self._multiplies(operation, "transpose_a"),
@@ -146,6 +144,11 @@ class Mixing:
 
     def _is_meeting(self, operation: Any) -> bool:
         return bool(self._behind(operation)) and self._breaks(operation)
+
+    def _is_picking(self, operation: Any) -> bool:
+        # Where rows have met, the first dimension may be another.
+        is_one = operation.type in _BY_PLACE and self._is_meeting(operation)
+        return is_one and not any(map(self._have_met, self._behind(operation)))
 
     def _breaks(self, operation: Any) -> bool:
         if operation.name in self._layers:

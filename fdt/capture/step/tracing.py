@@ -58,9 +58,9 @@ class OptimizerParts:
 
 
 _MEETING = (
-    "the loss is computed from several rows of a batch together (compared, picked, or less their mean) in a way that cannot be "
-    "divided: every worker has its own rows only, so that it is another loss than on one machine (--workers 1 or --mode async: "
-    "the script's)"
+    "the step brings rows of a batch together (compares or picks them, or subtracts their mean) before it comes to a layer or "
+    "draws numbers: every worker does so with its own rows, which may be another loss than on one machine (fdt verify tells; "
+    "--workers 1 or --mode async: the script's)"
 )
 _OWN_METRIC = (
     "metric {}: the graph does not tell how it follows the rows of a batch; each worker computes it of its own rows, and "
