@@ -88,7 +88,7 @@ class LoopTrace(StepTrace):
         if holes is None or not reader.is_of(output):
             return output
         known = reduction(output, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED, Reduced.RATIO)
-        found = None if known and not reader.mixes(output) else aggregate(output, reader, branches=True)
+        found = None if known and not reader.mixes(output) else aggregate(output, reader)
         if found is None:
             return output
         number = found.whole(holes).number
@@ -109,6 +109,11 @@ class LoopTrace(StepTrace):
         super()._forget()
         self._added.clear()
         self._whole.clear()
+
+    def _is_left(self, mixes: bool) -> None:
+        """Of others the trial tells."""
+        if mixes:
+            super()._is_left(mixes)
 
     def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
         """Leaves them: the trial tells a mean from a sum."""

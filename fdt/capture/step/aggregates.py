@@ -16,10 +16,8 @@ from fdt.capture.step.reductions import Reader, Reduced, reads_variables
 from fdt.capture.step.shares import nonzero
 from fdt.holes import Holes
 
-# Where something comes in from outside, holes among them.
-_SOURCES = {"PartitionedCall", "Placeholder", "PlaceholderWithDefault"}
-# Operations that run others, which are not looked at: what comes out is computed again, and not differentiated.
-_BRANCHES = {"StatelessIf", "StatelessCase", "StatelessWhile"}
+# What runs others (holes among them), and where something comes in from outside. Branches may be computed again.
+_CALLS = {"PartitionedCall", "StatelessWhile", "Placeholder", "PlaceholderWithDefault"}
 # What Horovod puts one after the other.
 _GATHERED = {tf.float16, tf.float32, tf.float64, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.int64, tf.bool}
 
@@ -136,13 +134,12 @@ class Whole:
         return total
 
 
-def aggregate(number: tf.Tensor, reader: Reader, branches: bool = False) -> Aggregate | None:
+def aggregate(number: tf.Tensor, reader: Reader) -> Aggregate | None:
     """Returns what a number is computed from, if it can be computed from what all workers have; else None.
 
     Args:
         number: Of a step's graph.
         reader: Of the same graph.
-        branches: Whether there may be branches and loops on the way; then its gradient is not to be asked for.
     """
     parts: dict[str, tuple[tf.Tensor, Part]] = {}
     operations: dict[str, tf.Operation] = {}
@@ -157,7 +154,7 @@ def aggregate(number: tf.Tensor, reader: Reader, branches: bool = False) -> Aggr
             if not _travels(tensor, part):
                 return None
             parts[tensor.name] = (tensor, part)
-        elif not operation.inputs or not _is_plain(operation, branches):
+        elif not operation.inputs or not _is_plain(operation):
             return None
         else:
             operations[operation.name] = operation
@@ -191,8 +188,8 @@ def _travels(tensor: tf.Tensor, part: Part) -> bool:
     return part is not Part.MEAN or tensor.dtype.is_floating
 
 
-def _is_plain(operation: tf.Operation, branches: bool) -> bool:
+def _is_plain(operation: tf.Operation) -> bool:
     """Whether an operation may be computed again: the same comes out, and its gradient is TensorFlow's."""
-    if operation.op_def.is_stateful or operation.type in _SOURCES or (operation.type in _BRANCHES and not branches):
+    if operation.op_def.is_stateful or operation.type in _CALLS:
         return False
     return "_gradient_op_type" not in operation.node_def.attr

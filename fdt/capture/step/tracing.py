@@ -62,6 +62,10 @@ _MEETING = (
     "draws numbers: every worker does so with its own rows, which may be another loss than on one machine (fdt verify tells; "
     "--workers 1 or --mode async: the script's)"
 )
+_OWN_LOSS = (
+    "the graph does not tell how a loss follows the rows of a batch: each worker computes it of its own rows, and these are "
+    "averaged by numbers of rows, which is right for a mean (fdt verify tells)"
+)
 _OWN_METRIC = (
     "metric {}: the graph does not tell how it follows the rows of a batch; each worker computes it of its own rows, and "
     "these are averaged"
@@ -132,7 +136,7 @@ class StepTrace:
         advances = self._advances(concrete.graph, len(element.specs()))
         if self._picks:
             program.rows = ALL_ROWS
-            self._own_numbers.pop(_MEETING)
+            self._own_numbers.pop(_MEETING, None)
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         changed, layers = written(concrete.graph, variables), self._normalisations.values()
         return TracedStep(
@@ -322,20 +326,21 @@ class StepTrace:
         """Returns what a loss is computed from, if it is no mean or sum of a worker's own rows; else None."""
         if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
             return None
-        reader = self.reader()
-        if not reader.is_of(loss):
-            return None
-        try:
+        reader, mixes, found = self.reader(), False, None
+        if reader.is_of(loss):
             mixes = reader.mixes(loss)
             if not mixes and reduction(loss, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED):
                 return None
-            found = aggregate(loss, reader)
-        except RecursionError:
-            return None
-        if found is None and mixes and not self.is_in_metric:
-            self._picks = self._picks or reader.picks(loss)
-            self._own_numbers[_MEETING] = None
+            with contextlib.suppress(RecursionError):  # a sum of hundreds of terms
+                found = aggregate(loss, reader)
+        if found is None and not self.is_in_metric:
+            self._picks = self._picks or (mixes and reader.picks(loss))
+            self._is_left(mixes)
         return found
+
+    def _is_left(self, mixes: bool) -> None:
+        """Takes note of a loss that each worker computes of its own rows."""
+        self._own_numbers[_MEETING if mixes else _OWN_LOSS] = None
 
     def _kind(self, number: Any) -> Reduced:
         return reduction(number, self.reader()).kind if isinstance(number, tf.Tensor) else Reduced.UNKNOWN
