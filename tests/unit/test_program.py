@@ -93,6 +93,38 @@ def test_variables_have_the_roles_they_play(data: tuple[np.ndarray, np.ndarray])
     assert {v.momentum for v in program.variables} == {0.0, 0.9}
 
 
+class _Averaging(keras.Model):  # type: ignore[misc]
+    """Keeps a moving average of all that a network has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.average = (_model("sgd", keras.layers.BatchNormalization(momentum=0.9)) for _ in range(2))
+
+    def train_step(self, batch: Any) -> dict[str, tf.Tensor]:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.net.loss(y, self.net(x, training=True)))
+        variables = self.net.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        for mine, average in zip(self.net.weights, self.average.weights, strict=True):
+            average.assign(0.9 * average + 0.1 * mine)
+        return {"loss": loss}
+
+
+def test_what_follows_a_workers_own_statistics_is_its_own(data: tuple[np.ndarray, np.ndarray]) -> None:
+    model = _Averaging()
+    model.compile("sgd")
+    traced = _traced(model, data)
+    roles = {id(v): d.role for v, d in zip(traced.variables, traced.program.variables, strict=True)}
+    found = {
+        name: [roles[id(w.value)] for w in net.weights]
+        for name, net in (("net", model.net), ("average", model.average))
+    }
+    trained, equal, own = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER, program_pb2.ROLE_OTHER
+    assert found["net"] == [trained] * 4 + [own] * 2 + [trained] * 2
+    assert found["average"] == [equal] * 4 + [own] * 2 + [equal] * 2
+
+
 def test_the_same_step_is_the_same_bytes(data: tuple[np.ndarray, np.ndarray]) -> None:
     model = _model("sgd")
     model.fit(*data, verbose=0)

@@ -88,6 +88,21 @@ def test_a_body_is_traced_once_unless_it_sees_something_else(unrolling: Unrollin
     assert int(weight) == 13
 
 
+def test_tensors_of_the_function_around_it_are_inputs(unrolling: Unrolling) -> None:
+    traces: list[None] = []
+
+    @tf.function
+    def epoch(data: Any, number: Any) -> Any:
+        total, scale = tf.constant(0, tf.int64), number * 2
+        for batch in data:
+            traces.append(None)
+            total += tf.reduce_sum(batch) * scale
+        return total
+
+    assert [int(unrolling.run(epoch, (DATA, tf.constant(n, tf.int64)), {})) for n in (1, 2, 3)] == [72, 144, 216]
+    assert len(traces) == 1
+
+
 def test_what_the_body_defines_is_there_afterwards(unrolling: Unrolling) -> None:
     @tf.function
     def epoch(data: Any) -> Any:

@@ -51,10 +51,11 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     """
     if config.num_workers == 1:
         return []
-    lines = [*_partial_views(traced, config), *traced.own_numbers]
+    undivided = config.mode == "sync" and traced.program.rows == ALL_ROWS
+    lines = [] if undivided else [*_partial_views(traced, config), *traced.own_numbers]
     if config.options.get("wire") == "fp16":
         lines.append("--wire fp16: what workers exchange is rounded to 16 bits (3 digits; beyond 65504 it is infinite)")
-    if traced.is_random:
+    if traced.is_random and not undivided:
         first = "rank 0" if config.mode == "sync" else "the first"
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
     of_layers = {id(v) for layer in layers for v in tf_variables(layer.weights)}

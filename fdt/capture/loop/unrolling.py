@@ -11,7 +11,7 @@ makes a tf.function of its body and calls it for every element, which is then a 
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -70,46 +70,63 @@ class _Bodies:
     def __init__(self) -> None:
         self._steps: dict[Any, list[tuple[dict[str, Any], _Body]]] = {}
 
-    def of(self, body: Callable[..., Any], get_state: Any, set_state: Any, seen: dict[str, Any]) -> "_Body":
-        """Returns the step for a body: one traced before, if all that it sees beside the loop's tensors is the same."""
+    def of(
+        self, body: Callable[..., Any], get_state: Any, set_state: Any, cells: Mapping[str, Any], seen: dict[str, Any]
+    ) -> "_Body":
+        """Returns the step for a body: one traced before, if all that it sees beside tensors is the same."""
         known = self._steps.setdefault(body.__code__, [])
         for before, step in known:
             if before.keys() == seen.keys() and all(_is_same(before[name], seen[name]) for name in seen):
                 return step
-        known.append((seen, _Body(body, get_state, set_state)))
+        known.append((seen, _Body(body, get_state, set_state, cells)))
         return known[-1][1]
 
 
-class _Body:
-    """A loop's body as a function of the loop's variables and an element."""
+def _cells(body: Callable[..., Any], names: Any) -> dict[str, Any]:
+    """Returns the cells in which a body finds what it sees of its function beside the loop's variables."""
+    cells = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
+    return {name: cell for name, cell in cells if name not in names and _is_filled(cell)}
 
-    def __init__(self, body: Callable[..., Any], get_state: Callable[[], Any], set_state: Callable[[Any], None]):
+
+class _Body:
+    """A loop's body as a function of the loop's variables, of tensors that it sees beside these, and of an element."""
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        get_state: Callable[[], Any],
+        set_state: Callable[[Any], None],
+        cells: Mapping[str, Any],
+    ):
         # Of the last trace: variables of the loop that are no tensors.
         self._others: list[Any] = []
 
-        def step(state: list[Any], element: Any) -> list[Any]:
-            before = get_state()
+        def step(state: list[Any], seen: dict[str, Any], element: Any) -> list[Any]:
+            before, contents = get_state(), {name: cells[name].cell_contents for name in seen}
             # What is no tensor is as it is outside, and no input.
             set_state(tuple(old if new is None else new for old, new in zip(before, state, strict=True)))
+            _fill(cells, seen)
             try:
                 body(element)
                 after = list(get_state())
             finally:
                 set_state(before)
+                _fill(cells, contents)
             self._others = [None if _is_value(value) else value for value in after]
             return [value if _is_value(value) else None for value in after]
 
         # Converted already.
         self._function = tf.function(step, autograph=False, reduce_retracing=True)
 
-    def __call__(self, state: list[Any], element: Any) -> list[Any]:
+    def __call__(self, state: list[Any], seen: dict[str, Any], element: Any) -> list[Any]:
         """Runs it; returns the loop's variables afterwards.
 
         Args:
             state: The loop's variables that are tensors, None for others.
+            seen: Tensors of the function around it, by their names there.
             element: Of what the loop is over.
         """
-        values = self._function(state, element)
+        values = self._function(state, seen, element)
         return [other if value is None else value for value, other in zip(values, self._others, strict=True)]
 
 
@@ -137,15 +154,19 @@ def _for(
         return
     # What the body defines it does not need from before.
     needed = [not _is_undefined(value) for value in get_state()]
+    cells = _cells(body, names)
+    contents = {name: cell.cell_contents for name, cell in cells.items()}
+    tensors = {name: value for name, value in contents.items() if _is_tensor(value)}
+    others = {name: v for name, v in contents.items() if name not in tensors and not isinstance(v, FunctionScope)}
     for element in iterated:
         if extra_test is not None and not extra_test():
             return
         state = [
             _as_variable(value) if is_needed else None for value, is_needed in zip(get_state(), needed, strict=True)
         ]
-        others = {f"{name} of the loop": v for name, v in zip(names, get_state(), strict=True) if not _is_value(v)}
-        step = bodies.of(body, get_state, set_state, _seen(body, names) | others)
-        set_state(tuple(step([value if _is_value(value) else None for value in state], element)))
+        constants = {name: v for name, v in zip(names, get_state(), strict=True) if not _is_value(v)}
+        step = bodies.of(body, get_state, set_state, cells, others | constants)
+        set_state(tuple(step([value if _is_value(value) else None for value in state], tensors, element)))
 
 
 def _loops_over_data(graph: Any) -> bool:
@@ -167,11 +188,9 @@ def _has_loops(code: Any) -> bool:
     return "for_stmt" in code.co_names or any(_has_loops(each) for each in code.co_consts if hasattr(each, "co_names"))
 
 
-def _seen(body: Callable[..., Any], names: Any) -> dict[str, Any]:
-    """Returns what a body sees of its function beside the loop's variables."""
-    cells = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
-    seen = {name: cell.cell_contents for name, cell in cells if name not in names and _is_filled(cell)}
-    return {name: value for name, value in seen.items() if not isinstance(value, FunctionScope)}
+def _fill(cells: Mapping[str, Any], contents: Mapping[str, Any]) -> None:
+    for name, value in contents.items():
+        cells[name].cell_contents = value
 
 
 def _is_filled(cell: Any) -> bool:
@@ -197,6 +216,10 @@ def _is_value(value: Any) -> bool:
     return tf.is_tensor(value) or isinstance(
         value, bool | int | float | tf.RaggedTensor | tf.SparseTensor | tf.TensorArray
     )
+
+
+def _is_tensor(value: Any) -> bool:
+    return tf.is_tensor(value) and not isinstance(value, tf.Variable)
 
 
 def _as_variable(value: Any) -> Any:

@@ -237,18 +237,25 @@ class StepTrace:
         momenta = {v: momentum for optimizer in self._optimizers for v, momentum in optimizer.momenta.items()}
         functions = {hole.function for hole in holes}
 
-        def describe(variable: tf.Variable) -> program_pb2.Variable:
+        roles: dict[int, Any] = {}
+        writes: dict[int, Writes] = {}
+        for variable in graph.variables:
+            handle = id(variable.handle)
             if id(variable) in trained:
-                role = program_pb2.ROLE_TRAINABLE
+                roles[handle] = program_pb2.ROLE_TRAINABLE
             elif id(variable) in of_optimizer:
-                role = program_pb2.ROLE_OPTIMIZER
+                roles[handle] = program_pb2.ROLE_OPTIMIZER
             elif id(variable) in metrics:
-                role = program_pb2.ROLE_METRIC
+                roles[handle] = program_pb2.ROLE_METRIC
             elif id(variable) in seeds:
-                role = program_pb2.ROLE_SEED
+                roles[handle] = program_pb2.ROLE_SEED
             else:
-                role = self._role(variable, Writes(graph, variable, functions))
-            return program_pb2.Variable(role=role, momentum=momenta.get(id(variable), 0.0))
+                writes[handle] = Writes(graph, variable, functions)
+                roles[handle] = self._role(variable, writes[handle])
+        _tell_apart(roles, writes)
+
+        def describe(variable: tf.Variable) -> program_pb2.Variable:
+            return program_pb2.Variable(role=roles[id(variable.handle)], momentum=momenta.get(id(variable), 0.0))
 
         return describe
 
@@ -512,6 +519,20 @@ class StepTrace:
         """Takes note of random numbers that are drawn from a seed."""
         if current_holes() is not None:
             self._seeds.append(seed)
+
+
+def _tell_apart(roles: dict[int, Any], writes: Mapping[int, Writes]) -> None:
+    """Has what follows variables that every worker updates by its own rows be such a one too: a moving average of one."""
+    own, equal = (program_pb2.ROLE_OTHER, program_pb2.ROLE_METRIC), program_pb2.ROLE_OPTIMIZER
+    while True:
+        found = [
+            handle
+            for handle, of in writes.items()
+            if of and roles[handle] == equal and any(roles.get(read) in own for read in of.reads)
+        ]
+        if not found:
+            return
+        roles.update(dict.fromkeys(found, program_pb2.ROLE_OTHER))
 
 
 def tf_variable(variable: Any) -> tf.Variable | None:

@@ -26,7 +26,14 @@ def written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
 
 
 class Writes:
-    """What a variable is overwritten with in a traced step; false if it is not."""
+    """What a variable is overwritten with in a traced step; false if it is not.
+
+    Attributes:
+        are_random_states: Whether it is the state of a generator.
+        follow_inputs: Whether they stand on the batch, or on random numbers.
+        follow_holes: Whether they stand on gradients as they come out of a hole.
+        reads: Ids of the variables' handles that they stand on.
+    """
 
     def __init__(self, graph: Any, variable: tf.Variable, holes: set[str]):
         """Follows the writes back by data.
@@ -43,12 +50,16 @@ class Writes:
         self.are_random_states = any("RngReadAndSkip" in o.type for o in users)
         inputs = {t.op.name for t in graph.inputs[: len(graph.inputs) - len(graph.captures)]}
         self.follow_holes = self.follow_inputs = False
+        self.reads: set[int] = set()
+        externals = {internal.op.name: id(external) for external, internal in graph.captures}
         seen: set[str] = set()
         while waiting:
             operation = waiting.pop()
             if operation.name in seen:
                 continue
             seen.add(operation.name)
+            if operation.name in externals:
+                self.reads.add(externals[operation.name])
             self.follow_inputs |= operation.name in inputs
             if "Call" in operation.type and operation.get_attr("f").name in holes:
                 self.follow_holes = True
