@@ -16,9 +16,9 @@ from fdt.errors import UnsupportedError
 Note = Callable[[str, str, str], None]
 
 _REMEDY = "Train with model.fit; put a custom step into train_step of a keras.Model."
-EAGER_REMEDY = "Put what is done with one batch into a function, and write @tf.function above it."
-
-
+_eager_remedy: ContextVar[str] = ContextVar(
+    "fdt_eager_remedy", default="Put what is done with one batch into a function, and write @tf.function above it."
+)
 _in_place: ContextVar[bool] = ContextVar("fdt_in_place", default=False)
 
 
@@ -30,6 +30,21 @@ def in_place() -> Iterator[None]:
         yield
     finally:
         _in_place.reset(token)
+
+
+@contextmanager
+def remedy_for_eager(remedy: str) -> Iterator[None]:
+    """Within it, that is what is said of a step that is made outside a tf.function."""
+    token = _eager_remedy.set(remedy)
+    try:
+        yield
+    finally:
+        _eager_remedy.reset(token)
+
+
+def eager_remedy() -> str:
+    """Returns what to do about a step that is made outside a tf.function."""
+    return _eager_remedy.get()
 
 
 def is_in_place() -> bool:
@@ -65,7 +80,7 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
             refuse(
                 note,
                 f"optimizer.{name} of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
-                EAGER_REMEDY,
+                eager_remedy(),
             )
         return original(optimizer, *args, **kwargs)
 

@@ -16,7 +16,7 @@ from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling
 from fdt.capture.patch import Patches
-from fdt.capture.refusals import EAGER_REMEDY, is_in_place, refuse
+from fdt.capture.refusals import eager_remedy, is_in_place, refuse
 from fdt.capture.step.draws import as_before
 from fdt.errors import UnsupportedError
 
@@ -109,7 +109,7 @@ class Loops:
 
     def _refuse_eager(self, what: str) -> None:
         if not is_in_place():
-            refuse(self._note, f"{what} in a training loop of the script's own", EAGER_REMEDY)
+            refuse(self._note, f"{what} in a training loop of the script's own", eager_remedy())
 
     def _step(self, concrete: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         call = self._call.get()

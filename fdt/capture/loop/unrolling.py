@@ -23,11 +23,18 @@ from tensorflow.python.autograph.operators.variables import Undefined, Undefined
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
 from fdt.capture.patch import Patches
+from fdt.capture.refusals import remedy_for_eager
 from fdt.capture.step.inlining import in_graph
 
 _OVER_DATA = {"ReduceDataset", "ScanDataset", "TakeWhileDataset"}
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("While", "StatelessWhile")
+# For what trains outside the loops that can be driven.
+_REMEDY = (
+    "The tf.function around it loops over data in a way that is no `for` over a data set or an iterator, or trains outside of "
+    "that. Write all that trains into such a `for`; or put the loop around the tf.function, in Python, and have that take one "
+    "element."
+)
 # What loops are being driven for, None while none are.
 _driving: ContextVar["_Bodies | None"] = ContextVar("fdt_driving", default=None)
 
@@ -58,7 +65,7 @@ class Unrolling:
         token = _driving.set(bodies)
         try:
             # What it prints it has printed when TensorFlow traced it.
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()), remedy_for_eager(_REMEDY):
                 return in_graph(function)(*args, **kwargs)
         finally:
             _driving.reset(token)
