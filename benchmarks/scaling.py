@@ -32,8 +32,8 @@ FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 FORMS = ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
 # So long a measurement is to last, and so many steps it has at least and at most, for each worker. All begin at one moment, and
 # it takes rounds until they pull and push at different times.
-_MEASURE_S = 20.0
-_STEPS = (10, 60)
+_MEASURE_S = 30.0
+_STEPS = (16, 60)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -52,9 +52,10 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
     saved = folder / f"{model}.json"
     script = [str(FIT), model, "--batch-size", str(options.batch_size)]
     processes.run(processes.fdt("predict", "--bandwidth", options.bandwidth, "--json", str(saved), *script))
-    # What TCP leaves of a link for data; and all hosts compute on this machine's cores.
-    rate = Link(8 * bandwidth(options.bandwidth)).payload_bytes_per_s()
-    return dataclasses.replace(read(saved), transport=Hosts(rate, cores=1.0), batch="per-worker")
+    # What TCP leaves of a link for data, and how long others wait for it; and all hosts compute on this machine's cores.
+    link = Link(8 * bandwidth(options.bandwidth))
+    joined = Hosts(link.payload_bytes_per_s(), cores=1.0, queueing=link.queueing_s)
+    return dataclasses.replace(read(saved), transport=joined, batch="per-worker")
 
 
 def options_of(form: str, mode: str, hosts: int, num_tensors: int) -> list[str]:

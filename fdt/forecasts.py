@@ -111,9 +111,10 @@ class Prediction:
         )
         if isinstance(self.transport, Hosts):
             rate = self.transport.bandwidth * 8
-            lines.append(
-                f"assumed: one worker a host, links of {_bits(rate)}, latency {milliseconds(self.transport.latency)}"
-            )
+            times = f"latency {milliseconds(self.transport.latency)}"
+            if self.transport.queueing:
+                times += f", queues of {milliseconds(self.transport.queueing)}"
+            lines.append(f"assumed: one worker a host, links of {_bits(rate)}, {times}")
         else:
             rate = self.transport.bandwidth / 1e6
             lines.append(f"assumed: all workers on this machine; two ranks exchanged {rate:.0f} MB/s")

@@ -274,6 +274,11 @@ def _add_predict_options(parser: _Parser) -> None:
     )
     network.add_argument("--latency", metavar="TIME", help="from host to host: 50us, 0.2ms (default: 0)")
     network.add_argument(
+        "--queueing",
+        metavar="TIME",
+        help="that a request waits in a link which others keep busy: half of what the switch holds (default: 0)",
+    )
+    network.add_argument(
         "--overlap",
         type=values.part,
         metavar="X",

@@ -16,12 +16,19 @@ import math
 from collections.abc import Sequence
 
 from fdt.playing import Action, played
+from fdt.sharing import Phase, shared
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
 # (form, mode); the order in which they are shown.
 FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
 # Of a step's computation, what comes before the first gradient is there: the way forwards, and the last layer's way back.
 _BEFORE_FIRST_GRADIENT = 1 / 3
+# Requests of a step that wait for each other, beside what they move: to pull, to compute, to push.
+_REQUESTS = 3
+# By how much a gathering of two ranks takes longer than its bytes need: at best, on average and at worst. Over their one
+# connection Gloo's notice that a rank is ready to receive waits behind what that rank sends; rings of more ranks give notice to
+# one neighbour and send to the other. Measured in the laboratory: 2.1 MB in 1, 2 or 3 times 178 ms (`docs/decisions/0021`).
+_GATHER_OF_TWO = (1.0, 1.85, 2.2)
 # Doubling the workers for less than this is not worth it.
 _WORTH = 1.1
 
@@ -94,12 +101,14 @@ class Network:
         overlap: What part of an exchange that could be hidden behind computation is hidden, from 0 to 1. Our ring begins when
             all gradients are there, so that it is 0 unless a calibration says otherwise.
         contention: By what factor computation is slower because workers share a machine.
+        queueing: Seconds that a request of parameter servers waits in a link which others keep busy.
     """
 
     bandwidth: float
     latency: float = 0.0
     overlap: float = 0.0
     contention: float = 1.0
+    queueing: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +124,12 @@ class Hosts:
     latency: float = 0.0
     overlap: float = 0.0
     cores: float | None = None
+    queueing: float = 0.0
 
     def network(self, mode: str, workers: int) -> Network:
         """Returns what joins them."""
         contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
-        return Network(self.bandwidth, self.latency, self.overlap, contention)
+        return Network(self.bandwidth, self.latency, self.overlap, contention, self.queueing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,15 +247,18 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     if workers == 1:
         return Range(compute, compute, compute)
     share = (workers - 1) / workers
-    exchange = 2 * (workers - 1) * network.latency + 2 * share * sum(workload.dense) / network.bandwidth
+    summing = 2 * (workers - 1) * network.latency + 2 * share * sum(workload.dense) / network.bandwidth
+    gathering = 0.0
     if workload.tables:
-        exchange += (
-            workers - 1
-        ) * network.latency + share * workload.row_bytes * workload.batch * steps / network.bandwidth
+        gathering = (workers - 1) * network.latency
+        gathering += share * workload.row_bytes * workload.batch * steps / network.bandwidth
+    least, usual, most = (
+        summing + factor * gathering for factor in (_GATHER_OF_TWO if workers == 2 else (1.0, 1.0, 1.0))
+    )
     slowest = _slowest(workload, network, workers)
-    best = max(compute, compute * _BEFORE_FIRST_GRADIENT + exchange)
-    plain = compute + exchange
-    return Range(best, plain - network.overlap * (plain - best) + slowest / 2, plain + slowest).over(steps)
+    best = max(compute, compute * _BEFORE_FIRST_GRADIENT + least)
+    hidden = network.overlap * (compute + least - best)
+    return Range(best, compute + usual - hidden + slowest / 2, compute + most + slowest).over(steps)
 
 
 def servers_in_step(workload: Workload, network: Network, workers: int, form: str) -> Range:
@@ -259,27 +272,30 @@ def servers_in_step(workload: Workload, network: Network, workers: int, form: st
     together = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
     alone = min(traffic.own_pull, traffic.own_push)
     best = pause + max(traffic.all_pull, traffic.all_push) + alone + traffic.update
-    slowest = _slowest(workload, network, workers)
-    return Range(min(best, together), together + slowest / 2, together + slowest).over(workers)
+    slowest, queues = _slowest(workload, network, workers), _REQUESTS * network.queueing
+    return Range(min(best, together), together + queues + slowest / 2, together + queues + slowest).over(workers)
 
 
 def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
     Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once; of sharded servers, all one
-    after the other. What is expected is played through, since a host of ours does what it is asked in turn, and sending a
-    tensor is such a thing (`docs/decisions/0021`).
+    after the other. What is expected is played through: of one server, whose link its transfers share; and of sharded ones,
+    whose hosts do what they are asked in turn, and sending a tensor is such a thing (`docs/decisions/0021`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
     chain = pause + traffic.own_pull + traffic.own_push + traffic.update
     best = max(chain, traffic.busiest_link, workers * traffic.update)
-    worst = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
-    if form == SHARDED:
-        worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + traffic.update))
-        estimate = _in_turn(workload, network, range(workers), _shares(workload, workers))
+    worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
+    if workers == 1 and form == SHARDED:
+        estimate = chain
+    elif form == SHARDED:
+        queues = 2 * (workers - 1) * network.queueing
+        worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + queues + traffic.update))
+        estimate = _in_turn(workload, network, workers)
     else:
-        estimate = _in_turn(workload, network, range(1, workers + 1), [1.0])
+        estimate = _sharing(workload, network, workers)
     return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
 
 
@@ -327,33 +343,43 @@ def _shares(workload: Workload, workers: int) -> list[float]:
     return [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
 
 
-def _in_turn(workload: Workload, network: Network, hosts: Sequence[int], shares: Sequence[float]) -> float:
-    """Returns the seconds of a round of N steps where each host does one thing at a time.
+def _sharing(workload: Workload, network: Network, workers: int) -> float:
+    """Returns the seconds of a round of N steps where all pull from one server, and push to it, over its one link."""
+    request = Phase(None, network.latency * 2 / _REQUESTS + network.queueing)
+    step = [
+        request,
+        Phase("out of the server", workload.pulled_bytes / network.bandwidth, uneven=True),
+        request,
+        Phase("cores", workload.gradient),
+        request,
+        Phase("into the server", workload.pushed_bytes / network.bandwidth, uneven=True),
+        Phase("server", network.contention * workload.update),
+    ]
+    return shared(step, workers, {"cores": workers / network.contention})
+
+
+def _in_turn(workload: Workload, network: Network, workers: int) -> float:
+    """Returns the seconds of a round of N steps where each host is worker and server, and does one thing at a time.
 
     The first host's process hands everything out: it sends and receives at once, and what it computes itself waits for nobody
     but the cores, of which there may be fewer than hosts (a laboratory).
-
-    Args:
-        workload: What was measured.
-        network: Between the hosts.
-        hosts: Of the workers.
-        shares: What part of the parameters the servers of the first hosts have.
     """
     pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
+    shares = _shares(workload, workers)
     holders = [host for host, share in enumerate(shares) if share]
     # So many compute at once as there are cores, and not even they at full speed if one is shared.
-    beside = len(hosts) / network.contention
+    beside = workers / network.contention
     cores = math.ceil(beside - 1e-9)
 
     def move(source: int, destination: int, seconds: float) -> Action:
         ends = {source or "out of the first", destination or "into the first"}
-        return Action(frozenset(ends), network.latency + seconds)
+        return Action(frozenset(ends), network.latency + network.queueing + seconds)
 
     def compute(host: int, seconds: float) -> Action:
         return Action(frozenset({"cores", host} if host else {"cores"}), seconds * cores / beside)
 
     steps = []
-    for worker in hosts:
+    for worker in range(workers):
         step = [move(host, worker, shares[host] * pull) for host in holders if host != worker]
         step.append(compute(worker, workload.gradient))
         for host in holders:
@@ -396,8 +422,12 @@ def shard_loads(sizes: Sequence[int], shards: int) -> list[int]:
 
 
 def _slowest(workload: Workload, network: Network, workers: int) -> float:
-    """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds."""
-    deviation = max(timed.deviation for timed in workload.step) * network.contention
+    """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds.
+
+    A step that takes c times as long because others have the cores meanwhile is c such pieces of work: deviations of
+    independent pieces add up as squares.
+    """
+    deviation = max(timed.deviation for timed in workload.step) * math.sqrt(network.contention)
     return deviation * math.sqrt(2 * math.log(workers))
 
 

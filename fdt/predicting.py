@@ -105,11 +105,13 @@ def _tell(predictions: list[Prediction], options: argparse.Namespace) -> int:
 def _link(options: argparse.Namespace) -> Hosts | None:
     """Returns what joins the hosts, if it was told."""
     if options.bandwidth is None:
-        if options.latency is not None or options.overlap is not None:
-            raise UsageError("--latency and --overlap belong to a network: give its --bandwidth too, such as 10Gbit")
+        if options.latency is not None or options.overlap is not None or options.queueing is not None:
+            raise UsageError(
+                "--latency, --queueing and --overlap belong to a network: give its --bandwidth too, such as 10Gbit"
+            )
         return None
-    latency = 0.0 if options.latency is None else duration(options.latency)
-    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0)
+    latency, queueing = (0.0 if time is None else duration(time) for time in (options.latency, options.queueing))
+    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0, queueing=queueing)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

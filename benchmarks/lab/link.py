@@ -47,6 +47,11 @@ class Link:
         """How many frames TCP may hand over as one: half a bucket, since the filter takes apart what is larger than that."""
         return max(1, min(_MAX_SEGMENTS, self.burst_bytes // FRAME_BYTES // 2))
 
+    @property
+    def queueing_s(self) -> float:
+        """How long a frame waits on average at a side of the link that is busy: TCP fills the queue and lets it run empty."""
+        return self.queue_bytes * 8 / self.bandwidth_bps / 2
+
     def payload_bytes_per_s(self) -> float:
         """Returns what TCP can carry over the link, headers taken off: 0.956 of the bandwidth."""
         return self.bandwidth_bps / 8 * PAYLOAD_BYTES / FRAME_BYTES

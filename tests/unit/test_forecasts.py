@@ -86,7 +86,7 @@ def test_calibration_finds_what_made_the_runs() -> None:
     truth = dataclasses.replace(NETWORK, transport=Hosts(125e6, 2e-3, overlap=0.4))
     runs = [
         Observation(f"{form}{n}", NETWORK, form, mode, n, truth.of(form, mode, n).step.estimate)
-        for form, mode, n in [(RING, "sync", 2), (RING, "sync", 4), (RING, "sync", 8), (CENTRAL, "async", 2)]
+        for form, mode, n in [(RING, "sync", 2), (RING, "sync", 4), (RING, "sync", 8), (SHARDED, "async", 2)]
     ]
     found = fit(runs)
     assert found.overlap == pytest.approx(0.4, abs=0.05)
