@@ -4,7 +4,7 @@
 
 What a data set is made of is read from its Python objects. Its order stays the script's: a shuffle of rows and the one of
 their numbers have the same seeds, and each begins anew whenever the other does. Where that cannot be promised the data set is
-streamed. `docs/decisions/0026`.
+streamed. `docs/decisions/0026`. What functions make of rows is in `fdt.capture.mapped`.
 """
 
 import dataclasses
@@ -31,8 +31,13 @@ from tensorflow.python.data.ops.skip_op import _SkipDataset
 from tensorflow.python.data.ops.take_op import _TakeDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 
+from fdt.capture import mapped
+from fdt.capture.mapped import NotRowsError
 from fdt.capture.patch import Patches
 from fdt.data import is_numbers
+
+# So often all rows have to be wanted, for a function of rows to be computed for all of them beforehand.
+_WORTH_EPOCHS = 2
 
 # An iterator over one of these has exactly one over each of its inputs, from the beginning.
 _ONE_PASS = (
@@ -77,26 +82,61 @@ class RowNumbers:
         self._twins: WeakKeyDictionary[Any, _Shuffled] = WeakKeyDictionary()
         self._originals: WeakKeyDictionary[_Shuffled, weakref.ref[Any]] = WeakKeyDictionary()
         self._following = False
+        # What functions made of the rows, for each data set that ends with them; None where it is not to be had.
+        self._computed: WeakKeyDictionary[Any, list[np.ndarray] | None] = WeakKeyDictionary()
+        self._met: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
         patches.wrap(OwnedIterator, "__init__", self._begin)
 
-    def of(self, dataset: Any) -> Rows | None:
-        """Takes a data set apart; returns None where it does more than order and batch rows of numbers."""
+    def of(self, dataset: Any, num_batches: Callable[[int], float] = lambda epoch: epoch) -> Rows | None:
+        """Takes a data set apart; returns None where it does more than order and batch rows of numbers.
+
+        Args:
+            dataset: The script's.
+            num_batches: Returns how many batches are about to be taken of it, given how many all rows make once.
+        """
         try:
             numbers, batch_size = self._rebuild(dataset)
-            tensors = _tensors(_source(dataset))
-        except _NotRowsError:
+            sources = mapped.sources(dataset)
+        except NotRowsError:
             return None
+        if batch_size is None:
+            return None
+        tensors = [tensor for source in sources for tensor in source._tensors]
+        if mapped.has_functions(dataset):
+            epoch = -(-len(tensors[0]) // batch_size)
+            found = self._functions_of(dataset, num_batches(epoch) / epoch)
+            if found is None:
+                return None
+            tensors = found
         specs = tf.nest.flatten(dataset.element_spec)
         # A None in the structure is a leaf without a tensor, and a sparse or ragged tensor one that is no array.
-        if batch_size is None or len(specs) != len(tensors) or any(tensor.dtype == tf.variant for tensor in tensors):
+        if len(specs) != len(tensors) or any(tensor.dtype == tf.variant for tensor in tensors):
             return None
         if not all(map(is_numbers, tensors)):
             return None
         arrays = [np.asarray(tensor) for tensor in tensors]
         return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)
+
+    def _functions_of(self, dataset: Any, epochs: float) -> list[np.ndarray] | None:
+        """Returns what the functions of a data set make of its rows, if it is wanted more than once."""
+        last = _last_with_functions(dataset)
+        if last in self._computed:
+            return self._computed[last]
+        # For one pass it is no gain: all rows would have to be there before the first step.
+        before, self._met[last] = self._met.get(last, 0), self._met.get(last, 0) + 1
+        if not before and epochs < _WORTH_EPOCHS:
+            return None
+        self._following = True
+        try:
+            self._computed[last] = mapped.computed(last)
+        except NotRowsError:
+            self._computed[last] = None
+        finally:
+            self._following = False
+        return self._computed[last]
 
     def _begin(
         self, original: Callable[..., None], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
@@ -132,10 +172,12 @@ class RowNumbers:
         """Returns the data set of row numbers, and the batch's size if there is one."""
         kind = type(dataset)
         if kind in (_TensorSliceDataset, _ZipDataset):
-            return tf.data.Dataset.range(len(_tensors(_source(dataset))[0])), None
+            return tf.data.Dataset.range(len(mapped.sources(dataset)[0]._tensors[0])), None
         if kind not in (*_ONE_PASS, _RepeatDataset, CacheDataset):
-            raise _NotRowsError
+            raise NotRowsError
         inner, batch_size = self._rebuild(dataset._input_dataset)
+        if kind in mapped.MAPS and batch_size is None:
+            return inner, None
         if kind in (_BatchDataset, _ParallelBatchDataset) and batch_size is None:
             size = int(_value(dataset._batch_size))
             return inner.batch(size, drop_remainder=bool(_value(dataset._drop_remainder))), size
@@ -144,9 +186,9 @@ class RowNumbers:
         shuffles = [shuffle for shuffle, _ in _shuffles(dataset) if shuffle._reshuffle_each_iteration]
         # What is kept comes again in the order of its first time; what is repeated begins its shuffles when nobody sees it.
         if (kind is CacheDataset and shuffles) or (kind is _RepeatDataset and any(map(_is_seeded, shuffles))):
-            raise _NotRowsError
+            raise NotRowsError
         if kind is CacheDataset and _value(dataset._filename) != b"":
-            raise _NotRowsError
+            raise NotRowsError
         plain: dict[type, Callable[[], Any]] = {
             _RepeatDataset: lambda: inner.repeat(int(_value(dataset._count))),
             _TakeDataset: lambda: inner.take(int(_value(dataset._count))),
@@ -158,23 +200,19 @@ class RowNumbers:
             CacheDataset: lambda: inner,
         }
         if kind not in plain:
-            raise _NotRowsError
+            raise NotRowsError
         return plain[kind](), batch_size
 
     def _shuffled(self, dataset: Any, inner: Any) -> Any:
         begun = self._begun.get(dataset, 0)
         # A fixed order without a seed is one that nobody else can repeat.
         if begun is None or not (dataset._reshuffle_each_iteration or _is_seeded(dataset)):
-            raise _NotRowsError
+            raise NotRowsError
         if dataset not in self._twins:
             twin = _shuffle(inner, dataset)
             self._twins[dataset], self._originals[twin] = twin, weakref.ref(dataset)
             self._begin_again(twin, begun)
         return self._twins[dataset]
-
-
-class _NotRowsError(Exception):
-    """A data set does more than order and batch rows."""
 
 
 class _Shuffled(_VariantDataset):  # type: ignore[misc]
@@ -214,27 +252,15 @@ def _is_seeded(shuffle: Any) -> bool:
     return bool(_value(shuffle._seed) or _value(shuffle._seed2))
 
 
-def _source(dataset: Any) -> Any:
-    while type(dataset) not in (_TensorSliceDataset, _ZipDataset):
+def _last_with_functions(dataset: Any) -> Any:
+    """Returns the last part of a data set that functions are in: what comes behind only orders and batches."""
+    while not isinstance(dataset, (*mapped.MAPS, _ZipDataset)):
         dataset = dataset._input_dataset
     return dataset
-
-
-def _tensors(source: Any) -> list[Any]:
-    """Returns the arrays whose rows a data set yields: [num_rows, ...] each."""
-    parts = source._inputs() if isinstance(source, _ZipDataset) else [source]
-    if not all(type(part) is _TensorSliceDataset for part in parts):
-        raise _NotRowsError
-    tensors = [tensor for part in parts for tensor in part._tensors]
-    if not all(tf.is_tensor(t) and hasattr(t, "numpy") and t.shape.rank for t in tensors):
-        raise _NotRowsError
-    if len({int(tensor.shape[0]) for tensor in tensors}) != 1 or not len(tensors[0]):
-        raise _NotRowsError
-    return tensors
 
 
 def _value(tensor: Any) -> Any:
     value = tf.get_static_value(tensor)
     if value is None:
-        raise _NotRowsError
+        raise NotRowsError
     return value.item() if hasattr(value, "item") and not isinstance(value, bytes) else value

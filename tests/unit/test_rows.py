@@ -43,6 +43,34 @@ def drawn_from_the_scripts_seed() -> tf.data.Dataset:
     return slices().shuffle(50).batch(4)
 
 
+def scaled(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.cast(x, tf.float32) / 255.0, y
+
+
+@tf.function
+def called(x: tf.Tensor) -> tf.Tensor:
+    return tf.reverse(x, [0])
+
+
+@tf.function
+def drawn(x: tf.Tensor) -> tf.Tensor:
+    return x + tf.random.uniform([])
+
+
+def asserted(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    with tf.control_dependencies([tf.debugging.assert_non_negative(y)]):
+        return tf.identity(x)
+
+
+def printed(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    tf.print(y)
+    return x
+
+
+def counting(counter: tf.Variable) -> tf.data.Dataset:
+    return slices().map(lambda x, y: (x, tf.cast(counter.assign_add(1), tf.float32))).batch(4)
+
+
 TAKEN: dict[str, Make] = {
     "batch": lambda: slices().batch(4),
     "drop remainder": lambda: slices().batch(4, drop_remainder=True),
@@ -59,10 +87,29 @@ TAKEN: dict[str, Make] = {
     "repeated": lambda: slices().repeat(2).shuffle(10, seed=3).batch(4),
     "dict": lambda: tf.data.Dataset.from_tensor_slices(({"a": X, "b": X + 1}, Y)).batch(4),
     "zip": lambda: tf.data.Dataset.zip((slices(), slices())).batch(4),
+    "map": lambda: slices().map(scaled).batch(4),
+    "map, in parallel": lambda: slices().map(scaled, num_parallel_calls=2).shuffle(9, seed=1).batch(4),
+    "map, shuffled before": lambda: slices().shuffle(50, seed=3).map(scaled).batch(4).prefetch(1),
+    "map, kept": lambda: slices().map(scaled).cache().shuffle(50, seed=3).batch(4).prefetch(1),
+    "two maps": lambda: slices().map(scaled).shuffle(9, seed=3).map(lambda x, y: {"x": x, "y": y[None]}).batch(4),
+    "map with a branch": lambda: slices().map(lambda x, y: (x if y > 5 else -x, tf.one_hot(y, 30))).batch(4),
+    "map that calls a function": lambda: slices().map(lambda x, y: (called(x), y)).batch(4),
+    "map with an assertion": lambda: slices().map(asserted).batch(4),
+    "map of text": lambda: tf.data.Dataset.from_tensor_slices(Y.astype(str)).map(tf.strings.to_number).batch(4),
+    "zip of maps": lambda: tf.data.Dataset.zip((slices().map(scaled), tf.data.Dataset.from_tensor_slices(X))).batch(4),
+    "map of a zip": lambda: tf.data.Dataset.zip((slices(), slices())).map(lambda one, two: (one[0], two[1])).batch(4),
 }
 
 STREAMED: dict[str, Make] = {
-    "map": lambda: slices().map(lambda x, y: (x / 2, y)).batch(4),
+    "map of batches": lambda: slices().batch(4).map(lambda x, y: (x / 2, y)),
+    "map that draws": lambda: slices().map(lambda x, y: (x + tf.random.uniform([3]), y)).batch(4),
+    "map that calls what draws": lambda: slices().map(lambda x, y: (drawn(x), y)).batch(4),
+    "map with a state": lambda: counting(tf.Variable(0)),
+    "map in Python": lambda: slices().map(lambda x, y: tf.numpy_function(lambda v: v, [x], tf.float32)).batch(4),
+    "map that prints": lambda: slices().map(printed).batch(4),
+    "map to rows of many lengths": lambda: slices().map(lambda x, y: tf.range(y)).padded_batch(4),
+    "map to text": lambda: slices().map(lambda x, y: tf.strings.as_string(y)).batch(4),
+    "map that fails": lambda: slices().map(lambda x, y: (x, tf.gather(tf.constant([1]), y))).batch(4),
     "filter": lambda: slices().filter(lambda x, y: y > 3).batch(4),
     "no batch": slices,
     "batches of batches": lambda: slices().batch(4).batch(2),
@@ -93,6 +140,10 @@ def chosen(taken: Any) -> list[list[np.ndarray]]:
     return [[leaf[rows.numpy()] for leaf in tf.nest.flatten(taken.structure)] for rows in taken.numbers]
 
 
+def thrice(epoch: int) -> float:
+    return 3 * epoch
+
+
 def check_same(ours: list[list[np.ndarray]], plain: list[list[np.ndarray]]) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, ours, plain)
 
@@ -100,7 +151,7 @@ def check_same(ours: list[list[np.ndarray]], plain: list[list[np.ndarray]]) -> N
 @pytest.mark.parametrize("name", TAKEN)
 def test_rows_are_those_of_the_data_set(row_numbers: RowNumbers, name: str) -> None:
     plain, dataset = TAKEN[name](), TAKEN[name]()
-    taken = row_numbers.of(dataset)
+    taken = row_numbers.of(dataset, thrice)
     assert taken is not None
     assert taken.batch_size == 4
     for _ in range(3):
@@ -109,7 +160,21 @@ def test_rows_are_those_of_the_data_set(row_numbers: RowNumbers, name: str) -> N
 
 @pytest.mark.parametrize("name", STREAMED)
 def test_what_is_more_than_rows_is_streamed(row_numbers: RowNumbers, name: str) -> None:
-    assert row_numbers.of(STREAMED[name]()) is None
+    assert row_numbers.of(STREAMED[name](), thrice) is None
+
+
+def test_functions_are_computed_once_if_rows_are_wanted_twice(row_numbers: RowNumbers) -> None:
+    dataset = TAKEN["map"]()
+    # One pass is streamed; at the second it is known that there are others.
+    assert row_numbers.of(dataset) is None
+    taken, again = row_numbers.of(dataset), row_numbers.of(dataset.prefetch(2))
+    assert taken is not None and again is not None
+    assert tf.nest.flatten(taken.structure)[0] is tf.nest.flatten(again.structure)[0]
+
+
+def test_functions_that_make_much_are_streamed(row_numbers: RowNumbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fdt.capture.mapped.LIMIT_BYTES", X.nbytes)
+    assert row_numbers.of(TAKEN["map"](), thrice) is None
 
 
 def both(

@@ -26,6 +26,8 @@ class KerasFit:
     def __init__(self, session: Session, keras: KerasVersion):
         self._session, self._keras = session, keras
         self._run: Run | None = None
+        # Of the `fit` that runs.
+        self._arguments: dict[str, Any] = {}
         # From the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
 
@@ -52,7 +54,16 @@ class KerasFit:
         # What makes one of several batches has to know how the data set would go on.
         if run is None or not run.sends_arrays or run.num_together > 1:
             return None
-        return self._row_numbers.of(dataset)
+        return self._row_numbers.of(dataset, self._num_batches)
+
+    def _num_batches(self, epoch: int) -> float:
+        """Returns how many batches the `fit` will take.
+
+        Args:
+            epoch: How many its data make, gone through once.
+        """
+        epochs, steps = self._arguments["epochs"] - self._arguments["initial_epoch"], self._arguments["steps_per_epoch"]
+        return float(epochs * (epoch if steps is None else steps))
 
     def close(self) -> None:
         """Ends what no `fit` has ended."""
@@ -67,7 +78,8 @@ class KerasFit:
         check_model(self._keras, model)
         self._renew()
         self.close()
-        self._run = self._start(model, Audience.of_fit(self._keras, model, arguments.arguments))
+        self._arguments = arguments.arguments
+        self._run = self._start(model, Audience.of_fit(self._keras, model, self._arguments))
         try:
             history = original(model, *args, **kwargs)
             self._run.finish()

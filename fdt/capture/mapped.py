@@ -1,0 +1,157 @@
+"""Functions of a data set that depend on the row alone: computed once, for all rows.
+
+    from_tensor_slices(images).map(scale)  ->  the arrays of the scaled images
+
+What is computed, and that it depends on the row alone, is read from the functions' graphs. `docs/decisions/0031`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.cache_op import CacheDataset
+from tensorflow.python.data.ops.dataset_ops import _OptionsDataset, _VariantDataset
+from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
+from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
+from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.data.ops.zip_op import _ZipDataset
+from tensorflow.python.framework import op_def_registry
+
+MAPS = (_MapDataset, _ParallelMapDataset)
+# What leaves rows and their order as they are.
+_PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
+# Stateful only by what is in them, which is looked at by itself; an assertion says nothing else than that it fails.
+_HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert"}
+# The script has its rows in memory already; so much more is taken at most.
+LIMIT_BYTES = 1 << 30
+# Rows that are computed before they are copied to their place.
+_TOGETHER = 256
+
+
+class NotRowsError(Exception):
+    """A data set is more than the rows of arrays."""
+
+
+def sources(dataset: Any) -> list[Any]:
+    """Returns the data sets of slices whose rows, put beside each other, go through a data set one by one.
+
+    Raises:
+        NotRowsError: There are others among what it is made of, or they differ in length.
+    """
+    found = list(_sources(dataset, is_part=False))
+    tensors = [tensor for source in found for tensor in source._tensors]
+    if not all(tf.is_tensor(t) and hasattr(t, "numpy") and t.shape.rank for t in tensors):
+        raise NotRowsError
+    if len({int(tensor.shape[0]) for tensor in tensors}) != 1 or not len(tensors[0]):
+        raise NotRowsError
+    return found
+
+
+def _sources(dataset: Any, is_part: bool) -> Iterator[Any]:
+    kind = type(dataset)
+    if kind is _TensorSliceDataset:
+        yield dataset
+    elif kind is _ZipDataset:
+        for part in dataset._inputs():
+            yield from _sources(part, is_part=True)
+    elif is_part and kind not in _PASSING:
+        # Of which rows meet which, only the whole may decide.
+        raise NotRowsError
+    elif hasattr(dataset, "_input_dataset"):
+        yield from _sources(dataset._input_dataset, is_part)
+    else:
+        raise NotRowsError
+
+
+def has_functions(dataset: Any) -> bool:
+    """Whether functions of rows are among what a data set is made of."""
+    return isinstance(dataset, MAPS) or any(map(has_functions, dataset._inputs()))
+
+
+def computed(dataset: Any) -> list[np.ndarray] | None:
+    """Returns what the functions of a data set make of all its rows, in the order of the sources: arrays [num_rows, ...].
+
+    Returns None where they would be too large, or a row cannot be computed.
+
+    Raises:
+        NotRowsError: What is made of a row depends on more than the row, or differs in shape from row to row.
+    """
+    num_rows = len(sources(dataset)[0]._tensors[0])
+    rows = _rows(dataset)
+    if not all(isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in rows.element_spec):
+        raise NotRowsError
+    if any(spec.dtype in (tf.string, tf.variant, tf.resource) for spec in rows.element_spec):
+        raise NotRowsError
+    if num_rows * sum(s.shape.num_elements() * s.dtype.size for s in rows.element_spec) > LIMIT_BYTES:
+        return None
+    arrays = [np.empty([num_rows, *spec.shape], spec.dtype.as_numpy_dtype) for spec in rows.element_spec]
+    filled = 0
+    try:
+        for batch in rows.batch(_TOGETHER):
+            for array, values in zip(arrays, batch, strict=True):
+                array[filled : filled + len(values)] = values
+            filled += len(batch[0])
+    except tf.errors.OpError:
+        # Where the training comes to that row, the script hears of it.
+        return None
+    return arrays
+
+
+class _Rows(_VariantDataset):  # type: ignore[misc]
+    """What functions make of rows: the same functions, traced by the script, called once more."""
+
+    def __init__(self, inner: Any, variant: tf.Tensor, spec: Any):
+        self._inner = inner
+        super().__init__(variant, spec)
+
+    def _inputs(self) -> list[Any]:
+        return [self._inner]
+
+
+def _rows(dataset: Any) -> Any:
+    """Returns all rows in the order of the sources, each a flat tuple of tensors."""
+    kind = type(dataset)
+    if kind is _ZipDataset:
+        parts = [_rows(part) for part in dataset._inputs()]
+        return tf.data.Dataset.zip(tuple(parts)).map(lambda *each: tuple(tf.nest.flatten(each)))
+    if kind is _TensorSliceDataset:
+        return tf.data.Dataset.from_tensor_slices(tuple(dataset._tensors))
+    inner = _rows(dataset._input_dataset)
+    if kind not in MAPS:
+        return inner
+    function = dataset._map_func.function
+    if not is_pure(function):
+        raise NotRowsError
+    specs = tuple(tf.nest.flatten(dataset.element_spec, expand_composites=True))
+    variant = tf.raw_ops.ParallelMapDatasetV2(
+        input_dataset=inner._variant_tensor,
+        other_arguments=function.captured_inputs,
+        f=function,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+        deterministic="true",
+        preserve_cardinality=True,
+    )
+    return _Rows(inner, variant, specs)
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a traced function returns the same whenever it is given the same, and does nothing else.
+
+    Args:
+        function: ConcreteFunction.
+    """
+    if any(captured.dtype in (tf.resource, tf.variant) for captured in function.captured_inputs):
+        return False
+    graph_def = function.graph.as_graph_def()
+    # Of a function that is called by another, the graph has the body too.
+    bodies: list[Sequence[Any]] = [graph_def.node, *(f.node_def for f in graph_def.library.function)]
+    return all(_is_stateless(node.op) for body in bodies for node in body)
+
+
+def _is_stateless(name: str) -> bool:
+    definition = op_def_registry.get(name)
+    # A function called by its name is no operation; its body is looked at.
+    return definition is None or not definition.is_stateful or name in _HARMLESS
