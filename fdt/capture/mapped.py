@@ -86,12 +86,12 @@ def computed(dataset: Any) -> list[np.ndarray] | None:
     if num_rows * sum(s.shape.num_elements() * s.dtype.size for s in rows.element_spec) > LIMIT_BYTES:
         return None
     arrays = [np.empty([num_rows, *spec.shape], spec.dtype.as_numpy_dtype) for spec in rows.element_spec]
-    filled = 0
     try:
-        for batch in rows.batch(_TOGETHER):
-            for array, values in zip(arrays, batch, strict=True):
-                array[filled : filled + len(values)] = values
-            filled += len(batch[0])
+        # Not to the end: TensorFlow would note in the log that there are no more.
+        batches = iter(rows.batch(_TOGETHER))
+        for first in range(0, num_rows, _TOGETHER):
+            for array, values in zip(arrays, next(batches), strict=True):
+                array[first : first + len(values)] = values
     except tf.errors.OpError:
         # Where the training comes to that row, the script hears of it.
         return None

@@ -24,7 +24,7 @@ TWO_WORKERS = (
     "validation_data validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_2 "
     "early_stopping reduce_on_plateau rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
     "weights_per_batch stop_in_epoch shuffle_off tensors_float64_default_batch keras_callbacks interrupted_and_resumed "
-    "weighted_metrics jit_compiled mixed_precision "
+    "weighted_metrics jit_compiled mixed_precision stateful_lstm "
     # After the loop.
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand rate_set_by_hand recompiled frozen_recompiled "
     "two_models shared_layers history_object "
@@ -102,7 +102,7 @@ KERAS_2 = (
     "loss_contrastive loss_contrastive_sum custom_train_step_contrastive loss_over_picked_rows loss_unexplained "
     "one_size_written_out data_of_two_sizes "
     "activity_regularizer add_loss custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
-    "masked_gru masked_pooling masked_loss evaluate_predict save_load second_fit recompiled frozen_recompiled two_models "
+    "masked_gru masked_pooling masked_loss stateful_lstm evaluate_predict save_load second_fit recompiled frozen_recompiled two_models "
     "validation_split verbose_1 early_stopping checkpoint batch_logs rate_per_batch rate_scheduler stop_in_epoch "
     "steps_per_epoch interrupted_and_resumed jit_compiled weights_per_batch weighted_metrics "
     "global_clipnorm adamw schedule ema sparse_embedding subclassed_lazy custom_train_step two_optimizers "

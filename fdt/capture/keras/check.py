@@ -6,7 +6,7 @@ from typing import Any
 
 from fdt import admission
 from fdt.capture.keras.fit import KerasFit, check_model
-from fdt.capture.keras.opening import UNDIVIDED, opening_lines
+from fdt.capture.keras.opening import opening_lines, undivided
 from fdt.capture.keras.run import Run, batches_like
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
@@ -36,6 +36,7 @@ class KerasCheck(KerasFit):
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
+        self._arguments = arguments.arguments
         run = self._run = self._make_run(model)
         try:
             check_model(self._keras, model)
@@ -77,7 +78,8 @@ class KerasCheck(KerasFit):
         assert run.traced is not None
         config = self._config
         if config.mode == "sync" and config.num_workers > 1 and run.traced.program.rows == ALL_ROWS:
-            self._findings.refuse(where(), what, f"One worker would compute all of each batch: {UNDIVIDED}.")
+            why = undivided(list(run.model._flatten_layers()))
+            self._findings.refuse(where(), what, f"One worker would compute all of each batch: {why}.")
             return
         self._findings.add(Finding(where(), what, tuple(run.describe())))
 

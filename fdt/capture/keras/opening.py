@@ -10,10 +10,32 @@ from fdt.messages import program_pb2
 from fdt.program import ALL_ROWS
 
 # Why one worker computes all of a batch.
-UNDIVIDED = (
+_UNDIVIDED = (
     "the step cannot be divided: it works for the script's number of rows only (if that is written out in its code, take it "
     "from the data, with tf.shape(x)[0]), or picks rows by their places"
 )
+
+
+def stateful(layers: Sequence[Any]) -> list[str]:
+    """Returns the names of layers that go on, with row i of a batch, where row i of the batch before ended."""
+    found = [layer for layer in layers if getattr(layer, "stateful", False)]
+    # A model is stateful if one of its layers is.
+    return [layer.name for layer in found if not hasattr(layer, "layers")] or [layer.name for layer in found]
+
+
+def undivided(layers: Sequence[Any]) -> str:
+    """Returns why one worker has to compute all of each batch.
+
+    Args:
+        layers: Keras layers that the step calls.
+    """
+    names = stateful(layers)
+    if not names:
+        return _UNDIVIDED
+    return (
+        f"the layer {names[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended (build it with "
+        "stateful=False if it need not)"
+    )
 
 
 def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
@@ -27,9 +49,10 @@ def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | No
     """
     num_workers, program = config.num_workers, traced.program
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
-    lines = (
-        _synchronous(config, batch_size, program.rows) if config.mode == "sync" else _asynchronous(config, batch_size)
-    )
+    if config.mode == "sync":
+        lines = _synchronous(config, batch_size, undivided(layers) if program.rows == ALL_ROWS else None)
+    else:
+        lines = _asynchronous(config, batch_size)
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
     if config.mode == "async" and optimizers > 1 and config.options.get("update") != "averaging":
         lines.append(
@@ -51,13 +74,15 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     """
     if config.num_workers == 1:
         return []
-    undivided = config.mode == "sync" and traced.program.rows == ALL_ROWS
-    lines = [] if undivided else [*_partial_views(traced, config), *traced.own_numbers]
+    is_whole = config.mode == "sync" and traced.program.rows == ALL_ROWS
+    lines = [] if is_whole else [*_partial_views(traced, config), *traced.own_numbers]
     if config.options.get("wire") == "fp16":
         lines.append("--wire fp16: what workers exchange is rounded to 16 bits (3 digits; beyond 65504 it is infinite)")
-    if traced.is_random and not undivided:
+    if traced.is_random and not is_whole:
         first = "rank 0" if config.mode == "sync" else "the first"
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
+    if is_whole:
+        return lines
     of_layers = {id(v) for layer in layers for v in tf_variables(layer.weights)}
     for variable, described in zip(traced.variables, traced.program.variables, strict=True):
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
@@ -68,14 +93,11 @@ def own_views(layers: Sequence[Any], config: RunConfig, traced: TracedStep) -> l
     return lines
 
 
-def _synchronous(config: RunConfig, batch_size: int | None, rows: int) -> list[str]:
+def _synchronous(config: RunConfig, batch_size: int | None, whole: str | None) -> list[str]:
     num_workers = config.num_workers
     if config.batch == "global":
-        if rows == ALL_ROWS and num_workers > 1:
-            size = (
-                "global batch as in the script: one worker computes all of it and the others make its update, because "
-                f"{UNDIVIDED}"
-            )
+        if whole is not None and num_workers > 1:
+            size = f"global batch as in the script: one worker computes all of it and the others make its update, because {whole}"
         elif batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
         else:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.opening import opening_lines, stateful
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.traced_step import TracedStep
@@ -17,6 +17,7 @@ from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.messages import job_pb2
+from fdt.program import ALL_ROWS
 from fdt.report import FitRecord, usage_since
 from fdt.session import Drain, Job, Session
 from fdt.state import SharedState
@@ -111,13 +112,22 @@ class Run:
         self._in_epoch = 0
 
     def _trace(self, element: Element) -> TracedStep:
-        _check_order_matters_not(self.model, self._config.num_workers)
+        goes_on = self._config.num_workers > 1 and stateful(list(self.model._flatten_layers()))
+        if goes_on and self._config.mode == "async":
+            raise UnsupportedError(
+                f"The layer {goes_on[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
+                "must be on the same worker. Run this script with --workers 1 or --mode sync, or build the layer with "
+                "stateful=False."
+            )
         self.keras.build_ahead(self.model, element)
         divides = self._config.mode == "sync" and self._config.num_workers > 1
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows):
-            return trace_train_step(self.keras, self.model, element, factor, divides, rows)
+            traced = trace_train_step(self.keras, self.model, element, factor, divides, rows)
+        if goes_on:
+            traced.program.rows = ALL_ROWS
+        return traced
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
         num_workers, rule = self._config.num_workers, self._config.scale_lr
@@ -243,17 +253,6 @@ class Run:
                 logs=_numbers(self._logs),
                 ranks=usage,
             )
-        )
-
-
-def _check_order_matters_not(model: Any, num_workers: int) -> None:
-    layers = [layer for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
-    # A model is stateful if one of its layers is.
-    stateful = [layer.name for layer in layers if not hasattr(layer, "layers")] or [layer.name for layer in layers]
-    if stateful and num_workers > 1:
-        raise UnsupportedError(
-            f"The layer {stateful[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
-            "must be on the same worker. Run this script with --workers 1, or build the layer with stateful=False."
         )
 
 

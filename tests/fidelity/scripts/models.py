@@ -43,6 +43,23 @@ def masked_gru() -> Results:
     return fit(model, x, y[:, None], batch_size=32)
 
 
+class Forgetting(keras.callbacks.Callback):
+    """Sequences go on from batch to batch, and begin anew with every epoch."""
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        (layer,) = (layer for layer in self.model.layers if getattr(layer, "stateful", False))
+        layer.reset_state() if hasattr(layer, "reset_state") else layer.reset_states()
+
+
+@case
+def stateful_lstm() -> Results:
+    inputs = keras.Input(batch_shape=(BATCH, 8, 8))
+    outputs = keras.layers.Dense(10, activation="softmax")(keras.layers.LSTM(6, stateful=True)(inputs))
+    x, y = digits(4 * BATCH)
+    model = compiled(keras.Model(inputs, outputs))
+    return fit(model, x.reshape(-1, 8, 8), y, shuffle=False, callbacks=[Forgetting()])
+
+
 @case
 def masked_pooling() -> Results:
     layers = [
