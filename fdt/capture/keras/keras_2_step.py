@@ -90,7 +90,7 @@ class StepHooks:
 
     def _call(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         own = type(layer).__module__.startswith("tf_keras.") and not isinstance(layer, tf_keras.Model)
-        with self._trace.in_layer() if own else contextlib.nullcontext():
+        with self._trace.losses.in_layer() if own else contextlib.nullcontext():
             return original(layer, *args, **kwargs)
 
     def _apply_gradients(
@@ -119,7 +119,7 @@ class StepHooks:
         return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
     def _add_loss(self, original: Callable[..., Any], layer: Any, losses: Any, **kwargs: Any) -> Any:
-        return original(layer, tf.nest.map_structure(self._trace.added, losses), **kwargs)
+        return original(layer, tf.nest.map_structure(self._trace.losses.added, losses), **kwargs)
 
     def _compute_weighted_loss(
         self,
@@ -131,12 +131,12 @@ class StepHooks:
     ) -> Any:
         loss = original(losses, sample_weight, reduction, name)
         holes = current_holes()
-        if holes is None or not len(getattr(losses, "shape", ())) or self._trace.mixes(losses):
+        if holes is None or not len(getattr(losses, "shape", ())) or self._trace.losses.mixes(losses):
             # A function of the script's that has reduced by itself, or brought rows together.
-            return self._trace.as_mean(loss)
+            return self._trace.losses.as_mean(loss)
         if reduction == losses_utils.ReductionV2.SUM:
             loss = sum_loss(holes, loss)
-        return self._trace.is_mean(loss) if reduction != losses_utils.ReductionV2.NONE else loss
+        return self._trace.losses.is_mean(loss) if reduction != losses_utils.ReductionV2.NONE else loss
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.normalises(layer)

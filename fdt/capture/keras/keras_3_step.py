@@ -53,7 +53,7 @@ class StepHooks:
 
     def _call(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         own = type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.Model)
-        with self._trace.in_layer() if own else contextlib.nullcontext():
+        with self._trace.losses.in_layer() if own else contextlib.nullcontext():
             return original(layer, *args, **kwargs)
 
     def _apply(self, original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -81,7 +81,7 @@ class StepHooks:
             return original(optimizer, loss)
         holes.weighted = True
         with trace.in_optimizer():
-            return original(optimizer, trace.as_mean(loss) * tf.cast(holes.share, loss.dtype))
+            return original(optimizer, trace.losses.as_mean(loss) * tf.cast(holes.share, loss.dtype))
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
         return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
@@ -91,7 +91,7 @@ class StepHooks:
         return original(layer, *args, **kwargs)
 
     def _add_loss(self, original: Callable[..., Any], layer: Any, loss: Any) -> Any:
-        return original(layer, keras.tree.map_structure(self._trace.added, loss))
+        return original(layer, keras.tree.map_structure(self._trace.losses.added, loss))
 
     def _reduce_values(
         self,
@@ -102,14 +102,14 @@ class StepHooks:
     ) -> Any:
         loss = original(values, sample_weight, reduction)
         holes = current_holes()
-        if holes is None or tuple(values.shape) in ((), (0,)) or self._trace.mixes(values):
+        if holes is None or tuple(values.shape) in ((), (0,)) or self._trace.losses.mixes(values):
             # A function of the script's that has reduced by itself, or brought rows together.
-            return self._trace.as_mean(loss)
+            return self._trace.losses.as_mean(loss)
         if reduction == "sum":
             loss = sum_loss(holes, loss)
         elif reduction == "mean_with_sample_weight" and sample_weight is not None:
             loss *= correction(holes, tf.reduce_sum(tf.cast(sample_weight, loss.dtype)))
-        return self._trace.is_mean(loss) if reduction not in (None, "none") else loss
+        return self._trace.losses.is_mean(loss) if reduction not in (None, "none") else loss
 
     def _update_mean(self, original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
         values, weight = self._trace.told_mean(metric, values, sample_weight)

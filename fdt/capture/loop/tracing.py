@@ -32,7 +32,7 @@ class LoopTrace(StepTrace):
             divides: Whether several workers share a batch.
             division: How they do, once that has been tried.
         """
-        super().__init__(divides=divides)
+        super().__init__(divides=divides, tried=True)
         self._division = division
         # Each with what was added to it in a trial.
         self._added: list[tuple[tf.Variable, RunningSum | None]] = []
@@ -82,9 +82,9 @@ class LoopTrace(StepTrace):
 
     def _of_whole(self, output: Any) -> Any:
         """Returns what the whole batch gives in the place of an output that workers cannot put together from their parts."""
-        if not self._divides or not isinstance(output, tf.Tensor) or id(output) in self._results:
+        if not self.losses.divides or not isinstance(output, tf.Tensor) or id(output) in self._results:
             return output
-        reader, holes = self.reader(), current_holes()
+        reader, holes = self.losses.reader(), current_holes()
         if holes is None or not reader.is_of(output):
             return output
         known = reduction(output, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED, Reduced.RATIO)
@@ -110,15 +110,6 @@ class LoopTrace(StepTrace):
         self._added.clear()
         self._whole.clear()
 
-    def _is_left(self, mixes: bool) -> None:
-        """Of others the trial tells."""
-        if mixes:
-            super()._is_left(mixes)
-
-    def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
-        """Leaves them: the trial tells a mean from a sum."""
-        return gradients
-
     def _patches(self) -> Patches:
         patches = super()._patches()
         patches.wrap_inherited(ResourceVariable, "assign_add", self._assign_add)
@@ -126,7 +117,7 @@ class LoopTrace(StepTrace):
 
     def _assign_add(self, original: Callable[..., Any], variable: Any, delta: Any, *args: Any, **kwargs: Any) -> Any:
         holes = current_holes()
-        if holes is None or not self.is_outside_optimizers or self.is_in_metric:
+        if holes is None or not self.is_outside_optimizers or self.losses.is_in_metric:
             return original(variable, delta, *args, **kwargs)
         delta = tf.convert_to_tensor(delta, variable.dtype)
         number = len(self._added)

@@ -1,15 +1,8 @@
 """Traces a training step into a program: what it calls opens holes, or is taken note of.
 
-A worker computes on its part of the batch, `share` = n_r / n of it. Gradients are added up with these shares as weights,
-so everything that enters the loss must be such that the sum over workers of share * loss_r is the loss of one machine:
-
-- a mean over samples is, as it stands; so are regularisation losses, because the shares add up to one;
-- a sum over samples is divided by the share;
-- a mean over something else (valid entries of a mask, sample weights) is divided by what it should have been divided by,
-  the sum over all workers, for which a second kind of hole is opened;
-- a scalar that a Mean or Sum metric is told once per batch counts by its share.
-
-Who tells of these calls are `keras_2_step.py` and `keras_3_step.py`.
+Gradients are added up over the workers, and so are metrics; a scalar that a Mean or Sum metric is told once per batch counts by
+its worker's share of the batch. What that makes of losses is in `losses.py`. Who tells of these calls are `keras_2_step.py` and
+`keras_3_step.py`.
 """
 
 import collections
@@ -26,11 +19,9 @@ from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_em
 
 from fdt.capture.keras.version import imported_versions
 from fdt.capture.patch import Patches
-from fdt.capture.step.aggregates import Aggregate, aggregate
 from fdt.capture.step.inlining import inlined
+from fdt.capture.step.losses import Losses
 from fdt.capture.step.metrics import check_additive
-from fdt.capture.step.reductions import Reader, Reduced, reduction
-from fdt.capture.step.shares import correction, nonzero, times
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
@@ -57,26 +48,12 @@ class OptimizerParts:
     momenta: Mapping[int, float]
 
 
-_MEETING = (
-    "the step brings rows of a batch together (compares or picks them, or subtracts their mean) before it comes to a layer or "
-    "draws numbers: every worker does so with its own rows, which may be another loss than on one machine (fdt verify tells; "
-    "--workers 1 or --mode async: the script's)"
-)
-_OWN_LOSS = (
-    "the graph does not tell how a loss follows the rows of a batch: each worker computes it of its own rows, and these are "
-    "averaged by numbers of rows, which is right for a mean (fdt verify tells)"
-)
-_OWN_METRIC = (
-    "metric {}: the graph does not tell how it follows the rows of a batch; each worker computes it of its own rows, and "
-    "these are averaged"
-)
-
-
 class StepTrace:
     """One trace of one model's step, and what it was seen to touch.
 
     Attributes:
         own_step: Whether the step is Keras's own train_step.
+        losses: What is known of its losses.
     """
 
     def __init__(
@@ -85,6 +62,7 @@ class StepTrace:
         scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
         own_step: bool = False,
         divides: bool = False,
+        tried: bool = False,
     ):
         """Starts without having seen anything.
 
@@ -93,11 +71,10 @@ class StepTrace:
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
             divides: Whether several workers share a batch.
+            tried: See `Losses`.
         """
-        self.own_step, self._divides = own_step, divides
-        self._batch: set[str] = set()
-        # Names of tensors that were made such that the shares of all workers add up.
-        self._means: set[str] = set()
+        self.own_step = own_step
+        self.losses = Losses(divides, tried)
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
@@ -105,16 +82,9 @@ class StepTrace:
         # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
         self._results: dict[int, tuple[Any, Any]] = {}
         self._depth = 0
-        self._metric_depth = 0
         # Variables whose gradients have passed a hole already.
         self._exchanged: set[int] = set()
         self._normalisations: dict[str, Any] = {}
-        # Said at the start; in order.
-        self._own_numbers: dict[str, None] = {}
-        # Whether a loss comes of rows that were picked by their places.
-        self._picks = False
-        # Inside of Keras's own layers: a graph, and the numbers of its operations.
-        self._layers: list[tuple[Any, int, int]] = []
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -134,13 +104,20 @@ class StepTrace:
         self._check_outputs(concrete.outputs)
         program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
         advances = self._advances(concrete.graph, len(element.specs()))
-        if self._picks:
+        if self.losses.are_picked:
             program.rows = ALL_ROWS
-            self._own_numbers.pop(_MEETING, None)
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         changed, layers = written(concrete.graph, variables), self._normalisations.values()
         return TracedStep(
-            program, variables, logs, advances, changed, layers, is_random(concrete.graph), self._own_numbers, printing
+            program,
+            variables,
+            logs,
+            advances,
+            changed,
+            layers,
+            is_random(concrete.graph),
+            self.losses.own_numbers(),
+            printing,
         )
 
     def try_out(self, train_step: Callable[[Any], Any], element: Element) -> None:
@@ -160,7 +137,7 @@ class StepTrace:
             logs.clear()
             self._forget()
             data = element.decode(batch)
-            self._batch = {tensor.op.name for tensor in batch}
+            self.losses.begin(batch)
             with open_holes(make_holes(share)) as holes:
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
@@ -178,14 +155,10 @@ class StepTrace:
         return Holes(share)
 
     def _forget(self) -> None:
-        self._means.clear()
         self._seeds.clear()
         self._optimizers.clear()
         self._exchanged.clear()
         self._normalisations.clear()
-        self._own_numbers.clear()
-        self._picks = False
-        self._layers.clear()
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         for output in outputs:
@@ -224,7 +197,7 @@ class StepTrace:
     def _returned(self, leaf: Any) -> Any:
         """Returns what a step is to return in the place of a number of its own: shares of it add up."""
         leaf = as_tensor(leaf)
-        return self.as_mean(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
+        return self.losses.as_mean(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
 
     def _describing(
         self, graph: Any, holes: Sequence[OpenHole], metrics: dict[int, Any]
@@ -288,7 +261,7 @@ class StepTrace:
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
         ours = self.is_outside_optimizers and not self.own_step and tape_set_is_empty()
-        parts = self._parts(target) if ours and not args and "output_gradients" not in kwargs else None
+        parts = self.losses.parts(target) if ours and not args and "output_gradients" not in kwargs else None
         if parts is None:
             result = original(tape, target, sources, *args, **kwargs)
         else:
@@ -303,7 +276,7 @@ class StepTrace:
             return result
         gradients = [flat[i] for i in chosen]
         if parts is None:
-            gradients = self._of_mean(target, gradients)
+            gradients = self.losses.weighed(target, gradients)
         exchanged = pass_hole(gradients, [variables[i] for i in chosen])
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
@@ -311,84 +284,12 @@ class StepTrace:
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
 
-    def _parts(self, target: Any) -> list[tuple[tf.Tensor, tf.Tensor]] | None:
-        """Returns what to differentiate instead of a loss that is no mean or sum of a worker's own, and the slopes there."""
-        holes = current_holes()
-        assert holes is not None
-        losses = tf.nest.flatten(target)
-        numbers = [_added_up(loss) for loss in losses]
-        found = [self._aggregate(number) for number in numbers]
-        kinds = {self._kind(number) for number in numbers}
-        # Several of which some are sums and some are not have to be weighed differently.
-        if not any(found) and (len(losses) == 1 or not self._divides or not kinds & {Reduced.SUM, Reduced.RATIO}):
-            return None
-        parts: list[tuple[tf.Tensor, tf.Tensor]] = []
-        for loss, number, each in zip(losses, numbers, found, strict=True):
-            factor = self._factor(number)
-            slope = tf.ones_like(loss) * (1.0 if factor is None else tf.cast(factor, loss.dtype))
-            parts += [(loss, slope)] if each is None else each.whole(holes).slopes()
-        return parts or None
-
-    def _aggregate(self, loss: Any) -> Aggregate | None:
-        """Returns what a loss is computed from, if it is no mean or sum of a worker's own rows; else None."""
-        if not self._divides or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
-            return None
-        reader, mixes, found = self.reader(), False, None
-        if reader.is_of(loss):
-            mixes = reader.mixes(loss)
-            if not mixes and reduction(loss, reader).kind not in (Reduced.UNKNOWN, Reduced.MIXED):
-                return None
-            with contextlib.suppress(RecursionError):  # a sum of hundreds of terms
-                found = aggregate(loss, reader)
-        if found is None and not self.is_in_metric:
-            self._picks = self._picks or (mixes and reader.picks(loss))
-            self._is_left(mixes)
-        return found
-
-    def _is_left(self, mixes: bool) -> None:
-        """Takes note of a loss that each worker computes of its own rows."""
-        self._own_numbers[_MEETING if mixes else _OWN_LOSS] = None
-
-    def _kind(self, number: Any) -> Reduced:
-        return reduction(number, self.reader()).kind if isinstance(number, tf.Tensor) else Reduced.UNKNOWN
-
-    def reader(self) -> Reader:
-        """Returns what reads the graph as it is by now."""
-        holes = current_holes()
-        assert holes is not None
-        graph = holes.share.graph
-        operations = graph.get_operations() if self._layers else []
-        inside = {each.name for of, start, end in self._layers if of is graph for each in operations[start:end]}
-        return Reader(self._batch, holes.share, self._means, inside)
-
-    def _of_mean(self, target: Any, gradients: list[Any]) -> list[Any]:
-        """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
-        losses = tf.nest.flatten(target)
-        factor = self._factor(_added_up(losses[0])) if len(losses) == 1 else None
-        return gradients if factor is None else [times(gradient, factor) for gradient in gradients]
-
-    def _factor(self, loss: Any) -> tf.Tensor | None:
-        """Returns by what a loss must be multiplied so that shares of it add up; None for 1."""
-        holes = current_holes()
-        assert holes is not None
-        if not isinstance(loss, tf.Tensor):
-            return None
-        found = reduction(loss, self.reader())
-        if found.kind is Reduced.SUM:
-            return 1.0 / nonzero(holes.share, tf.float32)
-        return None if found.divisor is None else correction(holes, found.divisor)
-
     # ---- what a step is seen to call ----------------------------------------------------------------------------------
 
     @property
     def is_outside_optimizers(self) -> bool:
         """Whether a step is being traced, and no optimizer is at work."""
         return current_holes() is not None and self._depth == 0
-
-    @property
-    def is_in_metric(self) -> bool:
-        """Whether a metric is at work."""
-        return self._metric_depth > 0
 
     @contextlib.contextmanager
     def in_optimizer(self) -> Iterator[None]:
@@ -428,56 +329,6 @@ class StepTrace:
             rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
         return holes.rate(rate)
 
-    def as_mean(self, loss: Any) -> Any:
-        """Returns a number for this worker's rows such that the shares of all workers add up to that for the whole batch."""
-        holes = current_holes()
-        if holes is None or not isinstance(loss, tf.Tensor) or loss.shape.rank != 0:
-            return loss
-        found = self._aggregate(loss)
-        if found is not None:
-            whole = found.whole(holes)
-            mean = whole.number if self.is_in_metric else whole.differentiable()
-        else:
-            factor = self._factor(loss)
-            if factor is None:
-                return loss
-            mean = loss * tf.cast(factor, loss.dtype)
-        self._means.add(mean.name)
-        return mean
-
-    def added(self, loss: Any) -> Any:
-        """Returns a loss that a layer adds, of which Keras takes the sum, such that shares of that add up."""
-        if current_holes() is None or not isinstance(loss, tf.Tensor) or not loss.shape.rank:
-            return self.as_mean(loss)
-        number = _added_up(loss)
-        return loss if self._aggregate(number) is None and self._factor(number) is None else self.as_mean(number)
-
-    def is_mean(self, loss: tf.Tensor) -> tf.Tensor:
-        """Takes note of a number of which the shares of all workers add up; returns it."""
-        if current_holes() is not None:
-            self._means.add(loss.name)
-        return loss
-
-    def mixes(self, values: Any) -> bool:
-        """Whether rows of the batch have met in values from which a loss is reduced."""
-        if current_holes() is None or not self._divides or not isinstance(values, tf.Tensor):
-            return False
-        reader = self.reader()
-        return reader.is_of(values) and reader.mixes(values)
-
-    @contextlib.contextmanager
-    def in_layer(self) -> Iterator[None]:
-        """Within it, a layer of Keras's own is at work."""
-        if not self._divides or current_holes() is None:
-            yield
-            return
-        graph = tf.compat.v1.get_default_graph()
-        start = graph.version
-        try:
-            yield
-        finally:
-            self._layers.append((graph, start, graph.version))
-
     def normalises(self, layer: Any) -> None:
         """Takes note of a BatchNormalization layer."""
         self._normalisations[layer.name] = layer
@@ -491,22 +342,16 @@ class StepTrace:
         values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
         if sample_weight is not None or len(values.shape):
             return values, sample_weight
-        told = self.as_mean(values)
         # The script's own function; what a train_step tells a metric may have been put together from several losses.
-        if told is values and hasattr(metric, "_fn") and self._divides and self._kind(values) is Reduced.UNKNOWN:
-            self._own_numbers[_OWN_METRIC.format(metric.name)] = None
-        return told, holes.share
+        return self.losses.told(values, metric.name if hasattr(metric, "_fn") else None), holes.share
 
     @contextlib.contextmanager
     def updating(self, metric: Any) -> Iterator[None]:
         """Within it, a metric updates its state."""
         if current_holes() is not None:
             self._metrics[id(metric)] = metric
-        self._metric_depth += 1
-        try:
+        with self.losses.in_metric():
             yield
-        finally:
-            self._metric_depth -= 1
 
     def gives_result(self, metric: Any, result: Any) -> None:
         """Takes note of a metric's result."""
@@ -570,11 +415,6 @@ def _watched(original: Callable[..., Any], variable: Any, *args: Any, **kwargs: 
     if current_holes() is not None:
         tf.compat.v1.get_default_graph().watch_variable(variable)
     return original(variable, *args, **kwargs)
-
-
-def _added_up(loss: Any) -> Any:
-    """Returns the number that a tape differentiates: of several it takes the sum."""
-    return tf.reduce_sum(loss) if isinstance(loss, tf.Tensor) and loss.shape.rank else loss
 
 
 def as_tensor(leaf: Any) -> Any:
