@@ -97,7 +97,9 @@ def _synchronous(config: RunConfig, batch_size: int | None, whole: str | None) -
     num_workers = config.num_workers
     if config.batch == "global":
         if whole is not None and num_workers > 1:
-            size = "global batch as in the script: one worker computes all of it and the others make its update, because "
+            size = (
+                "global batch as in the script: one worker computes all of it and the others make its update, because "
+            )
             size += whole
         elif batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
