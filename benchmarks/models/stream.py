@@ -34,12 +34,14 @@ def dataset() -> tf.data.Dataset:
 
 
 def mapped() -> tf.data.Dataset:
-    """Returns batches of rows that TensorFlow makes numbers of, one by one, without end: what a script does with images."""
+    """Returns batches of rows that TensorFlow makes other ones of, at random, without end: what a script does with images."""
     x = np.random.default_rng(0).integers(0, 256, (40 * ROWS, FEATURES), np.uint8)
     y = np.ones((len(x), 1), np.float32)
-    rows = tf.data.Dataset.from_tensor_slices((x, y)).map(
-        lambda x, y: (tf.cast(x, tf.float32) / 255.0, y), tf.data.AUTOTUNE
-    )
+
+    def brighter(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.cast(x, tf.float32) / 255.0 + tf.random.uniform([], maxval=0.1), y
+
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).map(brighter, tf.data.AUTOTUNE)
     return rows.batch(ROWS).repeat().prefetch(tf.data.AUTOTUNE)
 
 
