@@ -5,6 +5,7 @@
 What is computed, and that it depends on the row alone, is read from the functions' graphs. `docs/decisions/0031`.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
+from fdt.report import say
+
 MAPS = (_MapDataset, _ParallelMapDataset)
 # What leaves rows and their order as they are.
 _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
@@ -25,6 +28,8 @@ _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
 _HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert"}
 # The script has its rows in memory already; so much more is taken at most.
 LIMIT_BYTES = 1 << 30
+# Longer than this nobody should wonder what is going on.
+_SILENCE_S = 5.0
 # Rows that are computed before they are copied to their place.
 _TOGETHER = 256
 
@@ -86,12 +91,16 @@ def computed(dataset: Any) -> list[np.ndarray] | None:
     if num_rows * sum(s.shape.num_elements() * s.dtype.size for s in rows.element_spec) > LIMIT_BYTES:
         return None
     arrays = [np.empty([num_rows, *spec.shape], spec.dtype.as_numpy_dtype) for spec in rows.element_spec]
+    began_s, said = time.monotonic(), False
     try:
         # Not to the end: TensorFlow would note in the log that there are no more.
         batches = iter(rows.batch(_TOGETHER))
         for first in range(0, num_rows, _TOGETHER):
             for array, values in zip(arrays, next(batches), strict=True):
                 array[first : first + len(values)] = values
+            if not said and time.monotonic() - began_s > _SILENCE_S:
+                say(f"what the data set makes of its rows is computed once, beforehand: {first} of {num_rows} so far")
+                said = True
     except tf.errors.OpError:
         # Where the training comes to that row, the script hears of it.
         return None
