@@ -84,7 +84,7 @@ def computed(dataset: Any) -> list[np.ndarray] | None:
     """
     num_rows = len(sources(dataset)[0]._tensors[0])
     rows = _rows(dataset)
-    if not all(isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in rows.element_spec):
+    if not all(spec.shape.is_fully_defined() for spec in rows.element_spec):
         raise NotRowsError
     if any(spec.dtype in (tf.string, tf.variant, tf.resource) for spec in rows.element_spec):
         raise NotRowsError
@@ -124,6 +124,9 @@ def _rows(dataset: Any) -> Any:
     if kind is _ZipDataset:
         parts = [_rows(part) for part in dataset._inputs()]
         return tf.data.Dataset.zip(tuple(parts)).map(lambda *each: tuple(tf.nest.flatten(each)))
+    if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
+        # Ragged and sparse rows, and None in their place, are held in other ways.
+        raise NotRowsError
     if kind is _TensorSliceDataset:
         return tf.data.Dataset.from_tensor_slices(tuple(dataset._tensors))
     inner = _rows(dataset._input_dataset)
@@ -132,7 +135,7 @@ def _rows(dataset: Any) -> Any:
     function = dataset._map_func.function
     if not is_pure(function):
         raise NotRowsError
-    specs = tuple(tf.nest.flatten(dataset.element_spec, expand_composites=True))
+    specs = tuple(tf.nest.flatten(dataset.element_spec))
     variant = tf.raw_ops.ParallelMapDatasetV2(
         input_dataset=inner._variant_tensor,
         other_arguments=function.captured_inputs,

@@ -108,6 +108,12 @@ STREAMED: dict[str, Make] = {
     "map in Python": lambda: slices().map(lambda x, y: tf.numpy_function(lambda v: v, [x], tf.float32)).batch(4),
     "map that prints": lambda: slices().map(printed).batch(4),
     "map to rows of many lengths": lambda: slices().map(lambda x, y: tf.range(y)).padded_batch(4),
+    "map to ragged rows": lambda: slices().map(lambda x, y: (x, tf.RaggedTensor.from_row_lengths(x, [1, 2]))).batch(4),
+    "map to sparse rows": lambda: slices().map(lambda x, y: tf.sparse.from_dense(x)).batch(4),
+    "map of sparse rows": lambda: (
+        tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense(X)).map(tf.sparse.to_dense).batch(4)
+    ),
+    "map to nothing": lambda: slices().map(lambda x, y: (x, None)).batch(4),
     "map to text": lambda: slices().map(lambda x, y: tf.strings.as_string(y)).batch(4),
     "map that fails": lambda: slices().map(lambda x, y: (x, tf.gather(tf.constant([1]), y))).batch(4),
     "filter": lambda: slices().filter(lambda x, y: y > 3).batch(4),
