@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 VERSIONS = list(itertools.product(("2.16.2", "2.18.1", "2.21.0"), ("3.11", "3.12")))
 CASES = (
     "adam conv last_batch_3 reduction_sum sample_weight masked_gru sparse_embedding custom_train_step gan second_fit "
-    "data_dataset_shuffled data_generator data_ragged data_strings data_on_batch keras_callbacks "
+    "data_dataset_shuffled data_dataset_mapped data_generator data_ragged data_strings data_on_batch keras_callbacks "
     "loss_contrastive one_size_written_out data_of_two_sizes "
     "loop_metrics loop_returns loop_by_hand loop_checkpoint loop_static loop_over_data loop_printed loop_contrastive "
     "session_feed session_data_set"
