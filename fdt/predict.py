@@ -25,10 +25,12 @@ FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"
 _BEFORE_FIRST_GRADIENT = 1 / 3
 # Requests of a step that wait for each other, beside what they move: to pull, to compute, to push.
 _REQUESTS = 3
-# By how much a gathering of two ranks takes longer than its bytes need: at best, on average and at worst. Over their one
-# connection Gloo's notice that a rank is ready to receive waits behind what that rank sends; rings of more ranks give notice to
-# one neighbour and send to the other. Measured in the laboratory: 2.1 MB in 1, 2 or 3 times 178 ms (`docs/decisions/0021`).
-_GATHER_OF_TWO = (1.0, 1.85, 2.2)
+# By how much Gloo's collectives take longer than their bytes need: at best, on average and at worst; measured in the laboratory
+# with 2.1 MB and 2, 4 and 8 ranks (`docs/decisions/0021`). Over the one connection of two ranks the notice that a rank is ready
+# to receive what is gathered waits behind what that rank sends; rings of more give notice to one neighbour and send to the other.
+_SUMMING = (1.0, 1.0, 1.07)
+_GATHERING = (1.0, 1.08, 1.2)
+_GATHERING_OF_TWO = (1.0, 1.85, 2.2)
 # Doubling the workers for less than this is not worth it.
 _WORTH = 1.1
 
@@ -237,9 +239,9 @@ def forecast(
 def ring(workload: Workload, network: Network, workers: int, batch: str = "global") -> Range:
     """Returns the seconds of a step by all-reduce.
 
-    2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows. With the
-    global batch each worker computes on its share of one of the script's batches; with one per worker on a whole one, and
-    what all of them do at once counts as N steps.
+    2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows; and what
+    Gloo adds to either. With the global batch each worker computes on its share of one of the script's batches; with one per
+    worker on a whole one, and what all of them do at once counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
     rows = workload.batch * steps / (1 if workload.undivided else workers)
@@ -253,7 +255,8 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
         gathering = (workers - 1) * network.latency
         gathering += share * workload.row_bytes * workload.batch * steps / network.bandwidth
     least, usual, most = (
-        summing + factor * gathering for factor in (_GATHER_OF_TWO if workers == 2 else (1.0, 1.0, 1.0))
+        longer * summing + longer_rows * gathering
+        for longer, longer_rows in zip(_SUMMING, _GATHERING_OF_TWO if workers == 2 else _GATHERING, strict=True)
     )
     slowest = _slowest(workload, network, workers)
     best = max(compute, compute * _BEFORE_FIRST_GRADIENT + least)

@@ -13,6 +13,7 @@ from nfdt.replica import Computation, Computed
 from nfdt.rules import Rule
 from nfdt.shard import Gradients, Pushed, Shard, Snapshot
 from nfdt.transfer import travelling_dtype
+from nfdt.turns import Turns
 from nfdt.units import find_units
 from protos import program_pb2
 
@@ -67,6 +68,7 @@ class ParameterServers:
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
+        self._workers, self._turns = worker_devices, Turns(shard_devices)
         self.source, self._rounded = source, rounded
         parts = cut(source)
         # One worker's result is plain Keras's bit for bit, so its updates are left as they are.
@@ -84,20 +86,22 @@ class ParameterServers:
         """Returns the parameters of all shards."""
         return Pulled([shard.pull() for shard in self.shards], [v.read_value() for v in self._looked_at])
 
-    def push(self, gradients: Sequence[Gradients], pulled: Pulled) -> list[Pushed]:
-        """Hands every shard its gradients."""
+    def push(self, gradients: Sequence[Gradients], pulled: Pulled, worker: int = 0) -> list[Pushed]:
+        """Hands every shard the gradients that a worker computed."""
         shares = zip(self.shards, gradients, pulled.snapshots, strict=True)
-        return [shard.push(mine, snapshot) for shard, mine, snapshot in shares]
+        turn = self._turns.into(self._workers[worker])
+        return [shard.push(mine, snapshot, turn) for shard, mine, snapshot in shares]
 
     def step(self, worker: int, batch: Sequence[tf.Tensor]) -> Stepped:
         """Pulls, computes and pushes."""
-        times = [time.perf_counter()]
-        pulled, replica = self.pull(), self.replicas[worker]
-        received = replica.receive(pulled.snapshots, pulled.optimizer)
+        times, replica = [time.perf_counter()], self.replicas[worker]
+        with self._turns.out(self._workers[worker]):
+            pulled = self.pull()
+            received = replica.receive(pulled.snapshots, pulled.optimizer)
         times.append(time.perf_counter())
         computed = replica.compute(received, batch)
         times.append(time.perf_counter())
-        pushed = self.push(computed.gradients, pulled)
+        pushed = self.push(computed.gradients, pulled, worker)
         times.append(time.perf_counter())
         pull_s, compute_s, push_s = np.diff(times).tolist()
         return Stepped(computed.outputs, pushed, pull_s, compute_s, push_s, self._num_bytes(pulled, computed))

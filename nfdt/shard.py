@@ -1,8 +1,10 @@
 """One parameter server: parameters and optimizer state on one device, updated by one gradient at a time."""
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +19,8 @@ from nfdt.transfer import Transfer
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join
 from protos import program_pb2
+
+_NOBODY_WAITS = contextlib.nullcontext()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +133,20 @@ class Shard:
             tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
             return Snapshot(vectors, tables, self._version)
 
-    def push(self, gradients: Gradients, snapshot: Snapshot) -> Pushed:
-        """Applies a gradient that was computed from a snapshot."""
-        values = self._receive([*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras])
+    def push(
+        self, gradients: Gradients, snapshot: Snapshot, turn: AbstractContextManager[object] = _NOBODY_WAITS
+    ) -> Pushed:
+        """Applies a gradient that was computed from a snapshot.
+
+        Args:
+            gradients: Where the worker computed them.
+            snapshot: What it computed them from.
+            turn: In which they may come here.
+        """
+        with turn:
+            values = self._receive(
+                [*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras]
+            )
         with self._lock, tf.device(self._device):
             delay = self._version - snapshot.version
             if self._plain:

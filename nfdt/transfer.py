@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from nfdt.turns import host_of
+
 
 class Transfer:
     """Brings tensors to a device, and returns when they are there.
@@ -35,7 +37,7 @@ class Transfer:
             return [tf.cast(tensor, given.dtype) for tensor, given in zip(there, tensors, strict=True)]
 
     def _packed(self, tensor: tf.Tensor) -> tf.Tensor:
-        if not self._rounded or _host(tensor.device) == _host(self._device):
+        if not self._rounded or host_of(tensor.device) == host_of(self._device):
             return tensor
         with tf.device(tensor.device):
             return tf.cast(tensor, travelling_dtype(tensor, self._rounded))
@@ -52,7 +54,3 @@ def travelling_dtype(tensor: tf.Tensor, rounded: bool) -> tf.DType:
     """Returns the type as which a tensor travels; only arrays are rounded, of 32 and 64-bit floats."""
     is_array_of_floats = tensor.dtype in (tf.float32, tf.float64) and tensor.shape.rank
     return tf.float16 if rounded and is_array_of_floats else tensor.dtype
-
-
-def _host(device: str) -> str:
-    return device.partition("/device:")[0]
