@@ -27,7 +27,7 @@ _BEFORE_FIRST_GRADIENT = 1 / 3
 _REQUESTS = 3
 # By how much Gloo's collectives take longer than their bytes need: at best, on average and at worst; measured in the laboratory
 # with 2.1 MB and 2, 4 and 8 ranks (`docs/decisions/0021`). Over the one connection of two ranks the notice that a rank is ready
-# to receive what is gathered waits behind what that rank sends; rings of more give notice to one neighbour and send to the other.
+# to receive what is gathered waits behind what that rank sends; in larger rings the two go to different neighbours.
 _SUMMING = (1.0, 1.0, 1.07)
 _GATHERING = (1.0, 1.08, 1.2)
 _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
