@@ -60,8 +60,8 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[Any]:
     elif kind is _ZipDataset:
         for part in dataset._inputs():
             yield from _sources(part, is_part=True)
-    elif is_part and kind not in _PASSING:
-        # Of which rows meet which, only the whole may decide.
+    elif is_part and (kind not in _PASSING or (kind is CacheDataset and tf.get_static_value(dataset._filename) != b"")):
+        # Which rows meet, only the whole may decide; and what is kept in a file may be of other rows.
         raise NotRowsError
     elif hasattr(dataset, "_input_dataset"):
         yield from _sources(dataset._input_dataset, is_part)

@@ -88,6 +88,16 @@ class Neighbour(keras.layers.Layer):
     + "model.compile('sgd', 'mse')\n"
     + FIT
 )
+STATEFUL = (
+    DATA
+    + """
+inputs = keras.Input(batch_shape=(20, 6, 1))
+outputs = keras.layers.Dense(1)(keras.layers.SimpleRNN(3, stateful=True, name="memory")(inputs))
+model = keras.Model(inputs, outputs)
+model.compile("sgd", "mse")
+model.fit(x[:, :, None], y, batch_size=20, epochs=2, verbose=0, shuffle=False)
+"""
+)
 EAGER = LOOP.replace("@tf.function\n", "")
 
 
@@ -142,6 +152,13 @@ def test_how_data_travel_is_told(tmp_path: Path) -> None:
     text += f"model.fit({rows}.map(scale).batch(20), epochs=2)\nmodel.fit({rows}.batch(20).map(scale), epochs=2)\n"
     said = fdt("check", tmp_path, text).expect(0).stdout
     assert said.index("arrays of 0.0 MB, sent once") < said.index("streamed, batch by batch")
+
+
+@pytest.mark.parametrize(("mode", "said"), [("sync", "One worker would compute all"), ("async", "--workers 1")])
+def test_stateful_layer_is_named(mode: str, said: str, tmp_path: Path) -> None:
+    checked = fdt("check", tmp_path, STATEFUL, "--mode", mode).expect(1)
+    assert "'memory' is stateful" in checked.stdout
+    assert said in checked.stdout
 
 
 def test_no_training_is_no_success(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ STREAMED: dict[str, Make] = {
     "nothing in a place": lambda: tf.data.Dataset.from_tensor_slices((X, None)).batch(2),
     "no rows": lambda: tf.data.Dataset.from_tensor_slices(Y[:0]).batch(4),
     "zip of shuffles": lambda: tf.data.Dataset.zip((slices().shuffle(9), slices())).batch(4),
+    "zip of what a file keeps": lambda: tf.data.Dataset.zip((slices().cache("unused"), slices())).batch(4),
     "zip of lengths": lambda: tf.data.Dataset.zip((slices(), slices().skip(1))).batch(4),
     # In these an order is kept, or begun, where only TensorFlow itself could repeat it.
     "an order of its own, for good": lambda: slices().shuffle(50, reshuffle_each_iteration=False).batch(4),

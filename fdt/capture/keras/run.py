@@ -113,11 +113,11 @@ class Run:
 
     def _trace(self, element: Element) -> TracedStep:
         goes_on = self._config.num_workers > 1 and stateful(list(self.model._flatten_layers()))
-        if goes_on and self._config.mode == "async":
+        if goes_on and (self._config.mode == "async" or self.num_together > 1):
             raise UnsupportedError(
                 f"The layer {goes_on[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
-                "must be on the same worker. Run this script with --workers 1 or --mode sync, or build the layer with "
-                "stateful=False."
+                "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch (one worker "
+                "then computes all of it), or build the layer with stateful=False."
             )
         self.keras.build_ahead(self.model, element)
         divides = self._config.mode == "sync" and self._config.num_workers > 1
