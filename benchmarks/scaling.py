@@ -41,6 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bandwidth", default="100Mbit")
     parser.add_argument("--hosts", default="2,4,8")
     parser.add_argument("--models", default="mlp,squeezenet,embedding")
+    parser.add_argument("--forms", default=",".join(form for form, _ in FORMS), help="of them, which: %(default)s")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--no-results", action="store_true", help="write nothing into benchmarks/results")
@@ -98,6 +99,7 @@ def measure(
 
 def main() -> int:
     options = parse_arguments()
+    forms = [pair for pair in FORMS if pair[0] in options.forms.split(",")]
     record = Record(
         "scaling",
         {**vars(options), "cores_shared": True},
@@ -115,11 +117,12 @@ def main() -> int:
         for hosts in map(int, options.hosts.split(",")):
             with Lab(hosts, options.bandwidth) as lab:
                 for number, (model, prediction), (form, mode) in itertools.product(
-                    range(options.rounds), predictions.items(), FORMS
+                    range(options.rounds), predictions.items(), forms
                 ):
                     saved = folder / f"{model}.json"
                     one = functools.partial(measure, lab, prediction, saved, model, form, mode, options.batch_size)
                     record.add("step", one, hosts=hosts, model=model, form=form, mode=mode, round=number)
+    print("\n" + record.markdown())
     plot(record.content, RESULTS / "scaling.png" if not options.no_results else None)
     return 1 if record.failed() else 0
 
