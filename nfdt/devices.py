@@ -70,6 +70,11 @@ def cpu_beside(device: str) -> str:
     return device if unit.startswith("CPU") else f"{host}/device:CPU:0"
 
 
+def host_of(device: str) -> str:
+    """Returns which process a device is of; "" for this one where there is no other."""
+    return device.partition("/device:")[0] if "/job:" in device else ""
+
+
 def count_gpus() -> int:
     """Returns how many GPUs TensorFlow finds on this host."""
     return len(tf.config.list_physical_devices("GPU"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.turns import host_of
+from nfdt.devices import host_of
 
 
 class Transfer:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from nfdt.devices import host_of
+
 _AT_ONCE = 2
 
 
@@ -35,8 +37,3 @@ class Turns:
 
     def _travels(self, worker: str) -> bool:
         return self._host is not None and host_of(worker) != self._host
-
-
-def host_of(device: str) -> str:
-    """Returns which process a device is of; "" for this one where there is no other."""
-    return device.partition("/device:")[0] if "/job:" in device else ""
