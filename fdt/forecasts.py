@@ -114,6 +114,8 @@ class Prediction:
             times = f"latency {milliseconds(self.transport.latency)}"
             if self.transport.queueing:
                 times += f", queues of {milliseconds(self.transport.queueing)}"
+            if self.transport.rounded:
+                times += ", numbers rounded to 16 bits on their way"
             lines.append(f"assumed: one worker a host, links of {_bits(rate)}, {times}")
         else:
             rate = self.transport.bandwidth / 1e6

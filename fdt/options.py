@@ -285,6 +285,9 @@ def _add_predict_options(parser: _Parser) -> None:
         help="what part of the ring's exchange is hidden behind computation, 0 to 1; see --calibrate (default: 0)",
     )
     network.add_argument(
+        "--wire", metavar="FORM", help="how numbers travel from host to host: exact (default), or fp16"
+    )
+    network.add_argument(
         "--measure", action="store_true", help="all workers on this machine (default without --server)"
     )
     # Not the environment's: a prediction for numbers that are given needs no pool.

@@ -120,6 +120,7 @@ class Hosts:
     Attributes:
         cores: How many workers' computations fit beside each other where the hosts are one machine's (a laboratory); None for
             real ones, which do not share.
+        rounded: Whether numbers travel in half their bytes (`--wire fp16`).
     """
 
     bandwidth: float
@@ -127,11 +128,13 @@ class Hosts:
     overlap: float = 0.0
     cores: float | None = None
     queueing: float = 0.0
+    rounded: bool = False
 
     def network(self, mode: str, workers: int) -> Network:
         """Returns what joins them."""
         contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
-        return Network(self.bandwidth, self.latency, self.overlap, contention, self.queueing)
+        bandwidth = self.bandwidth * 2 if self.rounded else self.bandwidth
+        return Network(bandwidth, self.latency, self.overlap, contention, self.queueing)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from fdt import calibration, capture, script
+from fdt import calibration, capture, rounding, script
 from fdt.config import RunConfig
 from fdt.errors import UsageError
 from fdt.findings import Findings
@@ -105,13 +105,14 @@ def _tell(predictions: list[Prediction], options: argparse.Namespace) -> int:
 def _link(options: argparse.Namespace) -> Hosts | None:
     """Returns what joins the hosts, if it was told."""
     if options.bandwidth is None:
-        if options.latency is not None or options.overlap is not None or options.queueing is not None:
+        if any(of is not None for of in (options.latency, options.overlap, options.queueing, options.wire)):
             raise UsageError(
-                "--latency, --queueing and --overlap belong to a network: give its --bandwidth too, such as 10Gbit"
+                "--latency, --queueing, --overlap and --wire belong to a network: give its --bandwidth too, such as 10Gbit"
             )
         return None
     latency, queueing = (0.0 if time is None else duration(time) for time in (options.latency, options.queueing))
-    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0, queueing=queueing)
+    rounded = rounding.is_rounded({} if options.wire is None else {rounding.OPTION: options.wire})
+    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0, queueing=queueing, rounded=rounded)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

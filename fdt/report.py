@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fdt import rounding
 from fdt.config import RunConfig
 from fdt.forecasts import read
-from fdt.predict import CENTRAL, RING, SHARDED
+from fdt.predict import CENTRAL, RING, SHARDED, Hosts
 from fdt.versions import versions
 from protos import job_pb2, program_pb2
 
@@ -121,6 +122,9 @@ class Report:
         if self._config.prediction is None or not self.fits:
             return None
         prediction = read(self._config.prediction)
+        if isinstance(prediction.transport, Hosts):
+            joined = dataclasses.replace(prediction.transport, rounded=rounding.is_rounded(self._config.options))
+            prediction = dataclasses.replace(prediction, transport=joined)
         form, mode = form_of(self._config), self._config.mode
         forecast = dataclasses.replace(prediction, batch=self._config.batch).of(form, mode, self._config.num_workers)
         fit = max(self.fits, key=lambda fit: fit.steps)

@@ -1,6 +1,8 @@
 """Functions of a data set that depend on the row alone: computed once, for all rows.
 
-    from_tensor_slices(images).map(scale)  ->  the arrays of the scaled images
+    from_tensor_slices(images).map(scale)             ->  the arrays of the scaled images
+    from_tensor_slices(images).batch(32).map(scale)   ->  the same
+    from_tensor_slices(images).filter(is_large)       ->  which of the rows pass
 
 What is computed, and that it depends on the row alone, is read from the functions' graphs. `docs/decisions/0031`.
 """
@@ -11,17 +13,25 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops.batch_op import _BatchDataset, _ParallelBatchDataset
 from tensorflow.python.data.ops.cache_op import CacheDataset
 from tensorflow.python.data.ops.dataset_ops import _OptionsDataset, _VariantDataset
 from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
+from tensorflow.python.data.ops.from_tensors_op import _TensorDataset
 from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.data.ops.range_op import _RangeDataset
+from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
+from fdt.capture.rowwise import is_rowwise
 from fdt.report import say
 
 MAPS = (_MapDataset, _ParallelMapDataset)
+BATCHES = (_BatchDataset, _ParallelBatchDataset)
+# What rows come from.
+SOURCES = (_TensorSliceDataset, _RangeDataset)
 # What leaves rows and their order as they are.
 _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
 # Stateful only by what is in them, which is looked at by itself; an assertion says nothing else than that it fails.
@@ -38,28 +48,29 @@ class NotRowsError(Exception):
     """A data set is more than the rows of arrays."""
 
 
-def sources(dataset: Any) -> list[Any]:
-    """Returns the data sets of slices whose rows, put beside each other, go through a data set one by one.
+def sources(dataset: Any) -> list[tf.Tensor]:
+    """Returns the tensors [num_rows, ...] whose rows, put beside each other, go through a data set one by one.
 
     Raises:
-        NotRowsError: There are others among what it is made of, or they differ in length.
+        NotRowsError: It is made of something else too, or they differ in length.
     """
-    found = list(_sources(dataset, is_part=False))
-    tensors = [tensor for source in found for tensor in source._tensors]
+    tensors = list(_sources(dataset, is_part=False))
     if not all(tf.is_tensor(t) and hasattr(t, "numpy") and t.shape.rank for t in tensors):
         raise NotRowsError
     if len({int(tensor.shape[0]) for tensor in tensors}) != 1 or not len(tensors[0]):
         raise NotRowsError
-    return found
+    return tensors
 
 
-def _sources(dataset: Any, is_part: bool) -> Iterator[Any]:
+def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
     kind = type(dataset)
-    if kind is _TensorSliceDataset:
-        yield dataset
+    if kind in SOURCES:
+        yield from _slices(dataset)
     elif kind is _ZipDataset:
         for part in dataset._inputs():
             yield from _sources(part, is_part=True)
+    elif is_part and _is_constant(dataset):
+        return
     elif is_part and (kind not in _PASSING or (kind is CacheDataset and tf.get_static_value(dataset._filename) != b"")):
         # Which rows meet, only the whole may decide; and what is kept in a file may be of other rows.
         raise NotRowsError
@@ -69,8 +80,24 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[Any]:
         raise NotRowsError
 
 
+def _slices(dataset: Any) -> list[tf.Tensor]:
+    if type(dataset) is not _RangeDataset:
+        return list(dataset._tensors)
+    # It may have no end.
+    if not 0 <= int(dataset.cardinality()) * dataset.element_spec.dtype.size <= LIMIT_BYTES:
+        raise NotRowsError
+    numbers = tf.range(dataset._start, dataset._stop, dataset._step)
+    return [tf.cast(numbers, dataset.element_spec.dtype)]
+
+
+def _is_constant(dataset: Any) -> bool:
+    """Whether a data set has the same element for every row."""
+    is_endless = type(dataset) is _RepeatDataset and tf.get_static_value(dataset._count) == -1
+    return is_endless and type(dataset._input_dataset) is _TensorDataset
+
+
 def has_functions(dataset: Any) -> bool:
-    """Whether functions of rows are among what a data set is made of."""
+    """Whether functions make something of the rows that a data set is made of."""
     return isinstance(dataset, MAPS) or any(map(has_functions, dataset._inputs()))
 
 
@@ -82,21 +109,42 @@ def computed(dataset: Any) -> list[np.ndarray] | None:
     Raises:
         NotRowsError: What is made of a row depends on more than the row, or differs in shape from row to row.
     """
-    num_rows = len(sources(dataset)[0]._tensors[0])
-    rows = _rows(dataset)
-    if not all(spec.shape.is_fully_defined() for spec in rows.element_spec):
+    return _computed(_rows(dataset)[0], len(sources(dataset)[0]))
+
+
+def passing(dataset: Any) -> np.ndarray:
+    """Returns which rows a filter lets pass, in the order of the sources: bool [num_rows].
+
+    Raises:
+        NotRowsError: It depends on more than the row, or cannot be computed for one.
+    """
+    inner, size = _rows(dataset._input_dataset)
+    if size is not None:
         raise NotRowsError
+    found = _computed(
+        _called(inner, dataset._predicate.function, [tf.TensorSpec([], tf.bool)]), len(sources(dataset)[0])
+    )
+    if found is None:
+        raise NotRowsError
+    return found[0]
+
+
+def _computed(rows: Any, num_rows: int) -> list[np.ndarray] | None:
     if any(spec.dtype in (tf.string, tf.variant, tf.resource) for spec in rows.element_spec):
         raise NotRowsError
-    if num_rows * sum(s.shape.num_elements() * s.dtype.size for s in rows.element_spec) > LIMIT_BYTES:
-        return None
-    arrays = [np.empty([num_rows, *spec.shape], spec.dtype.as_numpy_dtype) for spec in rows.element_spec]
+    arrays: list[np.ndarray] = []
     began_s, said = time.monotonic(), False
     try:
         # Not to the end: TensorFlow would note in the log that there are no more.
         batches = iter(rows.batch(_TOGETHER))
         for first in range(0, num_rows, _TOGETHER):
-            for array, values in zip(arrays, next(batches), strict=True):
+            found = next(batches)
+            if num_rows * sum(values.shape[1:].num_elements() * values.dtype.size for values in found) > LIMIT_BYTES:
+                return None
+            arrays = arrays or [np.empty([num_rows, *values.shape[1:]], values.dtype.as_numpy_dtype) for values in found]
+            for array, values in zip(arrays, found, strict=True):
+                if values.shape[1:] != array.shape[1:]:
+                    raise NotRowsError
                 array[first : first + len(values)] = values
             if not said and time.monotonic() - began_s > _SILENCE_S:
                 say(f"what the data set makes of its rows is computed once, beforehand: {first} of {num_rows} so far")
@@ -118,24 +166,39 @@ class _Rows(_VariantDataset):  # type: ignore[misc]
         return [self._inner]
 
 
-def _rows(dataset: Any) -> Any:
-    """Returns all rows in the order of the sources, each a flat tuple of tensors."""
+def _rows(dataset: Any) -> tuple[Any, int | None]:
+    """Returns all rows in the order of the sources, each a flat tuple of tensors, and how many make a batch by then."""
     kind = type(dataset)
     if kind is _ZipDataset:
-        parts = [_rows(part) for part in dataset._inputs()]
-        return tf.data.Dataset.zip(tuple(parts)).map(lambda *each: tuple(tf.nest.flatten(each)))
+        parts = [_rows(part)[0] for part in dataset._inputs()]
+        return tf.data.Dataset.zip(tuple(parts)).map(lambda *each: tuple(tf.nest.flatten(each))), None
     if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         # Ragged and sparse rows, and None in their place, are held in other ways.
         raise NotRowsError
-    if kind is _TensorSliceDataset:
-        return tf.data.Dataset.from_tensor_slices(tuple(dataset._tensors))
-    inner = _rows(dataset._input_dataset)
+    if kind in SOURCES:
+        return tf.data.Dataset.from_tensor_slices(tuple(_slices(dataset))), None
+    if _is_constant(dataset):
+        return tf.data.Dataset.from_tensors(tuple(dataset._input_dataset._tensors)).repeat(), None
+    inner, size = _rows(dataset._input_dataset)
+    if kind in BATCHES:
+        return inner, int(tf.get_static_value(dataset._batch_size))
     if kind not in MAPS:
-        return inner
-    function = dataset._map_func.function
+        return inner, size
+    function, specs = dataset._map_func.function, tf.nest.flatten(dataset.element_spec)
+    if size is None:
+        return _called(inner, function, specs), None
+    if not is_rowwise(function, size):
+        raise NotRowsError
+    num_rows = len(sources(dataset)[0])
+    # The function may know how large a batch is, so all are: the last one is filled up with rows from the beginning.
+    whole = inner.repeat().take(-(-num_rows // size) * size).batch(size, drop_remainder=True)
+    return _called(whole, function, specs).unbatch().take(num_rows), size
+
+
+def _called(inner: Any, function: Any, specs: Sequence[tf.TensorSpec]) -> _Rows:
+    """Returns what a pure function makes of each element."""
     if not is_pure(function):
         raise NotRowsError
-    specs = tuple(tf.nest.flatten(dataset.element_spec))
     variant = tf.raw_ops.ParallelMapDatasetV2(
         input_dataset=inner._variant_tensor,
         other_arguments=function.captured_inputs,
@@ -146,7 +209,7 @@ def _rows(dataset: Any) -> Any:
         deterministic="true",
         preserve_cardinality=True,
     )
-    return _Rows(inner, variant, specs)
+    return _Rows(inner, variant, tuple(specs))
 
 
 def is_pure(function: Any) -> bool:

@@ -4,24 +4,21 @@
 
 What a data set is made of is read from its Python objects. Its order stays the script's: a shuffle of rows and the one of
 their numbers have the same seeds, and each begins anew whenever the other does. Where that cannot be promised the data set is
-streamed. `docs/decisions/0026`. What functions make of rows is in `fdt.capture.mapped`.
+streamed. `docs/decisions/0026`. What functions make of rows, and which a filter lets pass, is in `fdt.capture.mapped`.
 """
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.batch_op import _BatchDataset, _ParallelBatchDataset
 from tensorflow.python.data.ops.cache_op import CacheDataset
 from tensorflow.python.data.ops.dataset_ops import _OptionsDataset, _VariantDataset
 from tensorflow.python.data.ops.filter_op import _FilterDataset
-from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
 from tensorflow.python.data.ops.padded_batch_op import _PaddedBatchDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
 from tensorflow.python.data.ops.repeat_op import _RepeatDataset
@@ -41,13 +38,11 @@ _WORTH_EPOCHS = 2
 
 # An iterator over one of these has exactly one over each of its inputs, from the beginning.
 _ONE_PASS = (
-    _BatchDataset,
-    _ParallelBatchDataset,
+    *mapped.BATCHES,
+    *mapped.MAPS,
     _FilterDataset,
-    _MapDataset,
     _OptionsDataset,
     _PaddedBatchDataset,
-    _ParallelMapDataset,
     _PrefetchDataset,
     _ShardDataset,
     _ShuffleDataset,
@@ -84,7 +79,9 @@ class RowNumbers:
         self._following = False
         # What functions made of the rows, for each data set that ends with them; None where it is not to be had.
         self._computed: WeakKeyDictionary[Any, list[np.ndarray] | None] = WeakKeyDictionary()
-        self._met: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        # Which rows a filter lets pass.
+        self._passing: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
+        self._met: WeakSet[Any] = WeakSet()
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
@@ -98,19 +95,17 @@ class RowNumbers:
             num_batches: Returns how many batches are about to be taken of it, given how many all rows make once.
         """
         try:
-            numbers, batch_size = self._rebuild(dataset)
-            sources = mapped.sources(dataset)
+            tensors: Sequence[Any] = mapped.sources(dataset)
+            batch_size = _batch_size(dataset)
+            last = _last_with_functions(dataset)
+            epoch = -(-len(tensors[0]) // batch_size)
+            if last is not None and not self._is_worth_computing(last, num_batches(epoch) / epoch):
+                return None
+            numbers = self._rebuild(dataset)
+            if mapped.has_functions(dataset):
+                tensors = self._functions_of(last)
         except NotRowsError:
             return None
-        if batch_size is None:
-            return None
-        tensors = [tensor for source in sources for tensor in source._tensors]
-        if mapped.has_functions(dataset):
-            epoch = -(-len(tensors[0]) // batch_size)
-            found = self._functions_of(dataset, num_batches(epoch) / epoch)
-            if found is None:
-                return None
-            tensors = found
         specs = tf.nest.flatten(dataset.element_spec)
         # A None in the structure is a leaf without a tensor, and a sparse or ragged tensor one that is no array.
         if len(specs) != len(tensors) or any(tensor.dtype == tf.variant for tensor in tensors):
@@ -120,23 +115,22 @@ class RowNumbers:
         arrays = [np.asarray(tensor) for tensor in tensors]
         return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)
 
-    def _functions_of(self, dataset: Any, epochs: float) -> list[np.ndarray] | None:
-        """Returns what the functions of a data set make of its rows, if it is wanted more than once."""
-        last = _last_with_functions(dataset)
-        if last in self._computed:
-            return self._computed[last]
+    def _is_worth_computing(self, last: Any, epochs: float) -> bool:
+        """Whether the rows of a data set that ends with functions are wanted more than once."""
         # For one pass it is no gain: all rows would have to be there before the first step.
-        before, self._met[last] = self._met.get(last, 0), self._met.get(last, 0) + 1
-        if not before and epochs < _WORTH_EPOCHS:
-            return None
-        self._following = True
-        try:
-            self._computed[last] = mapped.computed(last)
-        except NotRowsError:
+        is_again = last in self._met
+        self._met.add(last)
+        return is_again or epochs >= _WORTH_EPOCHS
+
+    def _functions_of(self, last: Any) -> list[np.ndarray]:
+        """Returns what the functions of a data set that ends with them make of its rows."""
+        if last not in self._computed:
             self._computed[last] = None
-        finally:
-            self._following = False
-        return self._computed[last]
+            self._computed[last] = mapped.computed(last)
+        found = self._computed[last]
+        if found is None:
+            raise NotRowsError
+        return found
 
     def _begin(
         self, original: Callable[..., None], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
@@ -168,21 +162,23 @@ class RowNumbers:
         finally:
             self._following = False
 
-    def _rebuild(self, dataset: Any) -> tuple[Any, int | None]:
-        """Returns the data set of row numbers, and the batch's size if there is one."""
+    def _rebuild(self, dataset: Any) -> Any:
+        """Returns the data set of row numbers."""
         kind = type(dataset)
-        if kind in (_TensorSliceDataset, _ZipDataset):
-            return tf.data.Dataset.range(len(mapped.sources(dataset)[0]._tensors[0])), None
+        if kind in (*mapped.SOURCES, _ZipDataset):
+            return tf.data.Dataset.range(len(mapped.sources(dataset)[0]))
         if kind not in (*_ONE_PASS, _RepeatDataset, CacheDataset):
             raise NotRowsError
-        inner, batch_size = self._rebuild(dataset._input_dataset)
-        if kind in mapped.MAPS and batch_size is None:
-            return inner, None
-        if kind in (_BatchDataset, _ParallelBatchDataset) and batch_size is None:
-            size = int(_value(dataset._batch_size))
-            return inner.batch(size, drop_remainder=bool(_value(dataset._drop_remainder))), size
+        inner = self._rebuild(dataset._input_dataset)
+        is_batched = inner.element_spec.shape.rank > 0
+        if kind in mapped.MAPS:
+            return inner
+        if kind in mapped.BATCHES and not is_batched:
+            return inner.batch(_value(dataset._batch_size), drop_remainder=bool(_value(dataset._drop_remainder)))
+        if kind is _FilterDataset and not is_batched:
+            return self._filtered(dataset, inner)
         if kind is _ShuffleDataset:
-            return self._shuffled(dataset, inner), batch_size
+            return self._shuffled(dataset, inner)
         shuffles = [shuffle for shuffle, _ in _shuffles(dataset) if shuffle._reshuffle_each_iteration]
         # What is kept comes again in the order of its first time; what is repeated begins its shuffles when nobody sees it.
         if (kind is CacheDataset and shuffles) or (kind is _RepeatDataset and any(map(_is_seeded, shuffles))):
@@ -201,7 +197,13 @@ class RowNumbers:
         }
         if kind not in plain:
             raise NotRowsError
-        return plain[kind](), batch_size
+        return plain[kind]()
+
+    def _filtered(self, dataset: Any, inner: Any) -> Any:
+        if dataset not in self._passing:
+            self._passing[dataset] = mapped.passing(dataset)
+        passing = tf.constant(self._passing[dataset])
+        return inner.filter(lambda row: passing[row])
 
     def _shuffled(self, dataset: Any, inner: Any) -> Any:
         begun = self._begun.get(dataset, 0)
@@ -252,11 +254,22 @@ def _is_seeded(shuffle: Any) -> bool:
     return bool(_value(shuffle._seed) or _value(shuffle._seed2))
 
 
-def _last_with_functions(dataset: Any) -> Any:
-    """Returns the last part of a data set that functions are in: what comes behind only orders and batches."""
-    while not isinstance(dataset, (*mapped.MAPS, _ZipDataset)):
+def _batch_size(dataset: Any) -> int:
+    while type(dataset) not in mapped.BATCHES:
+        if not hasattr(dataset, "_input_dataset"):
+            raise NotRowsError
         dataset = dataset._input_dataset
-    return dataset
+    return int(_value(dataset._batch_size))
+
+
+def _last_with_functions(dataset: Any) -> Any | None:
+    """Returns the last part of a data set with a function, so that what comes behind it only orders and batches, or None."""
+    while not isinstance(dataset, (*mapped.MAPS, _FilterDataset, _ZipDataset)):
+        if not hasattr(dataset, "_input_dataset"):
+            return None
+        dataset = dataset._input_dataset
+    is_zip_of_rows = isinstance(dataset, _ZipDataset) and not mapped.has_functions(dataset)
+    return None if is_zip_of_rows else dataset
 
 
 def _value(tensor: Any) -> Any:

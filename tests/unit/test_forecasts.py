@@ -43,6 +43,12 @@ def test_table_shows_what_the_file_holds() -> None:
     assert {f.workers for f in NETWORK.forecasts() if f.form == SHARDED} == {1, 2, 4}
 
 
+def test_rounding_halves_what_travels() -> None:
+    rounded = dataclasses.replace(NETWORK, transport=Hosts(62.5e6, 1e-4, rounded=True))
+    assert rounded.forecasts() == NETWORK.forecasts()
+    assert "rounded to 16 bits" in rounded.text() and "rounded" not in NETWORK.text()
+
+
 def test_on_one_machine_servers_are_not_sharded() -> None:
     assert {(f.form, f.mode) for f in BOX.forecasts()} == {(RING, "sync"), (CENTRAL, "async")}
 

@@ -1,6 +1,14 @@
 """What a run is said to have done."""
 
-from fdt.report import FitRecord, closing_line, delay_summary, usage_since
+import json
+from pathlib import Path
+
+import pytest
+
+from fdt.config import RunConfig
+from fdt.forecasts import Prediction
+from fdt.predict import Hosts, Timed, Workload
+from fdt.report import FitRecord, Report, closing_line, delay_summary, usage_since
 from protos import job_pb2
 
 
@@ -67,3 +75,24 @@ def test_a_record_works_out_rates_delays_and_corrections() -> None:
 def test_a_synchronous_run_has_no_delays() -> None:
     record = fit(ranks=[{"rank": 0}])
     assert (record.delay, record.correction, closing_line([record])) == (None, None, None)
+
+
+def test_a_rounded_run_is_compared_with_a_rounded_prediction(tmp_path: Path) -> None:
+    load = Workload("train.py", 8, 100, 1, (Timed(8, 0.01),), 0.01, 0.0, (4_000_000,), (), 0.0, 0.01)
+    exact = Prediction(load, Hosts(1e6), (2,))
+    exact.save(tmp_path / "prediction.json")
+    predicted = []
+    for options in ({}, {"wire": "fp16"}):
+        config = RunConfig(
+            script="train.py",
+            num_workers=2,
+            options=options,
+            report=tmp_path / "report.json",
+            prediction=tmp_path / "prediction.json",
+        )
+        report = Report(config)
+        report.fits.append(fit())
+        report.write(0)
+        predicted.append(json.loads((tmp_path / "report.json").read_text())["prediction"]["predicted"]["best"])
+    # Of 4 MB each of two ranks sends and receives as much, or half of it.
+    assert predicted[0] - predicted[1] == pytest.approx(2.0, rel=0.01)

@@ -67,6 +67,28 @@ def printed(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x
 
 
+@tf.function
+def halved(x: tf.Tensor) -> tf.Tensor:
+    return x / 2
+
+
+@tf.function
+def turned(x: tf.Tensor) -> tf.Tensor:
+    return x[::-1]
+
+
+def images() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(np.random.default_rng(1).integers(0, 256, [23, 6, 6, 3], np.uint8))
+
+
+def windows(values: np.ndarray, targets: np.ndarray) -> tf.data.Dataset:
+    """Returns rows as Keras's time series have them: numbers of places, and the whole array beside each."""
+    places = tf.data.Dataset.range(len(targets)).map(lambda i: tf.range(i, i + 4))
+    constant = tf.data.Dataset.from_tensors(values).repeat()
+    sequences = tf.data.Dataset.zip((constant, places)).map(tf.gather)
+    return tf.data.Dataset.zip((sequences, tf.data.Dataset.from_tensor_slices(targets)))
+
+
 def counting(counter: tf.Variable) -> tf.data.Dataset:
     return slices().map(lambda x, y: (x, tf.cast(counter.assign_add(1), tf.float32))).batch(4)
 
@@ -98,10 +120,39 @@ TAKEN: dict[str, Make] = {
     "map of text": lambda: tf.data.Dataset.from_tensor_slices(Y.astype(str)).map(tf.strings.to_number).batch(4),
     "zip of maps": lambda: tf.data.Dataset.zip((slices().map(scaled), tf.data.Dataset.from_tensor_slices(X))).batch(4),
     "map of a zip": lambda: tf.data.Dataset.zip((slices(), slices())).map(lambda one, two: (one[0], two[1])).batch(4),
+    "map of batches": lambda: slices().shuffle(9, seed=2).batch(4).map(lambda x, y: (x / 2, y)).prefetch(1),
+    "map of whole batches": lambda: (
+        slices().batch(4, drop_remainder=True).map(lambda x, y: (tf.reshape(x, [4, 3, 1]), y))
+    ),
+    "map of rows, then of batches": lambda: slices().map(scaled).batch(4).map(lambda x, y: (x - 1, tf.one_hot(y, 23))),
+    "two maps of batches": lambda: slices().batch(4).map(scaled).shuffle(3, seed=2).map(lambda x, y: {"x": x, "y": y}),
+    "map of batches of images": lambda: images().batch(4).map(lambda x: tf.image.resize(x[..., :1] / 255, [5, 4])),
+    "map of batches that calls a function": lambda: slices().batch(4).map(lambda x, y: (halved(x), y)),
+    "range": lambda: tf.data.Dataset.range(3, 40, 2).map(lambda i: tf.gather(X, i % 23)).batch(4),
+    "windows": lambda: windows(X, Y[4:]).shuffle(9, seed=5).batch(4),
+    "filter": lambda: slices().filter(lambda x, y: y % 3 > 0).shuffle(9, seed=3).batch(4),
+    "filter of what functions made": lambda: (
+        slices()
+        .map(scaled)
+        .filter(lambda x, y: x[0] > 0.1)
+        .map(lambda x, y: (x, -y))
+        .filter(lambda x, y: y < -9)
+        .batch(4)
+    ),
+    "filter of shuffled rows": lambda: slices().shuffle(50, seed=3).filter(lambda x, y: y > 3).take(9).batch(4),
 }
 
 STREAMED: dict[str, Make] = {
-    "map of batches": lambda: slices().batch(4).map(lambda x, y: (x / 2, y)),
+    "map of batches whose rows meet": lambda: slices().batch(4).map(lambda x, y: (x - tf.reduce_mean(x, 0), y)),
+    "map of batches that calls what has rows meet": lambda: slices().batch(4).map(lambda x, y: (turned(x), y)),
+    "map of batches to less": lambda: slices().batch(4).map(lambda x, y: (x[:2], y[:2])),
+    "map of batches that draws": lambda: slices().batch(4).map(lambda x, y: (x + tf.random.uniform([3]), y)),
+    "filter of batches": lambda: slices().batch(4).filter(lambda x, y: y[0] > 3),
+    "filter that draws": lambda: slices().filter(lambda x, y: tf.random.uniform([]) > 0.5).batch(4),
+    "filter that fails": lambda: slices().filter(lambda x, y: tf.constant([True])[y]).batch(4),
+    "part of a zip, filtered": lambda: tf.data.Dataset.zip((slices().filter(lambda x, y: y > 3), slices())).batch(4),
+    "range without end": lambda: tf.data.Dataset.range(np.iinfo(np.int64).max).batch(4),
+    "constants alone": lambda: tf.data.Dataset.zip((tf.data.Dataset.from_tensors(X).repeat(),)).batch(4),
     "map that draws": lambda: slices().map(lambda x, y: (x + tf.random.uniform([3]), y)).batch(4),
     "map that calls what draws": lambda: slices().map(lambda x, y: (drawn(x), y)).batch(4),
     "map with a state": lambda: counting(tf.Variable(0)),
@@ -116,7 +167,6 @@ STREAMED: dict[str, Make] = {
     "map to nothing": lambda: slices().map(lambda x, y: (x, None)).batch(4),
     "map to text": lambda: slices().map(lambda x, y: tf.strings.as_string(y)).batch(4),
     "map that fails": lambda: slices().map(lambda x, y: (x, tf.gather(tf.constant([1]), y))).batch(4),
-    "filter": lambda: slices().filter(lambda x, y: y > 3).batch(4),
     "no batch": slices,
     "batches of batches": lambda: slices().batch(4).batch(2),
     "padded batch": lambda: slices().padded_batch(4),

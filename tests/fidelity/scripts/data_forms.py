@@ -50,6 +50,13 @@ def data_dataset_mapped() -> Results:
 
 
 @case
+def data_dataset_batches_mapped() -> Results:
+    """A function of batches that keeps their rows apart; some of the rows."""
+    some = dataset().filter(lambda x, y: y % 3 > 0).shuffle(1000, seed=3).batch(BATCH)
+    return fit(compiled(), some.map(lambda x, y: (x / 2, y)).prefetch(2), batch_size=None)
+
+
+@case
 def data_dataset_under_a_strategy() -> Results:
     with tf.distribute.MirroredStrategy().scope():
         model = compiled()
@@ -63,7 +70,11 @@ def data_dataset_endless() -> Results:
 
 @case
 def data_dataset_unknown_length() -> Results:
-    odd = dataset().filter(lambda x, y: y % 2 == 1).batch(BATCH)
+    def is_odd(y: np.ndarray) -> np.bool_:
+        return np.bool_(y % 2 == 1)
+
+    # In Python, so that it is not known beforehand which rows pass.
+    odd = dataset().filter(lambda x, y: tf.ensure_shape(tf.numpy_function(is_odd, [y], tf.bool), [])).batch(BATCH)
     return fit(compiled(), odd, batch_size=None)
 
 

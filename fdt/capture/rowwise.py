@@ -1,0 +1,182 @@
+"""Whether a function of a batch makes each row of what it returns from the same row of what it is given.
+
+Read from its graph, by a list of operations of which that is known, and which compute a row the same to the last bit wherever
+in a batch it stands: exponentials, sums and products of matrices are not among them, since the last rows of a batch may round
+otherwise.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+_ENTRY_BY_ENTRY = {
+    *("Identity", "Snapshot", "StopGradient", "PreventGradient", "EnsureShape", "Cast", "ZerosLike", "OnesLike"),
+    *("Abs", "Neg", "Sign", "Square", "Floor", "Ceil", "Round", "Rint", "Relu", "Relu6", "ClipByValue"),
+    *("IsNan", "IsInf", "IsFinite", "LogicalNot", "StringToNumber"),
+}
+_BROADCASTING = {
+    *("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "SquaredDifference"),
+    *("FloorDiv", "FloorMod", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "SelectV2"),
+    *("LogicalAnd", "LogicalOr", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+}
+# Of images [batch, height, width, channels].
+_RESIZING = {"ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"}
+# Along axes; which of the inputs names them.
+_ALONG = {
+    **dict.fromkeys(("Max", "Min", "All", "Any", "ArgMax", "ArgMin", "ReverseV2", "ExpandDims"), 1),
+    "Split": 0,
+    "SplitV": 2,
+    "ConcatV2": -1,
+}
+
+
+class _Kind(enum.Enum):
+    SAME = "the same for every batch"
+    ROWS = "of row i the batch's row i"
+    SIZE = "made of the number of rows"
+    OTHER = "anything else"
+
+
+def is_rowwise(function: Any, size: int) -> bool:
+    """Whether a traced function of batches makes each row of what it returns from the same row of what it is given.
+
+    Args:
+        function: ConcreteFunction, pure (see `fdt.capture.mapped`), of tensors [batch, ...].
+        size: Rows of a full batch.
+    """
+    captured = len(function.captured_inputs)
+    given = function.inputs[: len(function.inputs) - captured]
+    if not all(_is_batch(tensor, size) for tensor in [*given, *function.outputs]):
+        return False
+    kinds = [_Kind.ROWS] * len(given) + [_Kind.SAME] * captured
+    return all(kind is _Kind.ROWS for kind in _returned(function.graph, kinds))
+
+
+def _is_batch(tensor: tf.Tensor, size: int) -> bool:
+    return bool(tensor.shape.rank) and tensor.shape[0] in (None, size) and tensor.shape[1:].is_fully_defined()
+
+
+def _returned(graph: Any, given: Sequence[_Kind]) -> list[_Kind]:
+    """Returns of what kind the outputs of a function's graph are, given that of its inputs."""
+    kinds = {tensor.ref(): kind for tensor, kind in zip(graph.inputs, given, strict=True)}
+    for operation in graph.get_operations():
+        if operation.type == "Placeholder" or not operation.outputs:
+            continue
+        found = _kinds(operation, [kinds[tensor.ref()] for tensor in operation.inputs])
+        kinds.update(zip((tensor.ref() for tensor in operation.outputs), found, strict=True))
+    return [kinds[tensor.ref()] for tensor in graph.outputs]
+
+
+def _kinds(operation: Any, given: list[_Kind]) -> list[_Kind]:
+    if operation.type in _CALLS:
+        return _returned(operation.graph._get_function(operation.get_attr("f").name).graph, given)
+    return [_kind(operation, given)] * len(operation.outputs)
+
+
+def _kind(operation: Any, given: list[_Kind]) -> _Kind:
+    if _Kind.OTHER in given:
+        return _Kind.OTHER
+    if _Kind.ROWS not in given:
+        return _Kind.SIZE if _Kind.SIZE in given else _Kind.SAME
+    if operation.type == "Shape":
+        return _Kind.SIZE
+    if operation.type == "Reshape":
+        # Whatever the shape was computed from: as many entries for each row, and so as many rows.
+        return _Kind.ROWS if _is_reshaped_by_row(operation.inputs[0], operation.outputs[0]) else _Kind.OTHER
+    if _Kind.SIZE in given or not all(tensor.shape.rank is not None for tensor in operation.inputs):
+        return _Kind.OTHER
+    rows = [kind is _Kind.ROWS for kind in given]
+    rule = _RULES.get(operation.type)
+    return _Kind.ROWS if rule is not None and rule(operation, rows) else _Kind.OTHER
+
+
+def _is_reshaped_by_row(before: tf.Tensor, after: tf.Tensor) -> bool:
+    if not (before.shape.rank and after.shape.rank and before.shape[1:].is_fully_defined()):
+        return False
+    return after.shape[1:].num_elements() == before.shape[1:].num_elements() != 0
+
+
+def _broadcasts_apart(operation: Any, rows: list[bool]) -> bool:
+    """Whether what is no rows stands beside each of them as a whole, and rows beside each other."""
+    ranks = {tensor.shape.rank for tensor, is_rows in zip(operation.inputs, rows, strict=True) if is_rows}
+    (rank, *others) = ranks
+    return not others and all(
+        is_rows or tensor.shape.rank < rank or (tensor.shape.rank == rank and tensor.shape[0] == 1)
+        for tensor, is_rows in zip(operation.inputs, rows, strict=True)
+    )
+
+
+def _is_along_rows(operation: Any, rows: list[bool]) -> bool:
+    """Whether an operation along axes, or between them, has rows from what is rows, and its axes within each of them."""
+    place = _ALONG[operation.type] % len(rows)
+    values = [is_rows for i, is_rows in enumerate(rows) if i != place]
+    # How SplitV splits is no rows.
+    is_of_rows = values == [True, False] if operation.type == "SplitV" else all(values)
+    rank = max(tensor.shape.rank or 0 for tensor in [*operation.inputs, *operation.outputs])
+    return is_of_rows and not rows[place] and _are_within(operation.inputs[place], rank)
+
+
+def _are_within(axes: tf.Tensor, rank: int) -> bool:
+    """Whether axes are known, and not the first."""
+    values = tf.get_static_value(axes)
+    return values is not None and all(int(axis) not in (0, -rank) for axis in values.reshape(-1))
+
+
+def _begins(values: tf.Tensor, *expected: int) -> bool:
+    """Whether the first of some numbers, or the first row of them, is known to be this."""
+    known = tf.get_static_value(values)
+    return known is not None and len(known) > 0 and tuple(known[0].reshape(-1)) == expected
+
+
+def _slices_each_row(operation: Any, rows: list[bool]) -> bool:
+    if rows != [True, False, False, False]:
+        return False
+    new, shrunk, ellipsis = (operation.get_attr(f"{mask}_mask") for mask in ("new_axis", "shrink_axis", "ellipsis"))
+    if ellipsis & 1:
+        # One that stands for nothing leaves the rows to what follows it.
+        return operation.inputs[1].shape[0] - 1 - new.bit_count() < operation.inputs[0].shape.rank
+    whole = operation.get_attr("begin_mask") & operation.get_attr("end_mask") & 1
+    return not (new | shrunk) & 1 and bool(whole) and _begins(operation.inputs[3], 1)
+
+
+def _gathers_each_row(operation: Any, rows: list[bool]) -> bool:
+    values, _, axis = operation.inputs
+    axis = tf.get_static_value(axis)
+    if axis is None or operation.get_attr("batch_dims") != 0:
+        return False
+    is_first = int(axis) in (0, -values.shape.rank)
+    # A table, looked up for each row; or the same columns of each.
+    return rows == ([False, True, False] if is_first else [True, False, False])
+
+
+def _squeezes_each_row(operation: Any, rows: list[bool]) -> bool:
+    axes = operation.get_attr("squeeze_dims")
+    return bool(axes) and not {0, -operation.inputs[0].shape.rank} & set(axes)
+
+
+# Of each operation: whether it keeps rows apart, given which of its inputs are rows.
+_RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
+    **dict.fromkeys(_ENTRY_BY_ENTRY, lambda operation, rows: rows[0] and not any(rows[1:])),
+    **dict.fromkeys(_BROADCASTING, _broadcasts_apart),
+    **dict.fromkeys(_RESIZING, lambda operation, rows: rows == [True, False] and operation.inputs[0].shape.rank == 4),
+    **dict.fromkeys(_ALONG, _is_along_rows),
+    "AddN": lambda operation, rows: all(rows),
+    "OneHot": lambda operation, rows: rows == [True, False, False, False] and operation.get_attr("axis") != 0,
+    "Pack": lambda operation, rows: (
+        all(rows) and operation.get_attr("axis") not in (0, -operation.outputs[0].shape.rank)
+    ),
+    "Unpack": lambda operation, rows: operation.get_attr("axis") not in (0, -operation.inputs[0].shape.rank),
+    "Squeeze": _squeezes_each_row,
+    "Transpose": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0),
+    "Pad": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0, 0),
+    "PadV2": lambda operation, rows: rows == [True, False, False] and _begins(operation.inputs[1], 0, 0),
+    "MirrorPad": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0, 0),
+    "Slice": lambda operation, rows: (
+        rows == [True, False, False] and _begins(operation.inputs[1], 0) and _begins(operation.inputs[2], -1)
+    ),
+    "StridedSlice": _slices_each_row,
+    "GatherV2": _gathers_each_row,
+}

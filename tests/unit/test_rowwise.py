@@ -1,0 +1,124 @@
+"""Functions of a batch that keep its rows apart, and such that do not, or of which it is not known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.rowwise import is_rowwise
+
+ROWS = 33
+MEAN = tf.constant([0.1, 0.2, 0.3])
+
+
+@tf.function
+def scaled(x: tf.Tensor) -> tf.Tensor:
+    return x / 255.0
+
+
+@tf.function
+def turned(x: tf.Tensor) -> tf.Tensor:
+    return tf.reverse(x, [0])
+
+
+# Of images [batch, 5, 4, 3], numbers [batch] and words [batch, 2].
+APART: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "as it is": lambda image, number, words: (image, number, words),
+    "scaled": lambda image, number, words: tf.cast(image, tf.float32) / 255.0 - MEAN,
+    "a row of its own beside each": lambda image, number, words: image * tf.ones([1, 5, 4, 3]),
+    "called": lambda image, number, words: scaled(image),
+    "one hot": lambda image, number, words: tf.one_hot(number, 40),
+    "flat": lambda image, number, words: tf.reshape(image, [-1, 60]),
+    "flat, by its size": lambda image, number, words: tf.reshape(image, [tf.shape(image)[0], 60]),
+    "columns": lambda image, number, words: (words[:, 0], words[:, 1:], image[..., 0], image[:, ::2, 1:3]),
+    "a dimension": lambda image, number, words: (
+        number[:, None],
+        tf.expand_dims(image, -1),
+        tf.squeeze(image[:, :1], 1),
+    ),
+    "beside each other": lambda image, number, words: (
+        tf.stack([number, number], 1),
+        tf.concat([image, image], -1),
+        tf.split(image, 5, 1)[0],
+        tf.unstack(words, axis=1)[1],
+    ),
+    "one of two": lambda image, number, words: tf.where(number > 3, number, -number),
+    "turned": lambda image, number, words: (tf.transpose(image, [0, 2, 1, 3]), tf.image.flip_left_right(image)),
+    "padded": lambda image, number, words: tf.pad(image, [[0, 0], [1, 1], [2, 0], [0, 0]]),
+    "largest": lambda image, number, words: (tf.reduce_max(image, [1, 2]), tf.argmax(words, 1)),
+    "resized": lambda image, number, words: (tf.image.resize(image, [7, 3]), tf.image.resize(image, [3, 9], "nearest")),
+    "looked up": lambda image, number, words: tf.gather(tf.constant([[1.0, 2.0], [3.0, 4.0]]), number % 2),
+    "picked columns": lambda image, number, words: tf.gather(image, [2, 1], axis=2),
+    "checked": lambda image, number, words: asserted(number),
+    "clipped": lambda image, number, words: tf.clip_by_value(image, 1.0, 2.0),
+}
+
+NOT_APART: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "less the mean": lambda image, number, words: image - tf.reduce_mean(image, 0),
+    "less the first": lambda image, number, words: words - words[:1],
+    "turned": lambda image, number, words: image[::-1],
+    "called": lambda image, number, words: turned(image),
+    "some": lambda image, number, words: image[:4],
+    "all pairs": lambda image, number, words: number[:, None] - number,
+    "sums so far": lambda image, number, words: tf.cumsum(number),
+    "beneath each other": lambda image, number, words: tf.concat([words, words], 0),
+    "mixed up": lambda image, number, words: tf.reshape(tf.transpose(image, [1, 0, 2, 3]), [-1, 60]),
+    "in the other order": lambda image, number, words: tf.reshape(words, [2, -1]),
+    "in halves": lambda image, number, words: tf.reshape(words, [-1, 1]),
+    "numbered": lambda image, number, words: number + tf.range(tf.shape(number)[0]),
+    "the size": lambda image, number, words: words / tf.shape(words)[0],
+    "repeated": lambda image, number, words: tf.tile(tf.reduce_mean(image, 0)[None], [tf.shape(image)[0], 1, 1, 1]),
+    "rows beside columns": lambda image, number, words: words[:, 0] * tf.ones([ROWS, 1], tf.int32),
+    "one for each place": lambda image, number, words: number * tf.range(ROWS),
+    "sorted": lambda image, number, words: tf.sort(number),
+    "looked up in rows": lambda image, number, words: tf.gather(image, number),
+    "the largest": lambda image, number, words: number - tf.reduce_max(number),
+    "nothing of the rows": lambda image, number, words: tf.ones([ROWS]),
+    "a number": lambda image, number, words: tf.constant(1.0),
+    # In them a row may round otherwise at another place.
+    "sums": lambda image, number, words: tf.reduce_sum(image, [1, 2]),
+    "exponentials": lambda image, number, words: tf.exp(image),
+    "products": lambda image, number, words: tf.matmul(tf.reshape(image, [-1, 60]), tf.ones([60, 2])),
+}
+
+
+def asserted(number: tf.Tensor) -> tf.Tensor:
+    with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_sum(number), 100_000)]):
+        return tf.identity(number)
+
+
+def traced(function: Callable[..., Any], size: int | None) -> Any:
+    specs = [([5, 4, 3], tf.float32), ([], tf.int32), ([2], tf.int32)]
+    return tf.function(function).get_concrete_function(
+        *(tf.TensorSpec([size, *shape], dtype) for shape, dtype in specs)
+    )
+
+
+@pytest.mark.parametrize("size", [None, ROWS])
+@pytest.mark.parametrize("name", APART)
+def test_rows_apart(name: str, size: int | None) -> None:
+    function = traced(APART[name], size)
+    assert is_rowwise(function, ROWS)
+    draw = np.random.default_rng(0)
+    arrays = [
+        draw.normal(size=(ROWS, 5, 4, 3)).astype(np.float32),
+        draw.integers(0, 9, [ROWS]),
+        draw.integers(0, 9, [ROWS, 2]),
+    ]
+    order = draw.permutation(ROWS)
+
+    def called(rows: np.ndarray) -> list[np.ndarray]:
+        given = [tf.constant(array[rows], spec.dtype) for array, spec in zip(arrays, function.inputs, strict=False)]
+        return [found.numpy() for found in tf.nest.flatten(function(*given))]
+
+    for plain, mixed in zip(called(np.arange(ROWS)), called(order), strict=True):
+        np.testing.assert_array_equal(plain[order], mixed)
+
+
+@pytest.mark.parametrize("size", [None, ROWS])
+@pytest.mark.parametrize("name", NOT_APART)
+def test_not_known_to_be_apart(name: str, size: int | None) -> None:
+    # Where all batches have one size, that is a number like others.
+    assert is_rowwise(traced(NOT_APART[name], size), ROWS) == (name == "the size" and size is not None)
