@@ -303,4 +303,5 @@ def _bytes(count: float) -> str:
 
 def _bits(rate: float) -> str:
     power = min(3, max(0, int(math.log10(max(rate, 1)) // 3)))
-    return f"{rate / 1000**power:g} {('', 'k', 'M', 'G')[power]}bit/s"
+    # A rate that was measured has more digits than it means.
+    return f"{float(f'{rate / 1000**power:.3g}'):g} {('', 'k', 'M', 'G')[power]}bit/s"
