@@ -141,7 +141,9 @@ def _computed(rows: Any, num_rows: int) -> list[np.ndarray] | None:
             found = next(batches)
             if num_rows * sum(values.shape[1:].num_elements() * values.dtype.size for values in found) > LIMIT_BYTES:
                 return None
-            arrays = arrays or [np.empty([num_rows, *values.shape[1:]], values.dtype.as_numpy_dtype) for values in found]
+            arrays = arrays or [
+                np.empty([num_rows, *values.shape[1:]], values.dtype.as_numpy_dtype) for values in found
+            ]
             for array, values in zip(arrays, found, strict=True):
                 if values.shape[1:] != array.shape[1:]:
                     raise NotRowsError

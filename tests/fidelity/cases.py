@@ -39,7 +39,7 @@ TWO_WORKERS = (
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
     "loop_strategy loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
-    "loop_drawn_in_python loop_printed loop_graphs loop_over_data "
+    "loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "

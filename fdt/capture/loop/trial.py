@@ -295,18 +295,21 @@ def divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
     Raises:
         IndivisibleError: It cannot be divided by rows.
     """
-    arrays = [tf.constant(array) for array in arguments.encode()]
-    rows = arguments.form.rows or arguments.num_rows or 1
-    part = [array[:rows] for array in arrays]
-    half = step.run(0.5, part)
     try:
-        whole = twice.run(1.0, [tf.concat([array, array], 0) for array in part])
+        return _divide(step, twice, arguments)
     except tf.errors.OpError as error:
         raise IndivisibleError(
             f"with another number of rows than {arguments.num_rows} it fails ({_cause(error)}); if the number is written out "
             "in its code, take it from the data (tf.shape(x)[0])"
         ) from None
-    division = step.divide(half, whole)
+
+
+def _divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
+    arrays = [tf.constant(array) for array in arguments.encode()]
+    rows = arguments.form.rows or arguments.num_rows or 1
+    part = [array[:rows] for array in arrays]
+    half = step.run(0.5, part)
+    division = step.divide(half, twice.run(1.0, [tf.concat([array, array], 0) for array in part]))
     # Two parts, and all of both.
     first, both = (rows, 2 * rows) if arguments.form.rows else ((rows + 1) // 2, rows)
     if step.exact and first < both:

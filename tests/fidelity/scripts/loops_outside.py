@@ -201,3 +201,26 @@ def loop_over_data() -> Results:
     epochs(batches())
     seen += [float(steps(iter(batches().repeat()))), float(mean.result())]
     return outcome(model, optimizer, seen=seen)
+
+
+@case
+def loop_over_places() -> Results:
+    """A loop in the graph, over places that a part of the batch has not got."""
+    weights, optimizer = tf.Variable(np.linspace(0.1, 0.9, 30), dtype=tf.float32), keras.optimizers.Adam(0.01)
+
+    @tf.function
+    def train_step(places: tf.Tensor, answers: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.constant(0.0)
+            for i in tf.range(30):
+                known = tf.clip_by_value(weights[places[i]], 0.01, 0.99)
+                loss -= answers[i] * tf.math.log(known) + (1 - answers[i]) * tf.math.log(1 - known)
+        optimizer.apply_gradients([(tf.convert_to_tensor(tape.gradient(loss, weights)), weights)])
+        return loss
+
+    draw = np.random.default_rng(0)
+    losses = [
+        float(train_step(draw.permutation(30).astype("int32"), draw.integers(0, 2, 30).astype("float32")))
+        for _ in range(6)
+    ]
+    return {"history/loss": np.array(losses), "weights/0": weights.numpy()}
