@@ -1,5 +1,6 @@
 """A `fit` whose first steps are made twice, on this machine and on the pool, from the same state."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fdt.messages import job_pb2, program_pb2
 from fdt.program import pack, unpack
 from fdt.report import say
 from fdt.session import Session
-from fdt.verification import Verification
+from fdt.verification import Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
 # Seeds are set apart on purpose.
@@ -41,6 +42,8 @@ class VerifiedRun(Run):
         self._local: Any = None
         # What the variables were after the last step: what is different by the next one, the script has changed.
         self._known: list[np.ndarray] | None = None
+        # What they would have been, had the weights been off by their last digit before the first one.
+        self._nudged: list[np.ndarray] = []
 
     def prepare(self, force: bool) -> None:
         """Traces the step for both."""
@@ -56,20 +59,22 @@ class VerifiedRun(Run):
         assert self._step is not None and self.batches is not None
         item = next(iter(iterator))
         step, traced = self._step, self._step.traced
-        self._job.assign(step.program, *self._changed())
+        changed, values = self._changed()
+        self._job.assign(step.program, changed, values)
         self.batches.run(self._job, step.program, item)
         drained, packed = self._job.request(step.program, _ALL).result()
         specs = [variable.tensor for variable in traced.program.variables]
         indices = list(drained.state.variables)
         theirs = dict(zip(indices, unpack(packed, [specs[i] for i in indices]), strict=True))
         with in_place():
+            self._make_nudged(item, changed)
             logs = self._local(item)
         mine = self._values()
         losses = self._losses(logs, drained, theirs, mine)
         compared = [i for i in indices if traced.program.variables[i].role in _COMPARED]
         names = self._names()
         here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
-        say(self._verification.add(losses, here, there))
+        say(self._verification.add(losses, here, there, lambda: {names[i]: self._nudged[i] for i in compared}))
         self._known = mine
         self._steps += 1
         self._in_epoch += 1
@@ -77,6 +82,26 @@ class VerifiedRun(Run):
             # Nothing that the script could catch by accident: enough has been seen.
             raise SystemExit(0)
         return logs
+
+    def _make_nudged(self, item: Any, changed: Sequence[int]) -> None:
+        """Makes the step, here, from what the variables would be if the weights had been off by their last digit."""
+        assert self._step is not None
+        traced, before = self._step.traced, self._values()
+        if not self._nudged:
+            trained = [v.role == program_pb2.ROLE_TRAINABLE for v in traced.program.variables]
+            self._nudged = [nudged(v) if is_trained else v for v, is_trained in zip(before, trained, strict=True)]
+        else:
+            for i in changed:
+                self._nudged[i] = before[i]
+        self._assign(self._nudged)
+        self._local(item)
+        self._nudged = self._values()
+        self._assign(before)
+
+    def _assign(self, values: Sequence[np.ndarray]) -> None:
+        assert self._step is not None
+        for variable, value in zip(self._step.traced.variables, values, strict=True):
+            variable.assign(value)
 
     def end_epoch(self) -> None:
         """Has brought everything home already: it was computed here."""

@@ -64,11 +64,10 @@ class DividedStep:
         traced: It.
         arguments: In the form that it takes.
         undivided: Why one worker has to compute all of a batch that several could; None if that is not so.
-        looks_across: By how much, relatively, gradients of a divided batch differ from those of the whole.
     """
 
-    def __init__(self, traced: TracedStep, arguments: Arguments, undivided: str | None, looks_across: float = 0.0):
-        self.traced, self.arguments, self.undivided, self.looks_across = traced, arguments, undivided, looks_across
+    def __init__(self, traced: TracedStep, arguments: Arguments, undivided: str | None):
+        self.traced, self.arguments, self.undivided = traced, arguments, undivided
 
 
 def rows_each(num_rows: int | None, config: RunConfig) -> int:
@@ -152,4 +151,4 @@ def _tried(call: Call, arguments: Arguments) -> DividedStep:
         division = divide(trial, twice, arguments)
     traced = trace(division).step(function, form)
     traced.program.rows = form.rows or 0
-    return DividedStep(traced, arguments, None, division.looks_across)
+    return DividedStep(traced, arguments, None)

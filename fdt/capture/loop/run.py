@@ -200,11 +200,6 @@ def loop_lines(config: RunConfig, step: DividedStep, num_rows: int | None) -> li
     """Returns what to say before the first step."""
     rows, kept = step.traced.program.rows, "number of steps and learning rate are the script's"
     lines = opening_lines(step.traced.normalisations, config, num_rows, step.traced)
-    if step.looks_across:
-        lines.append(
-            f"the loss looks across the rows of a batch: every worker sees its own rows only; on the first batch, cut in two, "
-            f"gradients differ by {step.looks_across:.1%}"
-        )
     if config.mode == "sync" and config.num_workers > 1:
         if num_rows is None:
             lines[1] = f"the step is given no batch: one worker computes it, all make its update; {kept}"

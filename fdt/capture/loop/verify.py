@@ -15,7 +15,7 @@ from fdt.capture.refusals import in_place
 from fdt.messages import program_pb2
 from fdt.report import say
 from fdt.session import Session
-from fdt.verification import Verification
+from fdt.verification import Verification, nudged
 
 
 class VerifiedLoop(LoopRun):
@@ -44,10 +44,21 @@ class VerifiedLoop(LoopRun):
         self._verification.reasons |= dict.fromkeys(
             own_views(step.traced.normalisations, self._session.config, step.traced)
         )
-        compared = [i for i, v in enumerate(step.traced.program.variables) if v.role != program_pb2.ROLE_SEED]
-        names = _names(step)
-        here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
-        say(self._verification.add(_losses(outputs, on_pool), here, there))
+        roles = [variable.role for variable in step.traced.program.variables]
+        names = {i: name for i, name in enumerate(_names(step)) if roles[i] != program_pb2.ROLE_SEED}
+
+        def again() -> dict[str, np.ndarray]:
+            with self._touch.paused(), in_place():
+                for i, value in enumerate(before):
+                    variables[i].assign(nudged(value) if roles[i] == program_pb2.ROLE_TRAINABLE else value)
+                function(*args, **kwargs)
+                own = _values(variables)
+                for variable, value in zip(variables, mine, strict=True):
+                    variable.assign(value)
+            return {name: own[i] for i, name in names.items()}
+
+        here, there = ({name: values[i] for i, name in names.items()} for values in (mine, theirs))
+        say(self._verification.add(_losses(outputs, on_pool), here, there, again))
         if self._verification.complete:
             # Nothing that the script could catch by accident: enough has been seen.
             raise SystemExit(0)

@@ -60,6 +60,18 @@ def session_feed() -> Results:
 
 
 @case
+def session_of_means_divided() -> Results:
+    """A part of the loss is a mean divided by another, as where values are missing; it is fetched too."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        known = tf.cast(net.x > 0.2, tf.float32)
+        missed = tf.reduce_mean(known[:, :10] * (net.logits - 1) ** 2) / tf.reduce_mean(known[:, :10])
+        step = v1.train.AdamOptimizer(0.01).minimize(net.loss + 10.0 * missed)
+        session.run(v1.global_variables_initializer())
+        return train(net, (step, missed), session)
+
+
+@case
 def session_clipped_decayed_averaged() -> Results:
     with tf.Graph().as_default(), v1.Session() as session:
         net, count = Net(), v1.train.get_or_create_global_step()
