@@ -80,6 +80,9 @@ class Holes:
         # Which the graph must not conclude to be what went in.
         return tf.compat.v1.placeholder_with_default(gathered, spec.shape), first
 
+    def needs_all_rows(self, reason: str) -> None:
+        """Hears that the step computes something else of a part of a batch than of all of it."""
+
     def rate(self, rate: Any) -> tf.Tensor:
         """Returns a learning rate as the runtime wants it."""
         rate = tf.convert_to_tensor(rate)

@@ -126,6 +126,9 @@ class TrialHoles(Holes):
         times = tf.concat([self._workers()[None], tf.ones([tf.rank(tensor) - 1], tf.int32)], 0)
         return tf.tile(tf.stop_gradient(tensor), times), tf.constant(0)
 
+    def needs_all_rows(self, reason: str) -> None:
+        raise IndivisibleError(reason)
+
     def _workers(self) -> tf.Tensor:
         return tf.cast(tf.round(1.0 / self.share), tf.int32)
 

@@ -25,6 +25,7 @@ from fdt.capture.refusals import is_in_place
 from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
 from fdt.capture.step.tracing import pass_hole
 from fdt.errors import UnsupportedError
+from fdt.holes import current_holes
 
 
 class Sessions:
@@ -63,7 +64,8 @@ class Sessions:
                 if gradient is not None and handle.op.type in VARIABLES
             }
             if of:
-                self._gradients.setdefault(graph, []).append(Gradients(of))
+                losses = tuple(ys) if isinstance(ys, list | tuple) else (ys,)
+                self._gradients.setdefault(graph, []).append(Gradients(of, losses))
         return found
 
     def _plan(self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any]) -> "_Plan":
@@ -138,6 +140,12 @@ class Sessions:
         return original(session, options)
 
 
+def _needs_all_rows(reason: str) -> None:
+    holes = current_holes()
+    if holes is not None:
+        holes.needs_all_rows(reason)
+
+
 class _Plan:
     """What is known of a set of fetches and feeds.
 
@@ -182,7 +190,15 @@ class _Plan:
         identities = {name: id(variable) for name, variable in variables.items()}
         if self._function is None or identities != self._made_for:
             step = step_function(
-                self._graph, self.closure, self.inputs, self.fetches, self._gradients, variables, pass_hole, self.late
+                self._graph,
+                self.closure,
+                self.inputs,
+                self.fetches,
+                self._gradients,
+                variables,
+                pass_hole,
+                _needs_all_rows,
+                self.late,
             )
             self._made_for = identities
             with as_tensorflow_2():
