@@ -85,7 +85,8 @@ def _kind(operation: Any, given: list[_Kind]) -> _Kind:
         return _Kind.SIZE
     if operation.type == "Reshape":
         # Whatever the shape was computed from: as many entries for each row, and so as many rows.
-        return _Kind.ROWS if _is_reshaped_by_row(operation.inputs[0], operation.outputs[0]) else _Kind.OTHER
+        is_by_row = given[0] is _Kind.ROWS and _is_reshaped_by_row(operation.inputs[0], operation.outputs[0])
+        return _Kind.ROWS if is_by_row else _Kind.OTHER
     if _Kind.SIZE in given or not all(tensor.shape.rank is not None for tensor in operation.inputs):
         return _Kind.OTHER
     rows = [kind is _Kind.ROWS for kind in given]
