@@ -6,7 +6,7 @@ is imported on top of what comes out.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -209,21 +209,13 @@ def step_function(
     """
     _check(closure)
     roots = [tensor for call in gradients for gradient in call.of.values() for tensor in _tensors(gradient)]
-    given = {tensor.name for tensor in inputs}
-    before = Closure(roots, (), given).operations
+    before = set(Closure(roots, (), [tensor.name for tensor in inputs]).operations)
     graph_def = graph.as_graph_def()
     nodes, library = {node.name: node for node in graph_def.node}, graph_def.library
-    keep = set(closure.operations) - closure.handles()
-    first = [name for name in nodes if name in keep and name in before]
-    after = closure.after_updates()
-    # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
-    ends = {tensor.op.name for tensor in last}
-    rest = (name for name in nodes if name in keep and name not in before)
-    second = sorted(rest, key=lambda name: (name in ends, name in after))
+    first, second = _in_order(nodes, closure, before, last)
     used = {tensor.name: tensor for name in second for tensor in closure.operations[name].inputs}
     used |= {tensor.name: tensor for tensor in (*roots, *fetches)}
-    passed = [name for name, tensor in used.items() if tensor.op.name in before and tensor.op.name in keep]
-
+    passed = [name for name, tensor in used.items() if tensor.op.name in first]
     is_divided = any(_is_divided(call.losses, inputs) for call in gradients)
 
     def session_run(*arguments: tf.Tensor) -> list[tf.Tensor]:
@@ -249,6 +241,18 @@ def step_function(
     return session_run
 
 
+def _in_order(
+    nodes: Iterable[str], closure: Closure, before: Container[str], last: Sequence[Any]
+) -> tuple[dict[str, None], list[str]]:
+    """Returns the operations of a step that come before its gradients, and the others, as they are to be imported."""
+    handles = closure.handles()
+    kept = [name for name in nodes if name in closure.operations and name not in handles]
+    after, ends = closure.after_updates(), {tensor.op.name for tensor in last}
+    # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
+    second = sorted((name for name in kept if name not in before), key=lambda name: (name in ends, name in after))
+    return dict.fromkeys(name for name in kept if name in before), second
+
+
 def _is_divided(losses: Iterable[Any], inputs: Sequence[Any]) -> bool:
     """Whether one number that is made of the rows is divided by another on the way to a loss.
 
@@ -271,7 +275,7 @@ def _is_divided(losses: Iterable[Any], inputs: Sequence[Any]) -> bool:
 
 
 def _imported(
-    nodes: Mapping[str, Any], library: Any, names: Sequence[str], known: Mapping[str, Any], wanted: Sequence[str]
+    nodes: Mapping[str, Any], library: Any, names: Iterable[str], known: Mapping[str, Any], wanted: Sequence[str]
 ) -> list[Any]:
     """Imports nodes into the graph that is being built, on top of known tensors; returns the wanted ones."""
     graph_def = tf.compat.v1.GraphDef(library=library)
