@@ -101,13 +101,12 @@ def has_functions(dataset: Any) -> bool:
     return isinstance(dataset, MAPS) or any(map(has_functions, dataset._inputs()))
 
 
-def computed(dataset: Any) -> list[np.ndarray] | None:
+def computed(dataset: Any) -> list[np.ndarray]:
     """Returns what the functions of a data set make of all its rows, in the order of the sources: arrays [num_rows, ...].
 
-    Returns None where they would be too large, or a row cannot be computed.
-
     Raises:
-        NotRowsError: What is made of a row depends on more than the row, or differs in shape from row to row.
+        NotRowsError: What is made of a row depends on more than the row, differs in shape from row to row or cannot be
+            computed; or all of it would be too large.
     """
     return _computed(_rows(dataset)[0], len(sources(dataset)[0]))
 
@@ -121,15 +120,11 @@ def passing(dataset: Any) -> np.ndarray:
     inner, size = _rows(dataset._input_dataset)
     if size is not None:
         raise NotRowsError
-    found = _computed(
-        _called(inner, dataset._predicate.function, [tf.TensorSpec([], tf.bool)]), len(sources(dataset)[0])
-    )
-    if found is None:
-        raise NotRowsError
-    return found[0]
+    passes = _called(inner, dataset._predicate.function, [tf.TensorSpec([], tf.bool)])
+    return _computed(passes, len(sources(dataset)[0]))[0]
 
 
-def _computed(rows: Any, num_rows: int) -> list[np.ndarray] | None:
+def _computed(rows: Any, num_rows: int) -> list[np.ndarray]:
     if any(spec.dtype in (tf.string, tf.variant, tf.resource) for spec in rows.element_spec):
         raise NotRowsError
     arrays: list[np.ndarray] = []
@@ -140,7 +135,7 @@ def _computed(rows: Any, num_rows: int) -> list[np.ndarray] | None:
         for first in range(0, num_rows, _TOGETHER):
             found = next(batches)
             if num_rows * sum(values.shape[1:].num_elements() * values.dtype.size for values in found) > LIMIT_BYTES:
-                return None
+                raise NotRowsError
             arrays = arrays or [
                 np.empty([num_rows, *values.shape[1:]], values.dtype.as_numpy_dtype) for values in found
             ]
@@ -153,7 +148,7 @@ def _computed(rows: Any, num_rows: int) -> list[np.ndarray] | None:
                 said = True
     except tf.errors.OpError:
         # Where the training comes to that row, the script hears of it.
-        return None
+        raise NotRowsError from None
     return arrays
 
 
