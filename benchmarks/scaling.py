@@ -24,9 +24,9 @@ from lab.pool import Lab
 from record import RESULTS, Record
 from scaling_tables import markdown, plot
 
-from fdt.forecasts import Prediction, read
-from fdt.predict import CENTRAL, RING, SHARDED, Hosts
-from fdt.quantities import bandwidth
+from fdt.predicting.forecasts import Prediction, read
+from fdt.predicting.quantities import bandwidth
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 FORMS = ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async"))

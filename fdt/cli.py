@@ -162,18 +162,18 @@ def _check(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     if options.script is not None and not options.calibrate and not _readable(options.script):
         return 2
-    from fdt import predicting
+    from fdt.predicting.command import predict
 
-    return predicting.predict(options)
+    return predict(options)
 
 
 def _compare(options: argparse.Namespace) -> int:
     if not _readable(options.script):
         return 2
     _require_launchers(["sync", "async"])
-    from fdt import comparing
+    from fdt.comparing.command import compare
 
-    return comparing.compare(options)
+    return compare(options)
 
 
 def _readable(path: str) -> bool:
@@ -242,7 +242,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _serve_host(options)
     _require_launchers(offered(options))
     config = serve_config(options)
-    from fdt.server import Server
+    from fdt.pool.server import Server
 
     _stop_on_signals()
     server = Server(config)
@@ -265,7 +265,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _serve_host(options: argparse.Namespace) -> int:
     config = join_config(options)
-    from fdt.host import Membership
+    from fdt.pool.host import Membership
 
     _stop_on_signals()
     member = Membership(config)

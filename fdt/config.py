@@ -20,7 +20,7 @@ class Timing:
     heartbeat_s: float = 1.0
     # A worker that has not been heard of for so long has stopped.
     heartbeat_limit_s: float = 10.0
-    # Workers whose steps have ended before have stopped if none ends for so long (more where steps are slow, see `fdt.stall`).
+    # Workers whose steps have ended before have stopped if none ends for so long (more where steps are slow: `fdt.pool.stall`).
     stall_s: float = 180.0
     # From a worker's error to the job's: others may have failed earlier and be about to say so.
     settle_s: float = 0.3

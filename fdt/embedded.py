@@ -57,7 +57,7 @@ class EmbeddedPool:
         )
         with open(self._directory / _LOG, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fdt.server"],
+                [sys.executable, "-P", "-m", "fdt.pool.server"],
                 env={"GRPC_VERBOSITY": "NONE", **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -117,5 +117,5 @@ def start(config: RunConfig) -> EmbeddedPool:
 
 
 def _input(config: ServeConfig, directory: Path) -> bytes:
-    # What `fdt.server.main` reads. It holds the token, which has no place in arguments or environment.
+    # What `fdt.pool.server.main` reads. It holds the token, which has no place in arguments or environment.
     return json.dumps({**dataclasses.asdict(config), "directory": str(directory)}).encode() + b"\n"

@@ -9,8 +9,8 @@ from typing import Any
 
 from fdt import rounding
 from fdt.config import RunConfig
-from fdt.forecasts import read
-from fdt.predict import CENTRAL, RING, SHARDED, Hosts
+from fdt.predicting.forecasts import read
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts
 from fdt.versions import versions
 from protos import job_pb2, program_pb2
 
@@ -143,7 +143,7 @@ class Report:
 
 
 def form_of(config: RunConfig) -> str:
-    """Returns how a run exchanges, as `fdt.predict` names it."""
+    """Returns how a run exchanges, as `fdt.predicting.step_time` names it."""
     if config.mode == "sync":
         return RING
     return CENTRAL if config.options.get("ps", "1") == "1" else SHARDED

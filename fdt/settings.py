@@ -71,7 +71,7 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         if report is None:
             raise UsageError("--prediction is compared with the run in its report: give --report FILE too")
         prediction = prediction.absolute()
-        from fdt.forecasts import read
+        from fdt.predicting.forecasts import read
 
         read(prediction)
     return RunConfig(
@@ -193,6 +193,6 @@ def join_config(options: argparse.Namespace) -> "JoinConfig":
 
 
 def _network(options: argparse.Namespace) -> "Network":
-    from fdt.network import trusted
+    from fdt.pool.network import trusted
 
     return trusted(options.trusted_network, options.interface)

@@ -123,7 +123,7 @@ class Driver:
         client, specs = cluster.client(), [array.tensor for array in arrays]
         feeds: list[Feed] = []
         for rank, member in enumerate(cluster.members):
-            # Waited for here, where it may take long: a worker's step that takes long has stopped (`fdt.stall`).
+            # Waited for here, where it may take long: a worker's step that takes long has stopped (`fdt.pool.stall`).
             paths = json.loads(client.wait(data_key(data, rank), _FETCH_S)) if rank else []
             for _ in range(member.num_workers):
                 device = cpu_beside(self._devices.workers[len(feeds)])

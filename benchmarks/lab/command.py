@@ -22,7 +22,7 @@ import processes
 
 import fdt.options
 from fdt.errors import UsageError
-from fdt.quantities import bandwidth, duration
+from fdt.predicting.quantities import bandwidth, duration
 from lab import throughput
 from lab.link import Link
 from lab.network import LabError, Network, clear, running

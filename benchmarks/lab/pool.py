@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import processes
 
-from fdt import quantities
+from fdt.predicting import quantities
 from lab.link import Link
 from lab.network import DEVICE, POOL, Network
 from tests.helpers.certificates import certificate

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fdt.capture.timing import Count, StepCount
     from fdt.config import RunConfig
     from fdt.findings import Findings
-    from fdt.samples import Samples
+    from fdt.predicting.samples import Samples
     from fdt.session import Session
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fdt import rpc, server
+from fdt import rpc
 from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProtocolError
+from fdt.pool import server
 from protos import blobs_pb2
 
 LIMIT_S = 20.0

@@ -31,7 +31,7 @@ class Kill(keras.callbacks.Callback):
             return
         Kill.fired = True
         root = psutil.Process(int(sys.argv[1]) if len(sys.argv) > 1 else os.getpid())
-        forked = [p for p in root.children(recursive=True) if "fdt.forkserver" in p.cmdline()]
+        forked = [p for p in root.children(recursive=True) if "fdt.pool.forkserver" in p.cmdline()]
         workers = [p for p in forked if p.parent() in forked]
         victim = min(workers, key=lambda process: process.create_time())
         os.kill(victim.pid, signal.SIGKILL)
@@ -63,7 +63,7 @@ def step(a, b):
 
 def kill():
     root = psutil.Process(os.getpid())
-    forked = [p for p in root.children(recursive=True) if "fdt.forkserver" in p.cmdline()]
+    forked = [p for p in root.children(recursive=True) if "fdt.pool.forkserver" in p.cmdline()]
     victim = min((p for p in forked if p.parent() in forked), key=lambda process: process.create_time())
     os.kill(victim.pid, signal.SIGKILL)
     print("killed", victim.pid, flush=True)

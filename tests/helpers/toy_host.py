@@ -8,7 +8,8 @@ import os
 import sys
 from unittest import mock
 
-from fdt import cli, host
+from fdt import cli
+from fdt.pool import host
 from tests.helpers.toy_engine import ToyLauncher
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fdt import admission
+from fdt.pool import admission
 
 # Names that smell of Python, files, network, other processes, or of code brought in.
 SUSPICIOUS = re.compile(

@@ -78,7 +78,7 @@ def test_gone_when_the_pool_is_killed() -> None:
 
 
 def test_is_waited_for_as_long_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    _start(monkeypatch, "import sys, time; time.sleep(1); from fdt.server import main; sys.exit(main())")
+    _start(monkeypatch, "import sys, time; time.sleep(1); from fdt.pool.server import main; sys.exit(main())")
     pool = embedded.start(CONFIG)
     try:
         pool.wait()

@@ -15,10 +15,11 @@ import numpy as np
 import psutil
 import pytest
 
-from fdt import lifecycle, rpc
+from fdt import rpc
 from fdt.config import Credentials, JoinConfig, Network
 from fdt.errors import AccessError, UsageError
-from fdt.host import Membership
+from fdt.pool import lifecycle
+from fdt.pool.host import Membership
 from protos import job_pb2, pool_pb2
 from tests.helpers.certificates import certificate
 from tests.helpers.ends import wait_gone

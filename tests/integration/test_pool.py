@@ -26,7 +26,7 @@ from fdt.errors import (
     UsageError,
     VersionError,
 )
-from fdt.server import Server
+from fdt.pool.server import Server
 from protos import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from tests.helpers.ends import wait_gone
 from tests.helpers.toy_engine import ROOT, BrokenLauncher, ToyLauncher
@@ -419,7 +419,7 @@ def test_port_that_is_taken(pool: Pool) -> None:
 
 
 def children() -> list[psutil.Process]:
-    servers = [process for process in psutil.Process().children() if "fdt.forkserver" in process.cmdline()]
+    servers = [process for process in psutil.Process().children() if "fdt.pool.forkserver" in process.cmdline()]
     return [worker for server in servers for worker in server.children()]
 
 

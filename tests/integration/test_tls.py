@@ -8,7 +8,7 @@ import pytest
 from fdt import rpc
 from fdt.config import Credentials, ServeConfig, Timing
 from fdt.errors import AccessError, UsageError
-from fdt.server import Server
+from fdt.pool.server import Server
 from tests.helpers.certificates import certificate
 from tests.helpers.toy_engine import ToyLauncher
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fdt import admission
 from fdt.errors import ProgramRefusedError, ProtocolError
+from fdt.pool import admission
 from protos import program_pb2
 from protos.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
 

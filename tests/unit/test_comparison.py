@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fdt import page
-from fdt.comparison import (
+from fdt.comparing import page
+from fdt.comparing.comparison import (
     COLUMNS,
     IN_PLACE,
     PARTS,
@@ -21,8 +21,8 @@ from fdt.comparison import (
     of_report,
     text,
 )
-from fdt.forecasts import Prediction
-from fdt.predict import CENTRAL, RING, SHARDED, Machine, Timed, Workload
+from fdt.predicting.forecasts import Prediction
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Machine, Timed, Workload
 
 WORKLOAD = Workload(
     script="train.py",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fdt.calibration import Observation, calibrate, fit
 from fdt.errors import UsageError
-from fdt.forecasts import Prediction, read
-from fdt.predict import CENTRAL, RING, SHARDED, Hosts, Machine, Timed, Workload
+from fdt.predicting.calibration import Observation, calibrate, fit
+from fdt.predicting.forecasts import Prediction, read
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts, Machine, Timed, Workload
 
 LOAD = Workload(
     script="train.py",

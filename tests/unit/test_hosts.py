@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fdt import hosts
 from fdt.config import Network, ServeConfig
 from fdt.errors import FdtError, UsageError, VersionError
-from fdt.jobs import MAX_FAILED_STARTS, JobState, Processes
-from fdt.lifecycle import (
+from fdt.pool import hosts
+from fdt.pool.jobs import JobState
+from fdt.pool.lifecycle import (
     Assign,
     DropHost,
     EndJob,
@@ -32,7 +32,8 @@ from fdt.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
-from fdt.network import choose, holds
+from fdt.pool.network import choose, holds
+from fdt.pool.state import MAX_FAILED_STARTS, Processes
 from fdt.runtime import Place, Placement
 from protos import host_pb2
 from tests.unit.test_jobs import MODES, ONE_PROCESS, Pool, failed, only

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from fdt import jobs
 from fdt.config import Timing
-from fdt.jobs import JobState, PoolState, Processes, WorkerState
-from fdt.lifecycle import (
+from fdt.pool.jobs import JobState, WorkerState, describe_status
+from fdt.pool.lifecycle import (
     Assign,
     Cancelled,
     ClientGone,
@@ -30,6 +29,7 @@ from fdt.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
+from fdt.pool.state import MAX_QUEUED, MAX_REMEMBERED, PoolState, Processes
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
 # A process a worker; and one for all workers of a job on one host.
@@ -167,7 +167,7 @@ def test_impossible_jobs_are_refused(mode: str, num_workers: int, error: str) ->
 
 def test_too_many_waiting() -> None:
     pool = Pool()
-    for number in range(jobs.MAX_QUEUED):
+    for number in range(MAX_QUEUED):
         pool.submit(f"job-{number}")
     assert only(TellFailed, pool.submit("one more"))
 
@@ -336,11 +336,11 @@ def test_what_comes_after_the_end_is_ignored() -> None:
 
 def test_old_jobs_are_forgotten() -> None:
     pool = Pool()
-    for number in range(jobs.MAX_REMEMBERED + 10):
+    for number in range(MAX_REMEMBERED + 10):
         pool.submit(f"job-{number}", 3)
-    assert len(pool.state.jobs) == jobs.MAX_REMEMBERED and "job-0" not in pool.state.jobs
+    assert len(pool.state.jobs) == MAX_REMEMBERED and "job-0" not in pool.state.jobs
 
 
 @pytest.mark.parametrize(("status", "words"), [(0, "exit status 0"), (-9, "SIGKILL"), (-64, "signal 64")])
 def test_status_in_words(status: int, words: str) -> None:
-    assert words in jobs.describe_status(status)
+    assert words in describe_status(status)

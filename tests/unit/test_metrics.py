@@ -3,9 +3,9 @@
 import itertools
 import urllib.request
 
-from fdt.metrics import serve
+from fdt.pool.metrics import serve
+from fdt.pool.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
 from fdt.sampler import Sampler, Series
-from fdt.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
 from protos import job_pb2
 
 USAGE = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fdt.playing import Action, played
+from fdt.predicting.playing import Action, played
 
 
 def action(seconds: float, *places: object) -> Action:

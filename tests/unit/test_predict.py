@@ -6,7 +6,8 @@ import itertools
 import pytest
 
 from fdt.errors import UsageError
-from fdt.predict import (
+from fdt.predicting.quantities import bandwidth, duration
+from fdt.predicting.step_time import (
     CENTRAL,
     FORMS,
     RING,
@@ -25,7 +26,6 @@ from fdt.predict import (
     servers_in_step,
     shard_loads,
 )
-from fdt.quantities import bandwidth, duration
 
 # 1 MB of gradients in eight equal tensors; 0.1 s a step of 80 rows, all of it for rows; updates cost nothing.
 EVEN = Workload(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt.processes import last_words, with_huge_pages
+from fdt.pool.processes import last_words, with_huge_pages
 
 
 @pytest.mark.parametrize(

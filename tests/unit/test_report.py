@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fdt.config import RunConfig
-from fdt.forecasts import Prediction
-from fdt.predict import Hosts, Timed, Workload
+from fdt.predicting.forecasts import Prediction
+from fdt.predicting.step_time import Hosts, Timed, Workload
 from fdt.report import FitRecord, Report, closing_line, delay_summary, usage_since
 from protos import job_pb2
 

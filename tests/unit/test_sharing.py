@@ -2,7 +2,7 @@
 
 import pytest
 
-from fdt.sharing import Phase, shared
+from fdt.predicting.sharing import Phase, shared
 
 
 def test_alone_a_step_takes_the_sum_of_its_phases() -> None:

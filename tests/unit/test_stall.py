@@ -1,6 +1,6 @@
 """When an engine counts as stalled: lists of looks, no clock."""
 
-from fdt.stall import StallWatch
+from fdt.pool.stall import StallWatch
 
 
 def test_no_steps_asked_for_is_no_stall() -> None:

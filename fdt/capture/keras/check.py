@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fdt import admission
 from fdt.capture.keras.fit import KerasFit, check_model
 from fdt.capture.keras.opening import opening_lines, undivided
 from fdt.capture.keras.run import RemoteTrainFunction, Run, batches_like
@@ -17,6 +16,7 @@ from fdt.data import ArrayBatches
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
 from fdt.messages import program_pb2
+from fdt.pool import admission
 from fdt.program import ALL_ROWS, dtype_of
 
 

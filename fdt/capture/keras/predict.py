@@ -10,7 +10,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.findings import Findings
-from fdt.samples import Sample, Samples
+from fdt.predicting.samples import Sample, Samples
 
 
 class KerasPredict(KerasCheck):

@@ -4,7 +4,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt import admission
 from fdt.capture.keras.check import exchanged_line
 from fdt.capture.loop.divided_step import Call, DividedStep, trace_step
 from fdt.capture.loop.run import loop_lines
@@ -13,6 +12,7 @@ from fdt.capture.step.traced_step import Known
 from fdt.config import RunConfig
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
+from fdt.pool import admission
 
 
 class LoopCheck:

@@ -7,7 +7,7 @@ from fdt.capture.loop.divided_step import Call
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.findings import Findings
-from fdt.samples import Sample, Samples
+from fdt.predicting.samples import Sample, Samples
 
 
 class LoopPredict(LoopCheck):

@@ -15,8 +15,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from fdt.playing import Action, played
-from fdt.sharing import Phase, shared
+from fdt.predicting.playing import Action, played
+from fdt.predicting.sharing import Phase, shared
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
 # (form, mode); the order in which they are shown.

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fdt.comparison import Comparison, Form, Measured, failures, forms, middle, of_place, of_report, text
+from fdt.comparing.comparison import Comparison, Form, Measured, failures, forms, middle, of_place, of_report, text
 from fdt.errors import UsageError
-from fdt.forecasts import Prediction, read
+from fdt.predicting.forecasts import Prediction, read
 from fdt.report import say
 
 # Steps of each run that do not count: tracing, caches, connections.
@@ -34,7 +34,7 @@ def compare(options: argparse.Namespace) -> int:
         UsageError: There is nowhere to write, or nothing to draw with.
     """
     # Before anything is run, which takes a while.
-    from fdt import page
+    from fdt.comparing import page
 
     page.check()
     folder = _folder(options.out)
@@ -88,7 +88,7 @@ class _Runs:
     def _in_place(self, limit: int) -> Measured:
         say("plain python")
         result, options = self._scratch / "in_place.json", self._options
-        command = ["fdt.in_place", str(result), str(options.seconds), str(limit), str(WARM_UP)]
+        command = ["fdt.comparing.in_place", str(result), str(options.seconds), str(limit), str(WARM_UP)]
         # The script may make far fewer steps than are wanted, and then do something else for long.
         failure = self._run([*command, *self._script], _LIMIT_S + _SLOWER * options.seconds)
         if failure is not None or not result.exists():

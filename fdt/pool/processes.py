@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from fdt.config import Timing
-from fdt.forkserver import ENGINE, PARENT
+from fdt.pool.forkserver import ENGINE, PARENT
 
 # How much of a log's end is looked at for its last line.
 _TAIL_BYTES = 64 * 1024
@@ -105,7 +105,7 @@ class _Server:
         with open(self._log, "ab", buffering=0) as log:
             return subprocess.Popen(
                 # -P: what lies in the directory must not stand in for a module.
-                [sys.executable, "-P", "-m", "fdt.forkserver"],
+                [sys.executable, "-P", "-m", "fdt.pool.forkserver"],
                 env={
                     "GRPC_VERBOSITY": "NONE",
                     **os.environ,

@@ -7,15 +7,16 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from fdt import calibration, capture, rounding, script
+from fdt import capture, rounding, script
 from fdt.config import RunConfig
 from fdt.errors import UsageError
 from fdt.findings import Findings
-from fdt.forecasts import Prediction, read
-from fdt.predict import Hosts, Machine, Workload
-from fdt.quantities import bandwidth, duration
+from fdt.predicting import calibration
+from fdt.predicting.forecasts import Prediction, read
+from fdt.predicting.quantities import bandwidth, duration
+from fdt.predicting.samples import Found, Samples
+from fdt.predicting.step_time import Hosts, Machine, Workload
 from fdt.report import say
-from fdt.samples import Found, Samples
 from fdt.settings import predict_config
 
 
@@ -68,7 +69,7 @@ def _of_script(options: argparse.Namespace) -> int:
 def _measured(
     config: RunConfig, found: list[Found], link: Hosts | None, options: argparse.Namespace
 ) -> list[Prediction]:
-    from fdt import profiler
+    from fdt.predicting import profiler
 
     for each in found:
         say(f"{each.where}: measuring {each.what} ({each.sample.rows} rows a batch)")

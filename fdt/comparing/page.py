@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdt.comparison import COLUMNS, IN_PLACE, PARTS, failures, rows
+from fdt.comparing.comparison import COLUMNS, IN_PLACE, PARTS, failures, rows
 from fdt.errors import UsageError
 
 if TYPE_CHECKING:

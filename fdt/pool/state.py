@@ -1,21 +1,17 @@
-"""The life of jobs and workers: events in, instructions out. No I/O, no clock; every race is a list of events.
+"""What a pool is doing, and what it is to do next: events in, instructions out. No I/O; every race is a list of events.
 
-A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
-(imports its runtime), warm, serving one job, and leaving. Jobs start in the order in which they came.
-
-A pool has its own machine and the hosts that joined it. A job's workers fill the own machine first, then the others in
-the order of their joining. A host that goes takes its workers with it, and fails the jobs that they serve.
+Jobs start in the order in which they came. A pool has its own machine and the hosts that joined it. A job's workers fill
+the own machine first, then the others in the order of their joining. A host that goes takes its workers with it, and fails
+the jobs that they serve.
 """
 
-import dataclasses
-import enum
 import functools
-import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from fdt import lifecycle, placing
 from fdt.config import Timing
-from fdt.lifecycle import OWN_HOST
+from fdt.pool import lifecycle, placing
+from fdt.pool.jobs import Host, Job, JobState, Worker, WorkerState, describe_status
+from fdt.pool.lifecycle import OWN_HOST
 
 # Workers of a mode that may end in a row without having been ready, before jobs are told that it will not work.
 MAX_FAILED_STARTS = 3
@@ -24,84 +20,8 @@ MAX_QUEUED = 64
 # Jobs that have ended and are still listed.
 MAX_REMEMBERED = 100
 
-
-class JobState(enum.StrEnum):
-    """Where a job is in its life."""
-
-    QUEUED = "queued"
-    STARTING = "starting"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing follows."""
-        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
-
-
-class WorkerState(enum.Enum):
-    """Where a worker process is in its life."""
-
-    STARTING = enum.auto()
-    WARM = enum.auto()
-    SERVING = enum.auto()
-    LEAVING = enum.auto()
-
-
-# ---- state ----------------------------------------------------------------------------------------------------------
-
-
 # How many processes so many workers of a job take on one host.
 Processes = Callable[[int], int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Host:
-    """A machine of the pool; `slots` is how many workers may serve jobs there at once."""
-
-    name: str
-    label: str
-    slots: int
-
-
-@dataclasses.dataclass
-class Worker:
-    """A worker process, as the pool knows it."""
-
-    name: str
-    mode: str
-    since_s: float
-    host: str = OWN_HOST
-    state: WorkerState = WorkerState.STARTING
-    job: str | None = None
-    rank: int = -1
-
-
-@dataclasses.dataclass
-class Job:
-    """A job, as the pool knows it."""
-
-    name: str
-    mode: str
-    num_workers: int
-    script: str
-    submitted_s: float
-    needs_pool: bool = False
-    state: JobState = JobState.QUEUED
-    started_s: float = 0.0
-    ended_s: float = 0.0
-    reason: str = ""
-    # Hosts and how many workers of the job each has.
-    places: tuple[tuple[str, int], ...] = ()
-    # Its processes; the place is the rank.
-    workers: tuple[str, ...] = ()
-    joined: set[str] = dataclasses.field(default_factory=set)
-    closed: set[str] = dataclasses.field(default_factory=set)
-    # What workers said of their failure. The first to speak need not be the first to have failed.
-    failures: dict[str, lifecycle.WorkerFailed] = dataclasses.field(default_factory=dict)
-    told: tuple[int, str] = (0, "")
 
 
 class PoolState:
@@ -499,13 +419,3 @@ class PoolState:
         if places:
             message += f" They are{','.join(places)}: is its --trusted-network the one of the pool?"
         self._fail(job.name, "WorkerError", message, ranks[0] if ranks else -1, time_s)
-
-
-def describe_status(status: int) -> str:
-    """Returns what an exit status of `subprocess` means, in words."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"signal {-status} ({signal.Signals(-status).name})"
-    except ValueError:
-        return f"signal {-status}"

@@ -1,4 +1,4 @@
-"""What happens to jobs and workers, and what is to be done about it: the words in which `fdt.jobs` is spoken to."""
+"""What happens to jobs and workers, and what is to be done about it: the words in which `fdt.pool.state` is spoken to."""
 
 import dataclasses
 

@@ -17,7 +17,7 @@ import signal
 import sys
 from typing import Any
 
-from fdt.worker import die_with, work
+from fdt.pool.worker import die_with, work
 
 ENGINE = "FDT_FORKSERVER_ENGINE"
 PARENT = "FDT_FORKSERVER_PARENT"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from fdt.blobs import BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import UsageError, VersionError
-from fdt.network import holds
-from fdt.processes import Processes
-from fdt.relay import Outbox
+from fdt.pool.network import holds
+from fdt.pool.processes import Processes
+from fdt.pool.relay import Outbox
+from fdt.pool.worker import WorkerConfig
 from fdt.runtime import Launcher, Place
-from fdt.worker import WorkerConfig
 from protos import blobs_pb2, host_pb2
 
 # Hosts that may have joined at once, and the workers that they may offer in all.

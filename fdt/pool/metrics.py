@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fdt.errors import UsageError
-from fdt.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
+from fdt.pool.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
 
 
 class MetricsServer:

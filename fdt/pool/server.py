@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health_pb2
 
-from fdt import admission, hosts, jobs, lifecycle, rpc, wire
+from fdt import rpc, wire
 from fdt.blobs import CHUNK_BYTES, BlobStore, decode_data, describe, encode_data, flat
 from fdt.config import ServeConfig, Timing
 from fdt.errors import FdtError, ProtocolError, VersionError
-from fdt.hosts import JoinedHost
-from fdt.relay import JobRelay
+from fdt.pool import admission, hosts, jobs, lifecycle
+from fdt.pool.hosts import JoinedHost
+from fdt.pool.relay import JobRelay
+from fdt.pool.state import MAX_QUEUED
+from fdt.pool.supervisor import Supervisor
 from fdt.runtime import Launcher, find_launchers
-from fdt.supervisor import Supervisor
 from fdt.versions import versions
 from protos import blobs_pb2, host_pb2, job_pb2, pool_pb2, program_pb2, worker_pb2
 
 if TYPE_CHECKING:
-    from fdt.metrics import MetricsServer
+    from fdt.pool.metrics import MetricsServer
 
 # The longest path that a unix socket can have is 107 bytes.
 _MAX_DIRECTORY = 80
@@ -343,7 +345,7 @@ class Server:
         num_workers, num_hosts = config.num_workers, 0
         if config.network is not None:
             num_workers, num_hosts = num_workers + hosts.MAX_JOINED_WORKERS, hosts.MAX_HOSTS
-        max_calls = jobs.MAX_QUEUED + 64 + 4 * num_workers * len(self._launchers) + 2 * num_hosts
+        max_calls = MAX_QUEUED + 64 + 4 * num_workers * len(self._launchers) + 2 * num_hosts
         blobs = blobs_pb2.DESCRIPTOR.services_by_name["Blobs"]
         # Workers on hosts that joined fetch blobs themselves, and do not know the clients' token.
         tokens = {workers.full_name: (secret,), blobs.full_name: (config.token, secret)}
@@ -361,7 +363,7 @@ class Server:
         )
         if config.metrics is not None:
             # Not everybody has Prometheus's library.
-            from fdt.metrics import serve
+            from fdt.pool.metrics import serve
 
             self._metrics = serve(config.metrics, supervisor.snapshot)
         rpc.listen(server, socket)

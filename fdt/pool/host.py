@@ -20,11 +20,11 @@ from fdt import rpc
 from fdt.blobs import STORE, BlobStore
 from fdt.config import JoinConfig, Timing
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
-from fdt.network import holds
-from fdt.processes import Processes
+from fdt.pool.network import holds
+from fdt.pool.processes import Processes
+from fdt.pool.worker import WorkerConfig
 from fdt.runtime import Launcher, find_launchers
 from fdt.versions import host_versions
-from fdt.worker import WorkerConfig
 from protos import host_pb2
 
 # How much of the end of a worker's log the pool is given.

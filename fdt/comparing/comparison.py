@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fdt.forecasts import NAMES, Prediction, milliseconds
-from fdt.predict import CENTRAL, RING, SHARDED
+from fdt.predicting.forecasts import NAMES, Prediction, milliseconds
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED
 
 FORMAT = 1
 IN_PLACE = "in place"
@@ -22,7 +22,7 @@ class Form:
     """A way of training.
 
     Attributes:
-        form: IN_PLACE, or as `fdt.predict` names it.
+        form: IN_PLACE, or as `fdt.predicting.step_time` names it.
         mode: "sync", "async", or "" in place.
         workers: How many.
     """
@@ -81,7 +81,7 @@ class Measured:
 
 
 def of_place(result: Mapping[str, Any]) -> Measured:
-    """Makes one of what `fdt.in_place` wrote."""
+    """Makes one of what `fdt.comparing.in_place` wrote."""
     processes = [{"rank": 0, "host": "", "samples": result["samples"]}]
     counted = result["counted"]
     if not counted:

@@ -1,4 +1,4 @@
-"""Does what `fdt.jobs` decides: one thread takes events, asks the state what to do, and does it."""
+"""Does what `fdt.pool.state` decides: one thread takes events, asks the state what to do, and does it."""
 
 import contextlib
 import dataclasses
@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fdt import hosts, jobs, lifecycle
 from fdt.blobs import STORE, BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.hosts import Host, JoinedHost, OwnHost
-from fdt.lifecycle import OWN_HOST
-from fdt.processes import Processes, last_words
-from fdt.relay import JobRelay, Outbox
+from fdt.pool import hosts, lifecycle
+from fdt.pool.hosts import Host, JoinedHost, OwnHost
+from fdt.pool.jobs import Job
+from fdt.pool.lifecycle import OWN_HOST
+from fdt.pool.processes import Processes, last_words
+from fdt.pool.relay import JobRelay, Outbox
+from fdt.pool.state import PoolState
 from fdt.runtime import Launcher, Placement, Rendezvous
 from fdt.versions import host_versions, versions
 from protos import blobs_pb2, host_pb2, job_pb2, worker_pb2
@@ -76,7 +78,7 @@ class Supervisor:
         self._logs.mkdir(mode=0o700, exist_ok=True)
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
         modes = {mode: each.num_processes for mode, each in launchers.items()}
-        self._state = jobs.PoolState(config.num_workers, modes, config.timing, config.max_jobs)
+        self._state = PoolState(config.num_workers, modes, config.timing, config.max_jobs)
         self._processes = Processes(self._exited, directory, config.timing)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs, socket, secret)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
@@ -153,7 +155,7 @@ class Supervisor:
         """Takes a new host in.
 
         Raises:
-            UsageError: Not this one; see `fdt.hosts.admit`.
+            UsageError: Not this one; see `fdt.pool.hosts.admit`.
             VersionError: It has other versions.
             CapacityError: The pool is stopping.
         """
@@ -239,7 +241,7 @@ class Supervisor:
             relay = self._relays.get(found.job) if found is not None and found.job else None
             return (relay, found.rank) if found is not None and relay is not None else None
 
-    def list_jobs(self) -> list[tuple[jobs.Job, int]]:
+    def list_jobs(self) -> list[tuple[Job, int]]:
         """Returns jobs and the steps they have done, oldest first."""
         with self._lock:
             return [(job, self._steps(job.name)) for job in self._state.jobs.values()]

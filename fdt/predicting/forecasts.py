@@ -8,7 +8,7 @@ from typing import Any
 
 from fdt import __version__
 from fdt.errors import UsageError
-from fdt.predict import (
+from fdt.predicting.step_time import (
     CENTRAL,
     FORMS,
     RING,
@@ -52,7 +52,7 @@ class Prediction:
         workload: What was measured.
         transport: Between the workers.
         workers: Numbers of them.
-        batch: "global" or "per-worker", see `fdt.predict.forecast`.
+        batch: "global" or "per-worker", see `fdt.predicting.step_time.forecast`.
         price: Of a host and an hour; None if there is none.
     """
 

@@ -16,8 +16,8 @@ from fdt.data import full_spec, raw
 from fdt.embedded import EmbeddedPool
 from fdt.errors import CapacityError
 from fdt.messages import job_pb2
-from fdt.predict import Hosts, Machine, Timed, Workload, compute_seconds
-from fdt.samples import Found, Sample
+from fdt.predicting.samples import Found, Sample
+from fdt.predicting.step_time import Hosts, Machine, Timed, Workload, compute_seconds
 from fdt.session import Job
 from fdt.state import SharedState
 from fdt.versions import versions

@@ -1,6 +1,6 @@
 """A process that runs a script as python does, and writes down how fast its training steps are.
 
-python -m fdt.in_place RESULT SECONDS STEPS WARM_UP SCRIPT [ARGS...]
+python -m fdt.comparing.in_place RESULT SECONDS STEPS WARM_UP SCRIPT [ARGS...]
 """
 
 import dataclasses

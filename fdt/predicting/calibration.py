@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fdt.errors import UsageError
-from fdt.forecasts import Prediction, parsed
-from fdt.predict import RING, Hosts
+from fdt.predicting.forecasts import Prediction, parsed
+from fdt.predicting.step_time import RING, Hosts
 
 # Steps of the search, from coarse to fine: parts of the range of overlaps, factors between latencies.
 _OVERLAPS = [i / 20 for i in range(21)]
@@ -52,7 +52,7 @@ class Calibration:
     """What fits the runs best.
 
     Attributes:
-        overlap: Of `fdt.predict.Network`; as it was if no run tells.
+        overlap: Of `fdt.predicting.step_time.Network`; as it was if no run tells.
         latency: In seconds.
         errors: For each run, by its report's name: relative error of the estimate before and after.
     """

@@ -26,9 +26,9 @@ from fdt import rpc, wire
 from fdt.blobs import BlobClient, BlobStore, HostStore
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError, WorkerError
+from fdt.pool.stall import StallWatch
 from fdt.runtime import Assignment, Engine
 from fdt.sampler import Sampler, Series
-from fdt.stall import StallWatch
 from protos import job_pb2, program_pb2, worker_pb2
 
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.

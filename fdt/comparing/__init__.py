@@ -1,0 +1,1 @@
+"""The command `fdt compare`: a script's steps in every form, beside what was predicted."""
