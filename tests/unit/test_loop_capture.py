@@ -262,6 +262,18 @@ def test_what_a_step_keeps_is_compared() -> None:
     assert float(seen) == 0.0
 
 
+def test_gradients_of_zero_compare_nothing() -> None:
+    w = tf.Variable(tf.zeros([3]))
+
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            logits = tf.linalg.matvec(x, w)
+            loss = tf.reduce_mean(tf.square(logits - tf.reduce_mean(logits)))
+        w.assign_sub(tape.gradient(loss, w))
+
+    assert not divided(step, X).was_compared
+
+
 def test_loop_that_waits_for_a_draw_ends() -> None:
     w = tf.Variable(tf.ones([3]))
 

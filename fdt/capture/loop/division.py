@@ -217,7 +217,7 @@ def _divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
     step.check_gradients(are_sums, 0.5, *halves, together)
     step.check_kept(*halves, together)
     divider.check_outputs(division, 0.5, *halves, together)
-    division.was_compared = True
+    division.was_compared = together.shows
     return division
 
 

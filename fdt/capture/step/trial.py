@@ -55,6 +55,11 @@ class Tried:
         """Whether there are gradients to be compared."""
         return all(gradient.any() and np.isfinite(gradient).all() for gradient in self.gradients)
 
+    @property
+    def shows(self) -> bool:
+        """Whether something of each gradient can be compared: numbers, and not all of them zero."""
+        return all(np.any(gradient[np.isfinite(gradient)]) for gradient in self.gradients)
+
 
 class Put(enum.Enum):
     """How what workers keep in a variable is put together."""
@@ -107,9 +112,7 @@ class Trial:
         self, share: float, batch: Sequence[tf.Tensor], turn: Turn = Turn.ALIKE, others: Sequence[np.ndarray] = ()
     ) -> Tried:
         """Runs the step as one of 1 / share workers; the script's variables are as before afterwards."""
-        variables = list(self.concrete.graph.variables)
-        before = [v.numpy().copy() for v in variables]
-        kept = [v.numpy().copy() for v, *_ in self._kept]
+        before = {v.ref(): v.numpy().copy() for v in [*self.concrete.graph.variables, *(v for v, *_ in self._kept)]}
         self.holes.begin(turn, others)
         try:
             tensors = iter(self._function(tf.constant(share), *batch))
@@ -119,11 +122,11 @@ class Trial:
                 outputs,
                 [total.take() for total in self.additions],
                 [exchanged.given() for exchanged in self.holes.exchanged],
-                [(value, v.numpy().copy()) for value, (v, *_) in zip(kept, self._kept, strict=True)],
+                [(before[v.ref()], v.numpy().copy()) for v, *_ in self._kept],
             )
         finally:
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
+            for reference, value in before.items():
+                reference.deref().assign(value)
 
     def with_constant_draws(self) -> "Trial | None":
         """Returns a trial that compares, because it draws the same number everywhere; None if there is none."""
@@ -246,7 +249,7 @@ def adds_up(trial: Trial, batch: Sequence[np.ndarray]) -> bool:
         return False
     trial.check_gradients([False] * len(whole.gradients), 0.5, *halves, whole)
     trial.check_kept(*halves, whole)
-    return all(np.any(gradient[np.isfinite(gradient)]) for gradient in whole.gradients)
+    return whole.shows
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
