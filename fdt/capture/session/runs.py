@@ -96,39 +96,41 @@ class Sessions:
 
         state = self._states.setdefault(session, _SessionState())
         # Where a feed is missing, the session says so itself.
-        if not plan.trains or is_in_place() or plan.closure.lacks_a_feed():
-            state.give(plan, run)
-            try:
-                if handle is not None or not (plan.early or plan.late):
-                    return original(session, handle, targets, fetches, feeds, options, metadata)
-                # A session asked for nothing fails.
-                seen = run((), plan.early, {}) if plan.early else []
-                before = dict(zip((t.ref() for t in plan.early), seen, strict=True))
-                late = {tensor.name for tensor in plan.late}
-                now = [tensor for tensor in fetches if tensor.name not in late]
-                values = _by_name(now, original(session, None, targets, now, {**before, **feeds}, options, metadata))
-                values |= _by_name(plan.late, run((), plan.late, {})) if plan.late else {}
-                return [values[tensor.name] for tensor in fetches]
-            finally:
-                state.changed |= plan.closure.written()
-        if session.sess_str:
-            raise UnsupportedError(
-                f"The session is one of another server ({session.sess_str}). Two ways of distributing cannot be combined: open "
-                "it without a target."
-            )
-        local = run((), plan.closure.local, feeds) if plan.closure.local else []
-        given = {**_by_name(fed, [feeds[tensor.ref()] for tensor in fed]), **_by_name(plan.closure.local, local)}
+        if plan.trains and not is_in_place() and not plan.closure.lacks_a_feed():
+            if session.sess_str:
+                raise UnsupportedError(
+                    f"The session is one of another server ({session.sess_str}). Two ways of distributing cannot be combined: "
+                    "open it without a target."
+                )
+            values = self._step(plan, state, run, fed, feeds)
+            return [values[tensor.name] for tensor in fetches]
+        state.give(plan, run)
+        try:
+            if handle is not None or not (plan.early or plan.late):
+                return original(session, handle, targets, fetches, feeds, options, metadata)
+            late = {tensor.name for tensor in plan.late}
+            now = [tensor for tensor in fetches if tensor.name not in late]
+            before = _read(run, plan.early)
+            seen = {tensor.ref(): before[tensor.name] for tensor in plan.early}
+            values = _by_name(now, original(session, None, targets, now, {**seen, **feeds}, options, metadata))
+            values |= _read(run, plan.late)
+            return [values[tensor.name] for tensor in fetches]
+        finally:
+            state.changed |= plan.closure.written()
+
+    def _step(
+        self, plan: "_Plan", state: "_SessionState", run: Callable[..., Any], fed: Sequence[Any], feeds: Any
+    ) -> dict[str, Any]:
+        """Makes a training step on the pool; returns the values of what was fetched, by name."""
+        given = {**_by_name(fed, [feeds[tensor.ref()] for tensor in fed]), **_read(run, plan.closure.local, feeds)}
         arrays = [np.asarray(given[tensor.name]) for tensor in plan.inputs]
         function = plan.function(state.take(plan, run))
         with as_tensorflow_2():
             outputs = self._steps().run(function, tuple(arrays), {})
             values = _by_name(plan.fetches, [output.numpy() for output in outputs])
         state.newer = True
-        if plan.summaries:
-            beneath = {tensor.ref(): values[tensor.name] for tensor in plan.fetches}
-            written = run((), plan.summaries, {**feeds, **beneath})
-            values |= _by_name(plan.summaries, written)
-        return [values[tensor.name] for tensor in fetches]
+        beneath = {tensor.ref(): values[tensor.name] for tensor in plan.fetches} if plan.summaries else {}
+        return values | _read(run, plan.summaries, {**feeds, **beneath})
 
     def _make_callable(self, original: Callable[..., Any], session: Any, options: Any) -> Any:
         graph = session.graph
@@ -258,6 +260,11 @@ def plan_variables(plan: _Plan) -> dict[str, Any]:
 
 def _by_name(tensors: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
     return dict(zip((tensor.name for tensor in tensors), values, strict=True))
+
+
+def _read(run: Callable[..., Any], tensors: Sequence[Any], feeds: Any = None) -> dict[str, Any]:
+    """Returns the values of tensors, by name. A session that is asked for nothing fails."""
+    return _by_name(tensors, run((), tensors, feeds or {})) if tensors else {}
 
 
 def _has_known_length(tensor: Any) -> bool:
