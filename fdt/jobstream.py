@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 import grpc
@@ -80,10 +80,10 @@ class JobStream:
         if self.steps_done < steps:
             self._wait(lambda: self.steps_done >= steps, f"step {steps}")
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> int:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
         """Asks for state; returns a serial number for `wait_drained`."""
         self._serial += 1
-        drain = job_pb2.Drain(program=program, what=what, serial=self._serial)
+        drain = job_pb2.Drain(program=program, what=what, serial=self._serial, variables=variables)
         self.send(job_pb2.Instruction(drain=drain))
         return self._serial
 

@@ -188,9 +188,10 @@ class LoadedProgram:
     variables: list[tf.Variable]
     tables: list[Table]
 
-    def with_role(self, *roles: "program_pb2.Role") -> list[int]:
-        """Returns the indices of the variables that have one of these roles."""
-        return [i for i, v in enumerate(self.source.variables) if v.role in roles]
+    def with_role(self, *roles: "program_pb2.Role", among: Sequence[int] | None = None) -> list[int]:
+        """Returns the indices of the variables, or of some of them, that have one of these roles."""
+        indices = range(len(self.variables)) if among is None else among
+        return [i for i in indices if self.source.variables[i].role in roles]
 
 
 # Given a hole and its position, returns the Python function (share, *tensors) -> tensors that fills it; None leaves it.

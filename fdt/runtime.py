@@ -165,6 +165,16 @@ class Engine(Protocol):
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables."""
 
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables to what those of another program have, once all steps before have run.
+
+        Args:
+            program: Whose variables are set.
+            variables: Their indices.
+            source: The other program.
+            source_variables: As many indices of its variables.
+        """
+
     def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be.
 
@@ -178,8 +188,14 @@ class Engine(Protocol):
     def steps(self) -> int:
         """Returns how many steps have been finished; raises what ended the work of one that was to be."""
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
-        """Returns state; `serial`, `steps` and `workers` are filled in by the caller."""
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
+        """Returns state; `serial`, `steps` and `workers` are filled in by the caller.
+
+        Args:
+            program: Its number.
+            what: Which part of it.
+            variables: With WHAT_ALL, indices of those that are wanted, without outputs; none: all.
+        """
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns what the workers of this process did so far.

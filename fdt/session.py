@@ -367,10 +367,16 @@ class Job:
         """Whether nothing can be done with it any more."""
         return self._stream.failed
 
-    def request(self, program: int, what: "job_pb2.Drain.What") -> "Drain":
-        """Asks for state as it is once the steps so far have run."""
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables on all workers to what as many of another program have there."""
         self._flush()
-        return Drain(self, self._stream.drain(program, what))
+        move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
+        self._stream.send(job_pb2.Instruction(move=move))
+
+    def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> "Drain":
+        """Asks for state as it is once the steps so far have run; of all of it, for some variables alone."""
+        self._flush()
+        return Drain(self, self._stream.drain(program, what, variables))
 
     def drain(self, program: int, what: "job_pb2.Drain.What") -> tuple[job_pb2.Drained, Any]:
         """Waits for state; returns the reply and the packed values."""

@@ -40,13 +40,27 @@ class SharedState:
                 values.append(value)
         return indices, pack(values)
 
-    def accept(self, indices: Sequence[int], packed: bytes | bytearray | memoryview) -> None:
+    def forget(self, indices: Sequence[int]) -> None:
+        """Takes note that the pool has got other values of variables, and not from here."""
+        for i in indices:
+            self._held[i] = None
+
+    def accept(
+        self, indices: Sequence[int], packed: bytes | bytearray | memoryview, among: Collection[int] | None = None
+    ) -> None:
         """Assigns what the pool sent.
+
+        Args:
+            indices: Of the variables.
+            packed: Their values.
+            among: Ids of the variables to be assigned; None for all.
 
         Raises:
             ProtocolError: The bytes do not fit the variables.
         """
         for i, value in zip(indices, unpack(packed, [self._specs[i] for i in indices]), strict=True):
+            if among is not None and id(self._variables[i]) not in among:
+                continue
             if not _same_bytes(value, self._held[i]):
                 self._variables[i].assign(value)
                 self._held[i] = value

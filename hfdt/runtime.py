@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -81,11 +82,21 @@ class HorovodEngine:
         loaded = self._programs[program]
         for i, value in state_values(self._blobs, loaded.source, state).items():
             role = loaded.source.variables[i].role
-            if role == _METRIC and self._rank > 0:
-                value = np.zeros_like(value)
-            elif role == _SEED:
+            if role == _SEED:
                 value = worker_seed(value, self._rank)
-            loaded.variables[i].assign(value)
+            loaded.variables[i].assign(self._part(role, value))
+
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables to another program's; those that are equal on all ranks stay on the device."""
+        target, giving = self._programs[program], self._programs[source]
+        values: dict[int, Any] = self._put_together(giving, source_variables)
+        for i, j in zip(variables, source_variables, strict=True):
+            value = values.get(j, giving.variables[j])
+            target.variables[i].assign(self._part(target.source.variables[i].role, value))
+
+    def _part(self, role: "program_pb2.Role", value: Any) -> Any:
+        """Returns what this rank gets of a variable's value: what adds up goes to the first."""
+        return tf.zeros_like(value) if role == _METRIC and self._rank > 0 else value
 
     def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
@@ -147,16 +158,18 @@ class HorovodEngine:
                     variable.assign(value)
         return outputs
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]
-        values: dict[int, np.ndarray] = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
         if what == job_pb2.Drain.WHAT_ALL:
-            values |= self._averaged(loaded)
-            equal = loaded.with_role(_TRAINABLE, _OPTIMIZER)
-            values |= {i: loaded.variables[i].numpy() for i in [*equal, *loaded.with_role(_SEED)]}
+            among = variables or range(len(loaded.variables))
+            values = self._put_together(loaded, among)
+            values |= {i: loaded.variables[i].numpy() for i in among if i not in values}
+            equal = loaded.with_role(_TRAINABLE, _OPTIMIZER, among=among)
             self._check_equal(loaded, equal, [values[i] for i in equal])
-        drained = job_pb2.Drained(outputs=self._outputs(program))
+        else:
+            values = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
+        drained = job_pb2.Drained(outputs=b"" if variables else self._outputs(program))
         if self._rank == 0:
             assert self._blobs is not None
             drained.state.CopyFrom(as_state(self._blobs, values))
@@ -171,13 +184,17 @@ class HorovodEngine:
         self._usage.compute_s = max(0.0, self._run_s - seconds)
         return [self._usage]
 
+    def _put_together(self, loaded: LoadedProgram, among: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns, of variables of which each rank has its own, what they come to."""
+        sums = self._summed(loaded, loaded.with_role(_METRIC, among=among), "fdt_metrics")
+        return sums | self._averaged(loaded, loaded.with_role(_OTHER, among=among))
+
     def _summed(self, loaded: LoadedProgram, indices: Sequence[int], name: str) -> dict[int, np.ndarray]:
         arrays = [loaded.variables[i].numpy() for i in indices]
         return dict(zip(indices, exchange.sum_over_ranks(name, arrays), strict=True))
 
-    def _averaged(self, loaded: LoadedProgram) -> dict[int, np.ndarray]:
+    def _averaged(self, loaded: LoadedProgram, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Averages floating-point variables that every rank updated by its own rows; of others takes rank 0's."""
-        indices = loaded.with_role(_OTHER)
         floating = [i for i in indices if loaded.variables[i].dtype.is_floating]
         averages = {i: (total / self._size).astype(total.dtype) for i, total in self._sums(loaded, floating).items()}
         rest = [i for i in indices if i not in averages]

@@ -26,6 +26,7 @@ from protos import job_pb2, program_pb2
 
 # How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
 _FETCH_S = 3600.0
+_TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
 
 
@@ -78,8 +79,16 @@ class Driver:
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables, once all steps before have run."""
         self._method.wait()
+        self._set(program, state_values(self._blobs, self._sources[program], state))
+
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables to another program's, once all steps before have run."""
+        self._method.wait()
+        values = self._together(source, source_variables)
+        self._set(program, {i: values[j] for i, j in zip(variables, source_variables, strict=True)})
+
+    def _set(self, program: int, values: Mapping[int, np.ndarray]) -> None:
         source = self._sources[program]
-        values = state_values(self._blobs, source, state)
         own = {i: v for i, v in values.items() if source.variables[i].role in (_METRIC, _SEED)}
         self._method.assign(program, {i: v for i, v in values.items() if i not in own})
         for worker in range(len(self._devices.workers)):
@@ -99,19 +108,19 @@ class Driver:
         """Returns how many steps have been finished."""
         return self._method.steps()
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of servers and workers put together."""
         if what != job_pb2.Drain.WHAT_METRICS_SO_FAR:
             self._method.wait()
         source = self._sources[program]
-        values = self._summed(program, _with_role(source, _METRIC))
+        everything = range(len(source.variables))
         if what == job_pb2.Drain.WHAT_ALL:
-            others = self._averaged(program, _with_role(source, _OTHER))
-            self._method.assign(program, others)
-            seeds = self._method.read_own(program, 0, _with_role(source, _SEED))
-            kept = _with_role(source, program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
-            values |= others | seeds | self._method.read(program, kept)
-        drained = job_pb2.Drained(outputs=_packed(source, self._method.outputs(program)))
+            values = self._together(program, variables or everything)
+        else:
+            values = self._summed(program, _with_role(source, everything, _METRIC))
+        drained = job_pb2.Drained()
+        if not variables:
+            drained.outputs = _packed(source, self._method.outputs(program))
         drained.state.CopyFrom(as_state(self._blobs, values))
         return drained
 
@@ -129,6 +138,15 @@ class Driver:
                 device = cpu_beside(self._devices.workers[len(feeds)])
                 feeds.append(FileFeed(paths, specs, device) if rank else own)
         return Feeds(feeds)
+
+    def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what servers and workers have, put together; what is averaged all workers then have."""
+        source = self._sources[program]
+        others = self._averaged(program, _with_role(source, among, _OTHER))
+        self._method.assign(program, others)
+        values = self._summed(program, _with_role(source, among, _METRIC)) | others
+        values |= self._method.read_own(program, 0, _with_role(source, among, _SEED))
+        return values | self._method.read(program, _with_role(source, among, _TRAINABLE, _OPTIMIZER))
 
     def _summed(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
@@ -154,8 +172,8 @@ def _packed(source: program_pb2.StepProgram, outputs: Sequence[np.ndarray]) -> b
     return pack_outputs(outputs, [output.tensor for output in source.outputs])
 
 
-def _with_role(source: program_pb2.StepProgram, *roles: "program_pb2.Role") -> list[int]:
-    return [i for i, variable in enumerate(source.variables) if variable.role in roles]
+def _with_role(source: program_pb2.StepProgram, among: Sequence[int], *roles: "program_pb2.Role") -> list[int]:
+    return [i for i in among if source.variables[i].role in roles]
 
 
 def _for_worker(

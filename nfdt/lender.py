@@ -42,6 +42,9 @@ class Lender:
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Leaves it to the process that drives."""
 
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Leaves it to the process that drives."""
+
     def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """Leaves it to the process that drives."""
         self._steps += len(batches)
@@ -50,7 +53,7 @@ class Lender:
         """Returns how many steps the job was given: here nothing is left to do."""
         return self._steps
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Has nothing of its own to tell."""
         return job_pb2.Drained()
 

@@ -45,6 +45,11 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             self._role.assign(program, state)
 
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """See the role."""
+        with named_hosts(self._cluster):
+            self._role.move(program, variables, source, source_variables)
+
     def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         """See the role."""
         with named_hosts(self._cluster):
@@ -55,10 +60,10 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             return self._role.steps()
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """See the role."""
         with named_hosts(self._cluster):
-            return self._role.drain(program, what)
+            return self._role.drain(program, what, variables)
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """See the role."""

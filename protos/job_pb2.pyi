@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Instruction(_message.Message):
-    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release")
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release", "move")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BIND_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class Instruction(_message.Message):
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     open: OpenJob
     load: LoadProgram
     bind: BindData
@@ -26,7 +27,8 @@ class Instruction(_message.Message):
     drain: Drain
     close: CloseJob
     release: ReleaseData
-    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ...) -> None: ...
+    move: MoveState
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ...) -> None: ...
 
 class OpenJob(_message.Message):
     __slots__ = ("mode", "num_workers", "script", "versions", "options")
@@ -99,6 +101,18 @@ class AssignState(_message.Message):
     state: State
     def __init__(self, program: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
 
+class MoveState(_message.Message):
+    __slots__ = ("program", "variables", "source", "source_variables")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    variables: _containers.RepeatedScalarFieldContainer[int]
+    source: int
+    source_variables: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, program: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ..., source: _Optional[int] = ..., source_variables: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class RunSteps(_message.Message):
     __slots__ = ("program", "data", "batches", "results")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
@@ -118,7 +132,7 @@ class Batch(_message.Message):
     def __init__(self, indices: _Optional[bytes] = ...) -> None: ...
 
 class Drain(_message.Message):
-    __slots__ = ("program", "what", "serial")
+    __slots__ = ("program", "what", "serial", "variables")
     class What(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WHAT_UNSPECIFIED: _ClassVar[Drain.What]
@@ -132,10 +146,12 @@ class Drain(_message.Message):
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
     program: int
     what: Drain.What
     serial: int
-    def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ...) -> None: ...
+    variables: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CloseJob(_message.Message):
     __slots__ = ()

@@ -181,6 +181,7 @@ class Worker:
             "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
             "release": self._release,
             "assign": lambda i: self._engine.assign(i.assign.program, i.assign.state),
+            "move": lambda i: self._move(i.move),
             "run": self._run,
             "drain": self._drain,
             "close": self._close,
@@ -256,6 +257,14 @@ class Worker:
         self._engine.release(data)
         self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
 
+    def _move(self, move: job_pb2.MoveState) -> None:
+        if len(move.variables) != len(move.source_variables):
+            raise ProtocolError(
+                f"As many variables are moved as there are to take them. Received: {len(move.source_variables)} and "
+                f"{len(move.variables)}"
+            )
+        self._engine.move(move.program, move.variables, move.source, move.source_variables)
+
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
         waiting = [batch.indices for batch in run.batches]
@@ -301,7 +310,7 @@ class Worker:
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
         drain = instruction.drain
-        drained = self._engine.drain(drain.program, drain.what)
+        drained = self._engine.drain(drain.program, drain.what, drain.variables)
         if self._rank:
             # The pool passes on rank 0's state only.
             drained = job_pb2.Drained()

@@ -38,7 +38,7 @@ TWO_WORKERS = (
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
-    "loop_strategy loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
+    "loop_strategy loop_in_turn loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
     "loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
@@ -59,7 +59,7 @@ FOUR_WORKERS = (
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
     "data_dataset data_ragged "
-    "loop_metrics loop_returns loop_sum loop_by_hand loop_static loop_losses_of_layers "
+    "loop_metrics loop_returns loop_sum loop_by_hand loop_in_turn loop_static loop_losses_of_layers "
     "session_embedding"
 ).split()
 RANDOM = "dropout batch_normalization".split()
@@ -82,7 +82,8 @@ ASYNCHRONOUS = (
     "data_dataset_shuffled data_dataset_mapped data_dataset_unknown_length data_generator data_pydataset data_ragged "
     "data_padded data_sparse "
     "data_strings data_on_batch data_on_batch_gan "
-    "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_by_hand loop_signature loop_penalty "
+    "loop_metrics loop_returns loop_clipped loop_sum loop_gan loop_two_functions loop_in_turn loop_by_hand loop_signature "
+    "loop_penalty "
     "loop_checkpoint loop_random loop_static loop_iterator loop_summaries loop_printed "
     "loop_graphs loop_over_data "
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
@@ -92,7 +93,8 @@ ASYNCHRONOUS = (
 # What two of them do is counted; its values depend on chance.
 COUNTED = (
     "adam custom_train_step gan mean_teacher data_dataset_shuffled data_generator data_pydataset data_ragged data_on_batch "
-    "loop_metrics loop_returns loop_sum loop_gan loop_two_functions loop_by_hand loop_checkpoint loop_static loop_random "
+    "loop_metrics loop_returns loop_sum loop_gan loop_two_functions loop_in_turn loop_by_hand loop_checkpoint loop_static "
+    "loop_random "
     "session_feed"
 ).split()
 

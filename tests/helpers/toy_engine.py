@@ -87,6 +87,9 @@ class ToyEngine:
         payload = state.payload
         self._state = self._blobs.open(payload.blob).tobytes() if payload.HasField("blob") else payload.inline
 
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        raise RuntimeError("all programs share one state here")
+
     def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
         for batch in batches:
             self._steps += 1
@@ -107,7 +110,9 @@ class ToyEngine:
             threading.Event().wait()
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind])
 
-    def drain(self, program: int, what: "job_pb2.Drain.What.ValueType") -> job_pb2.Drained:
+    def drain(
+        self, program: int, what: "job_pb2.Drain.What.ValueType", variables: Sequence[int] = ()
+    ) -> job_pb2.Drained:
         content = np.float64(self._total).tobytes() + self._state
         if len(content) > INLINE_BYTES:
             payload = blobs_pb2.Payload(blob=self._blobs.write(content))

@@ -13,6 +13,7 @@ from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteStep
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.divided_step import Call, DividedStep, trace_step
+from fdt.capture.loop.newest import Newest
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.touch import Touch
 from fdt.capture.step.traced_step import Known, MetricResult
@@ -21,10 +22,12 @@ from fdt.data import full_spec, raw
 from fdt.errors import FdtError
 from fdt.messages import job_pb2, program_pb2
 from fdt.report import FitRecord, usage_since
-from fdt.session import Job, Session, StepResult
+from fdt.session import Drain, Job, Session, StepResult
 
 # Within it the script is told of a job that has failed.
 Told = Callable[[], contextlib.AbstractContextManager[None]]
+# Who looks oftener than this, between two steps, looks at everything: it comes at once then.
+_FEW_LOOKS = 3
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
 
@@ -39,9 +42,9 @@ class LoopRun:
     def __init__(self, session: Session, touch: Touch):
         self._session, self._touch = session, touch
         self._steps: dict[Any, LoopStep] = {}
-        # The step whose variables the pool holds in their newest values; those that the script may have changed since.
-        self._current: LoopStep | None = None
-        self._changed: set[int] = set()
+        self._newest: Newest[LoopStep] = Newest()
+        # How often the script has looked at what the pool had, since the last step.
+        self._looks = 0
         self._account: _Account | None = None
         self._job: Job | None = None
 
@@ -57,34 +60,37 @@ class LoopRun:
             lazy = bool(step.traced.program.outputs) and not step.returns_metrics
             result = job.feed(step.program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
             self._account.steps += 1
-            step.stale_metrics = step.stale = True
-            self._session.count(1, functools.partial(self._leave_out, job, step))
+            self._newest.written(step, step.written)
+            self._looks = 0
+            self._session.count(1, functools.partial(self._leave_out, job))
             if step.returns_metrics:
-                return self._pull(job, step, METRICS, always=True)
+                drained = self._metrics_home(step, job.request(step.program, METRICS))
+                return step.traced.logs(drained.outputs)
             return [] if result is None else step.pending(result, self._told)
 
-    def _leave_out(self, job: Job, step: "LoopStep") -> None:
+    def _leave_out(self, job: Job) -> None:
         """Has the account tell of what comes from now on."""
-        self._pull(job, step, ALL)
+        self._bring_home(job, self._newest.away())
         self._account = _Account(job)
 
     def close(self) -> None:
         """Brings everything home and writes the account."""
-        if self._account is not None and self._current is not None:
+        if self._account is not None:
             account, self._account = self._account, None
             with as_tensorflow_2(), self._touch.paused():
-                self._pull(self._session.job(), self._current, ALL)
+                self._bring_home(self._session.job(), self._newest.away())
             self._session.record(account.record())
 
     def _begin(self) -> Job:
         """Returns the job: another one, if the last has failed and the script has been told."""
-        if self._current is None or not (self._current.stale or self._current.stale_metrics):
+        if not self._newest.away():
             self._session.renew()
         job = self._session.job()
         if job is not self._job:
             if self._account is not None:
                 self._session.record(self._account.record())
-            self._job, self._current, self._account = job, None, None
+            self._job, self._account = job, None
+            self._newest.forget_pool()
         return job
 
     def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
@@ -104,16 +110,17 @@ class LoopRun:
         return step, arguments
 
     def _enter(self, job: Job, step: "LoopStep") -> None:
-        """Has the pool hold this step's variables as the script has them."""
+        """Has the pool hold this step's variables in their newest version."""
         step.begin(job)
-        if self._current is step:
-            job.assign(step.program, *step.state.changes(self._changed))
-        else:
-            if self._current is not None:
-                self._pull(job, self._current, ALL)
-            job.assign(step.program, *step.state.changes())
-            self._current = step
-        self._changed.clear()
+        from_script, from_steps = self._newest.missing(step, step.places)
+        for other, variables in from_steps.items():
+            here, there = ([s.places[v] for v in sorted(variables)] for s in (step, other))
+            job.move(step.program, here, other.program, there)
+            # Either may change what it has without the script's seeing it.
+            step.state.forget(here)
+            other.state.forget(there)
+        if from_script:
+            job.assign(step.program, *step.state.changes(from_script))
 
     def ran_out(self, function: Any) -> None:
         """Counts on what TensorFlow counts on in a step that fails for want of data."""
@@ -125,11 +132,12 @@ class LoopRun:
 
     def touched(self, variables: set[int]) -> None:
         """The script is about to look at variables, or to change them."""
-        step = self._current
-        if step is not None and variables & step.variables:
-            what = METRICS if variables & step.variables <= step.metrics else ALL
-            self._pull(self._session.job(), step, what)
-        self._changed |= variables
+        away = self._newest.away(variables)
+        if away:
+            self._looks += 1
+            everything = self._looks > _FEW_LOOKS
+            self._bring_home(self._session.job(), self._newest.away() if everything else away)
+        self._newest.changed_at_home(variables)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -137,31 +145,44 @@ class LoopRun:
         try:
             yield
         except FdtError:
-            if self._current is not None:
-                self._current.stale = self._current.stale_metrics = False
+            self._newest.forget_pool()
             raise
 
-    def _pull(self, job: Job, step: "LoopStep", what: "job_pb2.Drain.What", always: bool = False) -> list[tf.Tensor]:
-        fresh = not (step.stale if what == ALL else step.stale_metrics)
-        if fresh and not always:
-            return []
+    def _bring_home(self, job: Job, away: dict["LoopStep", set[int]]) -> None:
+        """Gives the script the newest values of variables, from the steps that have them."""
         with self._told():
-            drained, packed = job.request(step.program, what).result()
-        step.state.accept(drained.state.variables, packed)
-        step.stale_metrics = False
-        step.stale = step.stale and what != ALL
-        return step.traced.logs(drained.outputs) if always or what == METRICS else []
+            # All are asked for before the first is waited for.
+            metrics, others = [], []
+            for step, variables in away.items():
+                if variables <= step.metrics:
+                    metrics.append((step, job.request(step.program, METRICS)))
+                else:
+                    places = sorted(step.places[v] for v in variables)
+                    others.append((step, variables, job.request(step.program, ALL, places)))
+            for step, drain in metrics:
+                self._metrics_home(step, drain)
+            for step, variables, drain in others:
+                self._accept(step, variables, drain)
+
+    def _metrics_home(self, step: "LoopStep", drain: Drain) -> job_pb2.Drained:
+        # Others of them may have come from another step, or from the script, since.
+        return self._accept(step, step.metrics & self._newest.away().get(step, set()), drain)
+
+    def _accept(self, step: "LoopStep", variables: set[int], drain: Drain) -> job_pb2.Drained:
+        drained, packed = drain.result()
+        step.state.accept(drained.state.variables, packed, variables)
+        self._newest.came_home(variables)
+        return drained
 
 
 class LoopStep(RemoteStep):
     """A traced step.
 
     Attributes:
-        variables: Ids.
+        places: Of its variables, by their ids.
+        written: Ids of those that it may change.
         metrics: Ids of those that add up over workers.
         returns_metrics: Whether its outputs are computed from metrics, here.
-        stale: Whether the pool has newer values than the script.
-        stale_metrics: The same of metrics.
     """
 
     def __init__(self, divided: DividedStep):
@@ -169,11 +190,11 @@ class LoopStep(RemoteStep):
         super().__init__(traced)
         # What the key of this step names by identity has to stay alive.
         self.kept: Any = None
-        pairs = list(zip(traced.variables, traced.program.variables, strict=True))
-        self.variables = {id(v) for v, _ in pairs}
-        self.metrics = {id(v) for v, described in pairs if described.role == program_pb2.ROLE_METRIC}
+        self.places = {id(variable): place for place, variable in enumerate(traced.variables)}
+        self.written = {id(variable) for variable in traced.variables if traced.writes(variable)}
+        described = traced.program.variables
+        self.metrics = {v for v, place in self.places.items() if described[place].role == program_pb2.ROLE_METRIC}
         self.returns_metrics = any(isinstance(output, MetricResult) for output in traced.outputs())
-        self.stale = self.stale_metrics = False
 
     def pending(self, result: StepResult, told: Told) -> list[tf.Tensor]:
         """Returns a step's outputs, which come when somebody looks at them."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from fdt.capture.keras.opening import own_views
 from fdt.capture.loop.pending import resolved
-from fdt.capture.loop.run import ALL, LoopRun, LoopStep
+from fdt.capture.loop.run import LoopRun, LoopStep
 from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
@@ -32,7 +32,7 @@ class VerifiedLoop(LoopRun):
             variables = step.traced.variables
             before = _values(variables)
             on_pool = [resolved(output) for output in super().run(function, args, kwargs)]
-            self._pull(self._session.job(), step, ALL)
+            self._bring_home(self._session.job(), self._newest.away())
             theirs = _values(variables)
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
@@ -40,7 +40,7 @@ class VerifiedLoop(LoopRun):
                 outputs = flat_outputs(function(*args, **kwargs))
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
-        self._current = None
+        self._newest.changed_at_home(step.places)
         self._verification.reasons |= dict.fromkeys(own_views(self._session.config, step.traced))
         roles = [variable.role for variable in step.traced.program.variables]
         names = {i: name for i, name in enumerate(_names(step)) if roles[i] != program_pb2.ROLE_SEED}
