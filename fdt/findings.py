@@ -12,12 +12,14 @@ class Finding:
         what: What is called there.
         lines: What would happen.
         refusal: Why it cannot be distributed; None if it can.
+        trains: Whether anything is trained there at all.
     """
 
     where: str
     what: str
     lines: tuple[str, ...] = ()
     refusal: str | None = None
+    trains: bool = True
 
 
 class Findings:
@@ -41,23 +43,24 @@ class Findings:
     @property
     def passed(self) -> bool:
         """Whether there is training, and all of it can be distributed."""
-        return bool(self._counts) and not any(finding.refusal for finding in self._counts)
+        return any(finding.trains for finding in self._counts) and not self.refusals()
 
     def text(self) -> str:
         """Returns what to print: a paragraph for each, and a conclusion."""
         paragraphs = []
         for finding, count in self._counts.items():
             times = f" ({count} times)" if count > 1 else ""
-            verdict = "refused" if finding.refusal else "distributed"
+            verdict = "refused" if finding.refusal else "distributed" if finding.trains else "stays here"
             lines = [finding.refusal] if finding.refusal else finding.lines
             paragraphs.append("\n  ".join([f"{finding.where}: {finding.what}{times}: {verdict}", *lines]))
         return "\n\n".join([*paragraphs, self._conclusion()])
 
     def _conclusion(self) -> str:
-        if not self._counts:
+        trainings = [finding for finding in self._counts if finding.trains]
+        if not trainings:
             return "No training step was found: nothing would be distributed."
-        refused = sum(finding.refusal is not None for finding in self._counts)
-        places = f"{len(self._counts)} place{'' if len(self._counts) == 1 else 's'}"
+        refused = len(self.refusals())
+        places = f"{len(trainings)} place{'' if len(trainings) == 1 else 's'}"
         if refused:
             return f"The script trains in {places}; {refused} cannot be distributed."
         return f"The script trains in {places}; all of it would be distributed."

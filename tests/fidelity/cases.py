@@ -35,7 +35,7 @@ TWO_WORKERS = (
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_class_weight data_dataset_python "
     "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_batches_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_generator_finite data_pydataset data_pydataset_threads data_pandas "
-    "data_padded data_sparse data_strings data_on_batch data_on_batch_gan "
+    "data_padded data_sparse data_strings data_on_batch data_on_batch_gan data_on_batch_frozen "
     # Loops of the script's own.
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
     "loop_strategy loop_in_turn loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "

@@ -30,6 +30,8 @@ class KerasCheck(KerasFit):
     def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
         self._config, self._findings, self._keras = config, findings, keras
         self._run: Run | None = None
+        self._here: Any = None
+        self._said: set[str] = set()
 
     def close(self) -> None:
         """Has nothing to end."""
@@ -38,6 +40,8 @@ class KerasCheck(KerasFit):
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
         self._arguments = arguments.arguments
+        if self._trains_nothing(model):
+            return self._run_here("fit", original, model, *args, **kwargs)
         run = self._run = self._make_run(model)
         try:
             check_model(self._keras, model)
@@ -56,6 +60,8 @@ class KerasCheck(KerasFit):
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(original).bind(model, *args, **kwargs)
         bound.apply_defaults()
+        if self._trains_nothing(model):
+            return self._run_here("train_on_batch", original, model, *args, **kwargs)
         x, y, weight = (bound.arguments[name] for name in ("x", "y", "sample_weight"))
         run = self._make_run(model)
         try:
@@ -70,6 +76,10 @@ class KerasCheck(KerasFit):
             logs = dict.fromkeys(run.traced.placeholder(), float("nan"))
             self._looked(run, f"{type(model).__name__}.train_on_batch")
         return logs if bound.arguments["return_dict"] else list(logs.values())
+
+    def _say_here(self, what: str) -> None:
+        lines = ("the model has no trainable weights, so nothing is trained",)
+        self._findings.add(Finding(where(), what, lines, trains=False))
 
     def _make_run(self, model: Any) -> "CheckedRun":
         return CheckedRun(self._config, self._keras, model)

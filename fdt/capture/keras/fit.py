@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.run import OnBatchRun, Run
+from fdt.capture.keras.run import OnBatchRun, RemoteTrainFunction, Run
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.patch import Patches
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import FdtError, UnsupportedError
+from fdt.report import say
 from fdt.session import Session
 
 
@@ -30,6 +31,9 @@ class KerasFit:
         self._arguments: dict[str, Any] = {}
         # From the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
+        # Whose `fit` or `train_on_batch` runs on this machine, because it trains nothing; and of which that has been said.
+        self._here: Any = None
+        self._said: set[str] = set()
 
     def install(self, patches: Patches, row_numbers: RowNumbers) -> None:
         """Puts the hooks in place.
@@ -76,6 +80,8 @@ class KerasFit:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
         arguments.apply_defaults()
         check_model(self._keras, model)
+        if self._trains_nothing(model):
+            return self._run_here("fit", original, model, *args, **kwargs)
         self._renew()
         self.close()
         self._arguments = arguments.arguments
@@ -103,6 +109,8 @@ class KerasFit:
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_free("model.train_on_batch")
         check_model(self._keras, model)
+        if self._trains_nothing(model):
+            return self._run_here("train_on_batch", original, model, *args, **kwargs)
         if self._session.verification is not None:
             raise UnsupportedError(
                 "`fdt verify` compares the steps of model.fit; this script calls model.train_on_batch."
@@ -117,6 +125,25 @@ class KerasFit:
         finally:
             self._run = None
 
+    def _trains_nothing(self, model: Any) -> bool:
+        """Whether a model's steps update no weight; Keras's train function, once made, stays until the model is compiled."""
+        made = getattr(model, "train_function", None)
+        return self._keras.trains_nothing(model) if made is None else not isinstance(made, RemoteTrainFunction)
+
+    def _run_here(self, called: str, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        what = f"{type(model).__name__}.{called} of {model.name!r}"
+        if what not in self._said:
+            self._said.add(what)
+            self._say_here(what)
+        self._here = model
+        try:
+            return original(model, *args, **kwargs)
+        finally:
+            self._here = None
+
+    def _say_here(self, what: str) -> None:
+        say(f"{what} runs on this machine: the model has no trainable weights, so nothing is trained")
+
     def _renew(self) -> None:
         # Each step of `train_on_batch` has brought all home: there is nothing that a failed job could still give.
         if self._session.renew():
@@ -130,6 +157,8 @@ class KerasFit:
             )
 
     def _make_train_function(self, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+        if self._here is model:
+            return original(model, force)
         if self._run is None or self._run.model is not model:
             raise UnsupportedError(
                 "make_train_function was called outside model.fit; a train_function made here would train on this "

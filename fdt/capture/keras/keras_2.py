@@ -63,6 +63,10 @@ class Keras2:
         """See `KerasVersion`."""
         return getattr(model.train_step, "__func__", None) is Model.train_step
 
+    def trains_nothing(self, model: Any) -> bool:
+        """Keras 2 raises an error where there is nothing to train."""
+        return False
+
     def has_code_of_the_script(self, model: Any) -> bool:
         """See `KerasVersion`."""
         loss, metrics = model.compiled_loss, model.compiled_metrics

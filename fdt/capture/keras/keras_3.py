@@ -60,6 +60,12 @@ class Keras3:
         """See `KerasVersion`."""
         return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
 
+    def trains_nothing(self, model: Any) -> bool:
+        """Only `compile` makes a step anew: a model that was frozen after it, and before its first step, stays as it is."""
+        return bool(
+            self.is_compiled(model) and model.built and self.has_own_step(model) and not model.trainable_weights
+        )
+
     def has_code_of_the_script(self, model: Any) -> bool:
         """See `KerasVersion`."""
         loss, metrics = model._compile_loss, model._compile_metrics

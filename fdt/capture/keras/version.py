@@ -45,6 +45,9 @@ class KerasVersion(Protocol):
     def has_own_step(self, model: Any) -> bool:
         """Returns whether a model trains with Keras's own train_step."""
 
+    def trains_nothing(self, model: Any) -> bool:
+        """Returns whether a model's step, Keras's own, will find nothing to train, and go on without."""
+
     def has_code_of_the_script(self, model: Any) -> bool:
         """Returns whether a step calls code that is not Keras's own: a train_step, a loss, a metric or a layer."""
 

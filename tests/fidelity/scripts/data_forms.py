@@ -261,6 +261,31 @@ def data_on_batch() -> Results:
 
 
 @case
+def data_on_batch_frozen() -> Results:
+    """A judge frozen after it was compiled, as older scripts have it: Keras 3 then trains nothing of it, and counts on."""
+    x, _ = digits(256)
+    judge = keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(16), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    )
+    judge.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    judge.trainable = False
+    generator = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64, activation="sigmoid")])
+    both = keras.Sequential([generator, judge])
+    both.compile(keras.optimizers.Adam(0.01), "mse")
+    random, logs = np.random.default_rng(0), []
+    for step in range(6):
+        noise = random.normal(size=(32, 8)).astype("float32")
+        seen = judge.train_on_batch(x[step * 32 : step * 32 + 32], np.ones(32))
+        logs.append([*seen, both.train_on_batch(noise, np.zeros(32))])
+    history = judge.fit(x, np.ones(256), epochs=2, batch_size=64, verbose=0)
+    return {
+        "logs/loss": np.array(logs, "float64"),
+        "logs/fit": np.array(history.history["mae"], "float64"),
+        **from_model(both),
+    }
+
+
+@case
 def data_on_batch_gan() -> Results:
     """Two models that share layers are trained in turn, each with the other's layers held."""
     x, _ = digits(256)
