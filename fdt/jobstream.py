@@ -119,6 +119,8 @@ class JobStream:
         self._outgoing.put(None)
         self._call.cancel()
         self._reader.join(self._timing.stop_s)
+        # Its last reference: not left to the end of the interpreter (see `rpc.from_rpc_error`).
+        del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s

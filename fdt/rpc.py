@@ -56,7 +56,12 @@ def to_status(error: FdtError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 
 def from_rpc_error(error: grpc.RpcError, address: str = "") -> FdtError:
-    """Returns what a failed call means."""
+    """Returns what a failed call means, and lets go of the call.
+
+    gRPC's error is the call itself: with its traceback it is a cycle, which the garbage collector would meet at any time, as
+    late as at the end of the interpreter, when a thread of gRPC's that held the call's lock is no more.
+    """
+    error.__traceback__ = None
     call: Any = error
     code = call.code() if hasattr(call, "code") else grpc.StatusCode.UNKNOWN
     text = (call.details() if hasattr(call, "details") else "") or str(error)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import os
 import secrets
 import signal
@@ -26,7 +27,9 @@ from fdt.errors import (
     UsageError,
     VersionError,
 )
+from fdt.jobstream import JobStream
 from fdt.pool.server import Server
+from fdt.versions import versions
 from protos import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from tests.helpers.ends import wait_gone
 from tests.helpers.toy_engine import ROOT, BrokenLauncher, ToyLauncher
@@ -96,6 +99,21 @@ def pool() -> Iterator[Pool]:
     pool = Pool()
     yield pool
     pool.close()
+
+
+def test_a_job_that_is_closed_leaves_no_call_to_the_garbage_collector(pool: Pool) -> None:
+    """At the end of the interpreter it would meet a call whose lock a thread holds that is no more, and wait for it."""
+    gc.disable()
+    try:
+        before = {id(found) for found in gc.get_objects() if isinstance(found, grpc.Call)}
+        opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
+        stream = JobStream(pool.channel, pool.address, opening, TIMING)
+        stream.drain(0, job_pb2.Drain.WHAT_METRICS)
+        stream.wait_drained(1)
+        stream.close()
+        assert not [found for found in gc.get_objects() if isinstance(found, grpc.Call) and id(found) not in before]
+    finally:
+        gc.enable()
 
 
 def train_ten_steps(pool: Pool, num_workers: int = 2) -> None:
