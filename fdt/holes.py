@@ -31,11 +31,13 @@ class Holes:
     Attributes:
         share: float32 scalar, this worker's part of the global batch.
         weighted: Whether the step weighs its loss by the share, so that its gradients come weighted to a hole.
+        are_alike: Tells of the indices of a sparse gradient whether all workers have the same, so that its values are added up.
     """
 
     def __init__(self, share: tf.Tensor):
         self.share = share
         self.weighted = False
+        self.are_alike: Callable[[tf.Tensor], bool] = lambda indices: False
         self.opened: list[OpenHole] = []
         self._rate: Any = None
 
@@ -49,18 +51,22 @@ class Holes:
         Returns:
             The same structure, as it comes out of the hole.
         """
-        sparse = tuple(isinstance(g, tf.IndexedSlices) for g in gradients)
+        sparse = tuple(isinstance(g, tf.IndexedSlices) and not self.are_alike(g.indices) for g in gradients)
         flat: list[tf.Tensor] = []
-        for gradient in gradients:
+        for gradient, is_sparse in zip(gradients, sparse, strict=True):
             if isinstance(gradient, tf.IndexedSlices):
-                flat += [gradient.values, gradient.indices]
+                flat += [gradient.values, gradient.indices] if is_sparse else [gradient.values]
             else:
                 flat.append(tf.convert_to_tensor(gradient))
         filled = iter(self._open(program_pb2.Hole.KIND_GRADIENTS, flat, tuple(variables), sparse))
-        return [
-            tf.IndexedSlices(next(filled), next(filled), gradient.dense_shape) if is_sparse else next(filled)
-            for gradient, is_sparse in zip(gradients, sparse, strict=True)
-        ]
+        exchanged: list[Any] = []
+        for gradient, is_sparse in zip(gradients, sparse, strict=True):
+            result = next(filled)
+            if isinstance(gradient, tf.IndexedSlices):
+                indices = next(filled) if is_sparse else gradient.indices
+                result = tf.IndexedSlices(result, indices, gradient.dense_shape)
+            exchanged.append(result)
+        return exchanged
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""

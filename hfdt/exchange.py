@@ -141,6 +141,13 @@ def _meter() -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[2], shared_name=_METER, container="")
 
 
+def average_of_rows(share: tf.Tensor, variables: Sequence[tf.Variable]) -> None:
+    """Has every rank hold the mean of what all have, weighted by their shares of the batch; within a step."""
+    mine = [tf.where(share > 0, v * tf.cast(share, v.dtype), tf.zeros_like(v)) for v in variables]
+    for variable, value in zip(variables, _grouped_sum("fdt_each_step", mine), strict=True):
+        variable.assign(value)
+
+
 def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
     if hvd.size() == 1 or not arrays:

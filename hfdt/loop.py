@@ -1,6 +1,6 @@
 """Many steps in one call: the loop over batches runs in TensorFlow's graph, not in Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,21 @@ def share_of(batch_size: int, rank: int, num_ranks: int, rows: int = 0) -> tuple
     return low, low + small + (1 if rank < extra else 0)
 
 
+# Given a worker's share of the batch.
+PutTogether = Callable[[tf.Tensor], None]
+
+
 class StepLoop:
     """Runs a program's step over batches of rows of the bound arrays."""
 
-    def __init__(self, loaded: LoadedProgram):
-        self._step = loaded.step
+    def __init__(self, loaded: LoadedProgram, put_together: PutTogether):
+        """Takes a program.
+
+        Args:
+            loaded: It.
+            put_together: What to do with variables after each step.
+        """
+        self._step, self._put_together = loaded.step, put_together
         self._outputs = [output.tensor for output in loaded.source.outputs]
         specs = [tf.TensorSpec(_any_length(shape_of(t)), t.dtype) for t in loaded.source.batch]
         self._function = tf.function(
@@ -58,6 +68,7 @@ class StepLoop:
             with tf.device("/cpu:0"):
                 batch = [tf.gather(array, rows[i]) for array in arrays]
             outputs = self._step(share, *batch)
+            self._put_together(share)
             return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
 
         shapes = [shape_of(s) for s in self._outputs]

@@ -16,7 +16,7 @@ from fdt.blobs import BlobStore
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError, WorkerError
 from fdt.packing import empty, pack_outputs
-from fdt.program import LoadedProgram, load
+from fdt.program import ALL_ROWS, LoadedProgram, load
 from fdt.runtime import Assignment, Deliver
 from hfdt import exchange
 from hfdt.address import hold_to
@@ -26,6 +26,8 @@ from protos import job_pb2, program_pb2
 
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+# The client knows the others.
+_DRAINED = (_TRAINABLE, _OPTIMIZER, _METRIC, _SEED, _OTHER)
 
 
 class HorovodEngine:
@@ -65,7 +67,18 @@ class HorovodEngine:
         """Imports the step with its holes filled."""
         loaded = load(step_program, functools.partial(exchange.fill, rounded=self._rounded), self._rank)
         self._programs[program] = loaded
-        self._loops[program] = StepLoop(loaded)
+        equal = [loaded.variables[i] for i in self._equal_after_each_step(loaded)]
+        self._loops[program] = StepLoop(loaded, functools.partial(exchange.average_of_rows, variables=equal))
+
+    def _equal_after_each_step(self, loaded: LoadedProgram) -> list[int]:
+        """Returns the variables that are put together after every step: of one rank that has all rows, none."""
+        alone = self._size == 1 or loaded.source.rows == ALL_ROWS
+        return [i for i, v in enumerate(loaded.source.variables) if v.each_step and not alone]
+
+    def _apart(self, loaded: LoadedProgram, among: Sequence[int] | None = None) -> list[int]:
+        """Returns the variables of which each rank has its own."""
+        equal = self._equal_after_each_step(loaded)
+        return [i for i in loaded.with_role(_OTHER, among=among) if i not in equal]
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
@@ -142,7 +155,7 @@ class HorovodEngine:
         """
         loaded = self._programs[program]
         metrics = [loaded.variables[i] for i in loaded.with_role(_METRIC)]
-        others = [loaded.variables[i] for i in loaded.with_role(_OTHER)]
+        others = [loaded.variables[i] for i in self._apart(loaded)]
         idle = low == high
         loop = self._loops[program]
         outputs: list[np.ndarray] = []
@@ -162,7 +175,7 @@ class HorovodEngine:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]
         if what == job_pb2.Drain.WHAT_ALL:
-            among = variables or range(len(loaded.variables))
+            among = variables or loaded.with_role(*_DRAINED)
             values = self._put_together(loaded, among)
             values |= {i: loaded.variables[i].numpy() for i in among if i not in values}
             equal = loaded.with_role(_TRAINABLE, _OPTIMIZER, among=among)
@@ -187,7 +200,7 @@ class HorovodEngine:
     def _put_together(self, loaded: LoadedProgram, among: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns, of variables of which each rank has its own, what they come to."""
         sums = self._summed(loaded, loaded.with_role(_METRIC, among=among), "fdt_metrics")
-        return sums | self._averaged(loaded, loaded.with_role(_OTHER, among=among))
+        return sums | self._averaged(loaded, self._apart(loaded, among))
 
     def _summed(self, loaded: LoadedProgram, indices: Sequence[int], name: str) -> dict[int, np.ndarray]:
         arrays = [loaded.variables[i].numpy() for i in indices]

@@ -14,12 +14,14 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROLE_METRIC: _ClassVar[Role]
     ROLE_SEED: _ClassVar[Role]
     ROLE_OTHER: _ClassVar[Role]
+    ROLE_CONSTANT: _ClassVar[Role]
 ROLE_UNSPECIFIED: Role
 ROLE_TRAINABLE: Role
 ROLE_OPTIMIZER: Role
 ROLE_METRIC: Role
 ROLE_SEED: Role
 ROLE_OTHER: Role
+ROLE_CONSTANT: Role
 
 class StepProgram(_message.Message):
     __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "rows")
@@ -76,14 +78,16 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("tensor", "role", "momentum")
+    __slots__ = ("tensor", "role", "momentum", "each_step")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    EACH_STEP_FIELD_NUMBER: _ClassVar[int]
     tensor: Tensor
     role: Role
     momentum: float
-    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ...) -> None: ...
+    each_step: bool
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ..., each_step: bool = ...) -> None: ...
 
 class Output(_message.Message):
     __slots__ = ("tensor", "whole")

@@ -87,12 +87,13 @@ def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
         lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
     if is_whole or traced.was_compared:
         return lines
+    when = "after each step" if config.mode == "sync" else "where the script looks"
     of_layers = {id(v) for layer in traced.normalisations for v in tf_variables(layer.weights)}
     for variable, described in zip(traced.variables, traced.program.variables, strict=True):
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
                 f"state of the step's own ({variable.name.removesuffix(':0')}): no optimizer's or metric's; every "
-                "worker updates one by its own rows, and they are averaged"
+                f"worker updates one by its own rows, and they are averaged {when}"
             )
     return lines
 

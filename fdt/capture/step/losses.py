@@ -117,6 +117,13 @@ class Losses:
         reader = self.reader()
         return reader.is_of(values) and reader.mixes(values)
 
+    def are_alike(self, indices: tf.Tensor) -> bool:
+        """Whether all workers have the same indices: they stand on no row of the batch (positions in a text, most often)."""
+        if not self.divides or current_holes() is None:
+            return False
+        reader = self.reader()
+        return reader.is_of(indices) and not reader.is_workers_own(indices)
+
     @contextlib.contextmanager
     def in_layer(self) -> Iterator[None]:
         """Within it, a layer of Keras's own is at work."""

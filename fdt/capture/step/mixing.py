@@ -165,14 +165,14 @@ class Mixing:
         return operation.type in _PICKING if breaks is None else breaks(operation)
 
     def _has_rows(self, tensor: tf.Tensor) -> bool:
-        return self._follows_rows(tensor) and _is_open(tensor)
+        return self.follows_rows(tensor) and _is_open(tensor)
 
-    def _follows_rows(self, tensor: tf.Tensor) -> bool:
+    def follows_rows(self, tensor: tf.Tensor) -> bool:
         """Whether a value depends on rows of the batch, or on their number, not on other sizes alone."""
         return self._graph.follows(tensor.op) and (not self._graph.is_size(tensor.op) or self._counts_rows(tensor))
 
     def _broadcasts_rows(self, operation: Any) -> bool:
-        following = [t for t in operation.inputs if self._follows_rows(t)]
+        following = [t for t in operation.inputs if self.follows_rows(t)]
         ranks = {t.shape.rank for t in following if _is_open(t)}
         # A vector beside a column makes a matrix of all pairs; a number that follows the batch is something of all rows.
         return len(ranks) > 1 or (bool(ranks) and not all(map(_is_open, following)))
@@ -209,7 +209,9 @@ class Mixing:
             current = waiting.pop()
             operation = current.op
             if operation.type == "Size":
-                return True
+                if self._has_rows(operation.inputs[0]):
+                    return True
+                continue
             if operation.inputs and operation.inputs[0].op.type == "Shape":
                 if operation.type == "StridedSlice" and not _begins(operation.inputs[1], 0):
                     continue

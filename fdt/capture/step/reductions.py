@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.capture.step.mixing import Behind, Mixing
+from fdt.capture.step.writes import draws
 
 
 class Reduced(enum.Enum):
@@ -126,6 +127,7 @@ class Reader:
         self.divisor: tf.Tensor | None = None
         self._known: dict[str, Reduced] = {}
         self._follows = Behind(lambda operation: operation.name in batch or operation.name == share.op.name, _behind)
+        self._draws = Behind(lambda operation: draws(operation.type), _behind)
         self._has_entries = Behind(
             lambda operation: operation.name in batch, lambda op: [] if op.type in _SIZES else _behind(op)
         )
@@ -141,6 +143,10 @@ class Reader:
     def picks(self, tensor: tf.Tensor) -> bool:
         """Whether rows have been picked by their places."""
         return self._mixing.picks(tensor)
+
+    def is_workers_own(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor stands on rows of the batch, on their number, or on numbers that are drawn."""
+        return self._mixing.follows_rows(tensor) or self._draws(tensor.op)
 
     def read(self, tensor: tf.Tensor) -> Reduced:
         """Returns how a tensor follows the rows."""

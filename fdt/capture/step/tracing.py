@@ -195,6 +195,7 @@ class StepTrace:
             data = element.decode(batch)
             self.losses.begin(batch)
             with open_holes(make_holes(share)) as holes:
+                holes.are_alike = self.losses.are_alike
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
             return [leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)]
@@ -282,9 +283,15 @@ class StepTrace:
                 writes[handle] = Writes(graph, variable, functions)
                 roles[handle] = self._role(variable, writes[handle])
         _tell_apart(roles, writes)
+        # Nothing but its own next value is computed from a moving statistic while a layer normalises by the batch.
+        of_layers = {id(v) for layer in self._normalisations.values() for v in tf_variables(layer.weights)}
 
         def describe(variable: tf.Variable) -> program_pb2.Variable:
-            return program_pb2.Variable(role=roles[id(variable.handle)], momentum=momenta.get(id(variable), 0.0))
+            role = roles[id(variable.handle)]
+            own = role == program_pb2.ROLE_OTHER and variable.dtype.is_floating
+            return program_pb2.Variable(
+                role=role, momentum=momenta.get(id(variable), 0.0), each_step=own and id(variable) not in of_layers
+            )
 
         return describe
 
@@ -293,9 +300,11 @@ class StepTrace:
 
         What follows gradients, or nothing but itself (a count of steps), is equal for all workers, as an optimizer's state is.
         """
+        if not writes:
+            return program_pb2.ROLE_CONSTANT
         if writes.are_random_states:
             return program_pb2.ROLE_SEED
-        if writes and (writes.follow_holes or not writes.follow_inputs):
+        if writes.follow_holes or not writes.follow_inputs:
             return program_pb2.ROLE_OPTIMIZER
         return program_pb2.ROLE_OTHER
 

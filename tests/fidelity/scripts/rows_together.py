@@ -377,3 +377,60 @@ def data_of_two_sizes() -> Results:
     model = Paired()
     model.compile(keras.optimizers.Adam(1e-3))
     return fit(model, tf.data.Dataset.zip((many, few)), epochs=2)
+
+
+class Positions(keras.layers.Layer):
+    """Adds to each place of a text what was learnt of the place: a sparse gradient with the same indices on every worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = keras.layers.Embedding(17, 6), keras.layers.Embedding(20, 6)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.words(inputs) + self.places(tf.range(tf.shape(inputs)[-1]))
+
+
+@case
+def learned_positions() -> Results:
+    x, y = digits(UNEVEN)
+    layers = [
+        keras.Input((None,), dtype="int32"),
+        Positions(),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(10),
+    ]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return fit(
+        compiled(keras.Sequential(layers), keras.optimizers.Adam(0.01), loss=loss), (x[:, ::4] * 16).astype("int32"), y
+    )
+
+
+class Centred(keras.Model):
+    """The loss reads a moving mean of the batches before, as self-distillation does with the teacher's centre."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = plain(8)
+        self.centre = tf.Variable(tf.zeros([8]), trainable=False)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.net(inputs)
+
+    def train_step(self, data: tuple) -> dict:
+        x, _ = data
+        with tf.GradientTape() as tape:
+            z = self.net(x, training=True)
+            target = tf.nn.softmax((tf.stop_gradient(z) - self.centre) / 0.5)
+            loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(target, z))
+        variables = self.net.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.centre.assign(0.8 * self.centre + 0.2 * tf.reduce_mean(z, axis=0))
+        return {"loss": loss}
+
+
+@case
+def mean_read_by_the_next_step() -> Results:
+    model = Centred()
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+    results = fit(model, *digits(UNEVEN))
+    return {**results, "weights/centre": model.centre.numpy()}
