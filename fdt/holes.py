@@ -72,6 +72,10 @@ class Holes:
         """Returns the tensor summed over the workers of the step (one worker: itself). It carries no gradient."""
         return self._open(program_pb2.Hole.KIND_SUM, [tf.stop_gradient(tensor)], (), ())[0]
 
+    def largest(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns, entry by entry, the largest that a worker of the step has; whole numbers of a known shape."""
+        return self._open(program_pb2.Hole.KIND_LARGEST, [tensor], (), ())[0]
+
     def rows(self, tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the rows of all workers of the step, in the order of the batch, and the number of this worker's first.
 

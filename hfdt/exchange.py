@@ -44,6 +44,8 @@ def fill(position: int, hole: program_pb2.Hole, rounded: bool = False) -> Callab
         return None
     if hole.kind == program_pb2.Hole.KIND_SUM:
         return _sum(f"fdt_sum_{position}")
+    if hole.kind == program_pb2.Hole.KIND_LARGEST:
+        return _largest(f"fdt_largest_{position}")
     if hole.kind == program_pb2.Hole.KIND_ROWS:
         return _rows(f"fdt_rows_{position}")
     return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted, rounded)
@@ -53,6 +55,14 @@ def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
     def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
         mine = tf.where(share > 0, tensor, tf.zeros_like(tensor))
         return [hvd.mpi_ops._allreduce(mine, name=name, op=hvd.Sum, ignore_name_scope=True)]
+
+    return body
+
+
+def _largest(name: str) -> Callable[..., Sequence[tf.Tensor]]:
+    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
+        mine = tf.where(share > 0, tensor, tf.fill(tf.shape(tensor), tensor.dtype.min))
+        return [tf.reduce_max(hvd.allgather(mine[None], name=name, ignore_name_scope=True), 0)]
 
     return body
 

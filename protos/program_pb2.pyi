@@ -106,11 +106,13 @@ class Hole(_message.Message):
         KIND_SUM: _ClassVar[Hole.Kind]
         KIND_RATE: _ClassVar[Hole.Kind]
         KIND_ROWS: _ClassVar[Hole.Kind]
+        KIND_LARGEST: _ClassVar[Hole.Kind]
     KIND_UNSPECIFIED: Hole.Kind
     KIND_GRADIENTS: Hole.Kind
     KIND_SUM: Hole.Kind
     KIND_RATE: Hole.Kind
     KIND_ROWS: Hole.Kind
+    KIND_LARGEST: Hole.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]

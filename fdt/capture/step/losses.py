@@ -56,6 +56,7 @@ class Losses:
         self._batch: set[str] = set()
         # Names of tensors that were made such that the shares of all workers add up.
         self._means: set[str] = set()
+        self._alike: set[str] = set()
         # Said at the start; in order.
         self._own_numbers: dict[str, None] = {}
         self._unsure: dict[str, None] = {}
@@ -68,6 +69,7 @@ class Losses:
         self._batch = {tensor.op.name for tensor in batch}
         self.are_picked = False
         self._means.clear()
+        self._alike.clear()
         self._own_numbers.clear()
         self._unsure.clear()
         self._layers.clear()
@@ -116,6 +118,18 @@ class Losses:
             return False
         reader = self.reader()
         return reader.is_of(values) and reader.mixes(values)
+
+    def is_workers_own(self, tensor: tf.Tensor) -> bool:
+        """Whether workers that share a batch have something of their own here, because it stands on their rows."""
+        if not self.divides or current_holes() is None:
+            return False
+        reader = self.reader()
+        return reader.is_of(tensor) and reader.is_workers_own(tensor)
+
+    def is_alike(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Takes note of what all workers have alike; returns it."""
+        self._alike.add(tensor.op.name)
+        return tensor
 
     def are_alike(self, indices: tf.Tensor) -> bool:
         """Whether all workers have the same indices: they stand on no row of the batch (positions in a text, most often)."""
@@ -208,14 +222,16 @@ class Losses:
         graph = holes.share.graph
         operations = graph.get_operations() if self._layers else []
         inside = {each.name for of, start, end in self._layers if of is graph for each in operations[start:end]}
-        return Reader(self._batch, holes.share, self._means, inside)
+        return Reader(self._batch, holes.share, self._means, inside, self._alike)
 
     def weighed(self, target: Any, gradients: list[Any]) -> list[Any]:
         """Returns gradients of a script's own loss, such that the shares of all workers add up to those of the whole batch."""
-        if self._tried:
-            return gradients
         losses = tf.nest.flatten(target)
-        factor = self._factor(_added_up(losses[0])) if len(losses) == 1 else None
+        number = _added_up(losses[0]) if len(losses) == 1 else None
+        # A trial tells sums from means; that a quotient is a mean may be so of its batch alone.
+        if number is None or (self._tried and self._kind(number) is not Reduced.RATIO):
+            return gradients
+        factor = self._factor(number)
         return gradients if factor is None else [times(gradient, factor) for gradient in gradients]
 
     def _factor(self, loss: Any) -> tf.Tensor | None:

@@ -111,7 +111,14 @@ class Reader:
         divisor: Of the ratio that was found last.
     """
 
-    def __init__(self, batch: set[str], share: tf.Tensor, means: Container[str] = (), layers: Container[str] = ()):
+    def __init__(
+        self,
+        batch: set[str],
+        share: tf.Tensor,
+        means: Container[str] = (),
+        layers: Container[str] = (),
+        alike: Container[str] = (),
+    ):
         """Starts without having read anything.
 
         Args:
@@ -119,17 +126,22 @@ class Reader:
             share: The worker's share.
             means: Names of tensors of which it is known that the shares of all workers add up.
             layers: Names of the operations inside of Keras's own layers.
+            alike: Names of operations whose outputs all workers have alike, whatever they are made of.
         """
+
+        def behind(operation: Any) -> list[Any]:
+            return [] if operation.name in alike else [tensor.op for tensor in operation.inputs]
+
         self._means = means
         self._mixing = Mixing(self, layers, means)
         self._share = share
         # Of the ratio that was found; there is no second one in what is only scaled afterwards.
         self.divisor: tf.Tensor | None = None
         self._known: dict[str, Reduced] = {}
-        self._follows = Behind(lambda operation: operation.name in batch or operation.name == share.op.name, _behind)
-        self._draws = Behind(lambda operation: draws(operation.type), _behind)
+        self._follows = Behind(lambda operation: operation.name in batch or operation.name == share.op.name, behind)
+        self._draws = Behind(lambda operation: draws(operation.type), behind)
         self._has_entries = Behind(
-            lambda operation: operation.name in batch, lambda op: [] if op.type in _SIZES else _behind(op)
+            lambda operation: operation.name in batch, lambda op: [] if op.type in _SIZES else behind(op)
         )
 
     def is_of(self, tensor: tf.Tensor) -> bool:
@@ -251,10 +263,6 @@ class Reader:
     def is_size(self, operation: Any) -> bool:
         """Whether an operation's value is computed from sizes and the share alone."""
         return not self._has_entries(operation)
-
-
-def _behind(operation: Any) -> list[Any]:
-    return [tensor.op for tensor in operation.inputs]
 
 
 def reads_variables(operation: Any) -> bool:

@@ -210,6 +210,21 @@ class Trial:
                     f"what it keeps of a batch in {name!r} is not what two halves of the batch give, {put.value}"
                 )
 
+    def check_outputs(self, one: Tried, other: Tried, whole: Tried) -> None:
+        """Compares what equal parts of a batch return, averaged (whole numbers: the first), with what all of it does.
+
+        Raises:
+            IndivisibleError: It is not the same.
+        """
+        for number, (a, b, expected) in enumerate(zip(one.outputs, other.outputs, whole.outputs, strict=True)):
+            if expected is None:
+                continue
+            together = (a + b) / 2 if np.issubdtype(expected.dtype, np.inexact) else a
+            if together.shape != expected.shape or not self._is_close(together, np.zeros_like(expected), expected):
+                raise IndivisibleError(
+                    f"what it returns (number {number + 1}) is not what two halves of the batch give, averaged"
+                )
+
     def _is_close(self, together: np.ndarray, before: np.ndarray, expected: np.ndarray) -> bool:
         """Whether a variable's value is the expected one, but for the rounding of its change, and of its digits."""
         if not np.issubdtype(expected.dtype, np.floating):
@@ -249,6 +264,7 @@ def adds_up(trial: Trial, batch: Sequence[np.ndarray]) -> bool:
         return False
     trial.check_gradients([False] * len(whole.gradients), 0.5, *halves, whole)
     trial.check_kept(*halves, whole)
+    trial.check_outputs(*halves, whole)
     return whole.shows
 
 

@@ -128,6 +128,12 @@ class TrialHoles(Holes):
         result.set_shape(tensor.shape)
         return result
 
+    def largest(self, tensor: tf.Tensor) -> tf.Tensor:
+        others = self._exchange(tensor).others()
+        result = tf.where(self._is(Turn.ALIKE), tensor, tf.maximum(tensor, others))
+        result.set_shape(tensor.shape)
+        return result
+
     def rows(self, tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tensor = tf.stop_gradient(tensor)
         times = tf.concat([self._workers()[None], tf.ones([tf.rank(tensor) - 1], tf.int32)], 0)
