@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.prints import is_printed
-from fdt.capture.step.trial import Trial, Tried, cause
+from fdt.capture.step.trial import Trial, Tried, cause, check_as_if_padded
 from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.capture.step.writes import draws
 
@@ -214,9 +214,15 @@ def _divide(step: Trial, twice: Trial, arguments: Arguments) -> Division:
         return division
     together = twice.run(1.0, [array[: 2 * first] for array in arrays])
     are_sums = [over is Over.SUM for over in division.gradients]
-    step.check_gradients(are_sums, 0.5, *halves, together)
-    step.check_kept(*halves, together)
-    divider.check_outputs(division, 0.5, *halves, together)
+
+    def check(together: Tried, halves: tuple[Tried, Tried]) -> None:
+        step.check_gradients(are_sums, 0.5, *halves, together)
+        step.check_kept(*halves, together)
+        divider.check_outputs(division, 0.5, *halves, together)
+
+    check(together, halves)
+    if step is twice:
+        check_as_if_padded(step, [array[: 2 * first].numpy() for array in arrays], check)
     division.was_compared = together.shows
     return division
 

@@ -4,10 +4,11 @@ Each worker computes on its rows. What it makes of them must be put together so 
 whole batch; where the graph does not tell whether it is, a trial on parts of a batch does.
 """
 
+import contextlib
 import copy
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,13 @@ class Tried:
     def shows(self) -> bool:
         """Whether something of each gradient can be compared: numbers, and not all of them zero."""
         return all(np.any(gradient[np.isfinite(gradient)]) for gradient in self.gradients)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that it made are numbers."""
+        values = [*self.gradients, *self.outputs, *(value for _, value in self.kept)]
+        floating = [v for v in values if v is not None and np.issubdtype(np.asarray(v).dtype, np.inexact)]
+        return all(np.isfinite(value).all() for value in floating)
 
 
 class Put(enum.Enum):
@@ -166,6 +174,20 @@ class Trial:
                 return tried
         return None if self.holes.exchanged else tried
 
+    def run_divided(self, arrays: Sequence[np.ndarray]) -> tuple[Tried, tuple[Tried, Tried]] | None:
+        """Runs the step on a batch, and as two workers on a half of it each.
+
+        Args:
+            arrays: Of the batch, [rows, ...], an even number of rows.
+
+        Returns:
+            What was made of all, and of the halves; None as for `run_two`.
+        """
+        tensors, half = list(map(tf.constant, arrays)), len(arrays[0]) // 2
+        whole = self.run(1.0, tensors)
+        halves = self.run_two(0.5, [tensor[:half] for tensor in tensors], [tensor[half:] for tensor in tensors])
+        return None if halves is None else (whole, halves)
+
     def check_gradients(self, are_sums: Sequence[bool], share: float, one: Tried, other: Tried, whole: Tried) -> None:
         """Compares gradients of two parts of a batch, put together, with those of all of it.
 
@@ -254,18 +276,50 @@ def adds_up(trial: Trial, batch: Sequence[np.ndarray]) -> bool:
     half = min(len(batch[0]), _MAX_ROWS) // 2
     if not trial.is_exact or not half:
         return False
-    arrays = [tf.constant(array[: 2 * half]) for array in batch]
+    arrays = [array[: 2 * half] for array in batch]
     try:
-        whole = trial.run(1.0, arrays)
-        halves = trial.run_two(0.5, [array[:half] for array in arrays], [array[half:] for array in arrays])
+        found = trial.run_divided(arrays)
     except tf.errors.OpError as error:
         raise IndivisibleError(f"with another number of rows than {len(batch[0])} it fails ({cause(error)})") from None
-    if halves is None:
+    if found is None:
         return False
-    trial.check_gradients([False] * len(whole.gradients), 0.5, *halves, whole)
-    trial.check_kept(*halves, whole)
-    trial.check_outputs(*halves, whole)
+    whole, halves = found
+
+    def check(whole: Tried, halves: tuple[Tried, Tried]) -> None:
+        trial.check_gradients([False] * len(whole.gradients), 0.5, *halves, whole)
+        trial.check_kept(*halves, whole)
+        trial.check_outputs(*halves, whole)
+
+    check(whole, halves)
+    check_as_if_padded(trial, arrays, check)
     return whole.shows
+
+
+def check_as_if_padded(
+    trial: Trial, arrays: Sequence[np.ndarray], check: Callable[[Tried, tuple[Tried, Tried]], None]
+) -> None:
+    """Compares once more, on a batch whose halves differ in what is padding; where that makes no numbers, nothing is said."""
+    with contextlib.suppress(tf.errors.OpError):
+        found = trial.run_divided(as_if_padded(arrays))
+        if found is not None and all(tried.is_finite for tried in (found[0], *found[1])):
+            check(*found)
+
+
+def as_if_padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns a batch whose second half of rows is shorter, as far as that can be guessed.
+
+    A first batch whose rows are all of one length does not show what a step makes of padding: of what has several entries a
+    row, the second half of them becomes zeros; whole numbers, one a row, lengths or labels, are halved.
+    """
+    padded = []
+    for array in arrays:
+        changed, rows = array.copy(), slice(len(array) // 2, None)
+        if array.ndim > 1:
+            changed[rows, array.shape[1] // 2 + 1 :] = np.zeros([], array.dtype)
+        elif np.issubdtype(array.dtype, np.integer):
+            changed[rows] = np.where(array[rows] > 1, array[rows] // 2, array[rows])
+        padded.append(changed)
+    return padded
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
