@@ -55,7 +55,7 @@ FOUR_WORKERS = (
     "loss_contrastive loss_contrastive_sum custom_train_step_contrastive loss_over_picked_rows custom_train_step_picked "
     "loss_unexplained loss_of_sum_and_mean loop_contrastive one_size_written_out one_size_asked_for data_of_two_sizes "
     "layer_of_rows_together loss_in_branch layer_keeps_a_sum metric_of_a_batch loss_per_class gradient_by_input "
-    "learned_positions mean_read_by_the_next_step loop_keeps_rows "
+    "learned_positions mean_read_by_the_next_step metric_that_overwrites loop_keeps_rows "
     "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
     "clipnorm schedule ema loss_scale "
     "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "

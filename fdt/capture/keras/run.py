@@ -12,7 +12,7 @@ from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import opening_lines, stateful
 from fdt.capture.keras.train_step import trace_train_step, try_train_step
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -149,9 +149,13 @@ class Run:
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows):
-            traced = trace_train_step(self.keras, self.model, element, factor, self._divides, rows)
+            traced = trace_train_step(
+                self.keras, self.model, element, factor, self._divides, rows, self._config.num_workers > 1
+            )
         if goes_on:
             traced.program.rows = ALL_ROWS
+        if self._config.mode == "async":
+            refuse_moved(traced)
         return traced
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:

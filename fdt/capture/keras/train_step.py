@@ -32,6 +32,7 @@ def trace_train_step(
     scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
     divides: bool = False,
     rows: int | None = None,
+    sums_metrics: bool = True,
 ) -> TracedStep:
     """Traces a model's train_step.
 
@@ -42,13 +43,15 @@ def trace_train_step(
         scale_learning_rate: See `StepTrace`.
         divides: Whether several workers share a batch.
         rows: Of every batch, if that is known.
+        sums_metrics: See `StepTrace`.
 
     Returns:
         The step; if it works for the script's number of rows only, one that is given all of a batch.
     """
 
-    def step_trace() -> StepTrace:
-        return StepTrace(keras.metrics(model), scale_learning_rate, keras.has_own_step(model), divides)
+    def step_trace(divides: bool = divides, sums_metrics: bool = sums_metrics) -> StepTrace:
+        own = keras.has_own_step(model)
+        return StepTrace(keras.metrics(model), scale_learning_rate, own, divides, sums_metrics=sums_metrics)
 
     def works(rows: int) -> bool:
         try:
@@ -62,6 +65,11 @@ def trace_train_step(
     before = states()
     try:
         traced = step_trace().trace(keras.converted(model.train_step), element)
+    except IndivisibleError as error:
+        with _once_more(before):
+            traced = step_trace(divides=False, sums_metrics=False).trace(keras.converted(model.train_step), element)
+        traced.program.rows, traced.undivided = ALL_ROWS, str(error)
+        return traced
     except FdtError:
         raise
     except Exception:  # the script's own code runs here

@@ -10,7 +10,7 @@ from fdt.capture.loop.arguments import Arguments, Travel
 from fdt.capture.loop.division import Division, divide
 from fdt.capture.loop.tracing import LoopTrace
 from fdt.capture.refusals import in_place
-from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.step.trial import NOT_COMPARED
 from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.config import RunConfig
@@ -23,11 +23,13 @@ class Call:
 
     Attributes:
         function: The tf.function.
+        num_workers: Of the run.
     """
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], config: RunConfig):
         """Takes the call."""
         self.function = function
+        self.num_workers = config.num_workers
         self._args, self._kwargs, self._config = args, kwargs, config
 
     @functools.cached_property
@@ -99,6 +101,8 @@ def trace_step(call: Call, config: RunConfig) -> DividedStep:
             "needs both in one step: leave it to the optimizer (its gradient_accumulation_steps), or run this script with "
             "--mode sync."
         )
+    if config.mode == "async":
+        refuse_moved(step.traced)
     return step
 
 
@@ -137,7 +141,8 @@ def _undivided(call: Call, reason: str | None) -> DividedStep:
 
 
 def _traced(call: Call, arguments: Arguments, reason: str | None = None) -> DividedStep:
-    return DividedStep(LoopTrace().step(call.function, arguments.form), arguments, reason)
+    trace = LoopTrace(sums_metrics=call.num_workers > 1 and reason is None)
+    return DividedStep(trace.step(call.function, arguments.form), arguments, reason)
 
 
 def _tried(call: Call, arguments: Arguments) -> DividedStep:

@@ -26,14 +26,15 @@ from fdt.messages import program_pb2
 class LoopTrace(StepTrace):
     """One trace of a step of the script's own; see `StepTrace`."""
 
-    def __init__(self, divides: bool = False, division: Division | None = None):
+    def __init__(self, divides: bool = False, division: Division | None = None, sums_metrics: bool = True):
         """Starts.
 
         Args:
             divides: Whether several workers share a batch.
             division: How they do, once that has been tried.
+            sums_metrics: Whether the metrics of several workers are added up.
         """
-        super().__init__(divides=divides, tried=True)
+        super().__init__(divides=divides, tried=True, sums_metrics=sums_metrics)
         self._division = division
         # Each with what was added to it in a trial.
         self._added: list[tuple[tf.Variable, RunningSum | None]] = []

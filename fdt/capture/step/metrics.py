@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fdt.capture.keras.version import all_of
-from fdt.errors import UnsupportedError
+from fdt.capture.step.trial_holes import IndivisibleError
 
 _ADDING = {"AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterAdd", "ResourceScatterSub"}
 _PASSING = {"Identity", "Cast", "Reshape", "StopGradient"}
@@ -21,7 +21,7 @@ def check_additive(graph: Any, metrics: Mapping[int, Any]) -> None:
         metrics: From id of a tf.Variable to the metric that owns it.
 
     Raises:
-        UnsupportedError: A metric writes its state in another way; it is named.
+        IndivisibleError: A metric writes its state in another way; it is named.
     """
     by_handle = {id(v.handle): v for v in graph.variables}
     states = {
@@ -32,11 +32,9 @@ def check_additive(graph: Any, metrics: Mapping[int, Any]) -> None:
     for handle, (variable, metric) in states.items():
         for operation in _users(graph, handle):
             if not _keeps_sum(operation, handle):
-                raise UnsupportedError(
-                    f"The metric {metric.name!r} ({type(metric).__name__}) changes its state {variable.name!r} by "
-                    f"{operation.type}, not by adding to it, so the states of several workers cannot be put together "
-                    "exactly. Expected: every state variable is updated as state.assign_add(f(batch)), directly in "
-                    "update_state. Rewrite the metric that way, or compute it in a callback at the end of an epoch."
+                raise IndivisibleError(
+                    f"the metric {metric.name!r} ({type(metric).__name__}) changes its state {variable.name!r} by "
+                    f"{operation.type}, not by adding to it, so the states of several workers cannot be put together"
                 )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.errors import UnsupportedError
 from fdt.messages import program_pb2
 from fdt.packing import unpack_outputs
 
@@ -37,6 +38,7 @@ class TracedStep:
         was_compared: Whether a trial has shown that what parts of a batch give, put together, is what all of it does.
         undivided: Why one worker has to compute all of a batch; None if it need not, or the trace itself shows it.
         prints: Whether it prints by itself, where it runs.
+        moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class TracedStep:
         own_numbers: Iterable[str] = (),
         unsure: Iterable[str] = (),
         prints: bool = False,
+        moved: str | None = None,
     ):
         self.program = program
         self.variables = variables
@@ -60,7 +63,7 @@ class TracedStep:
         self.own_numbers, self.unsure = tuple(own_numbers), tuple(unsure)
         self.was_compared = False
         self.undivided: str | None = None
-        self.prints = prints
+        self.prints, self.moved = prints, moved
         self._written = written
         self._logs = logs
 
@@ -102,3 +105,17 @@ class TracedStep:
             return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
 
         return tf.nest.map_structure(value, self._logs)
+
+
+def refuse_moved(traced: TracedStep) -> None:
+    """Refuses a step whose second gradient asynchronous workers would compute at the wrong place.
+
+    Raises:
+        UnsupportedError: It moves a parameter before it computes a gradient there.
+    """
+    if traced.moved is not None:
+        raise UnsupportedError(
+            f"The step changes {traced.moved!r} by itself and then computes a gradient at the new place (as sharpness-aware "
+            "minimisation does). Asynchronous workers compute all gradients of a step from the parameters that they pulled. "
+            "Run this script with --mode sync."
+        )

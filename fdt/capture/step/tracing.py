@@ -27,7 +27,7 @@ from fdt.capture.step.losses import Losses
 from fdt.capture.step.metrics import adds_up_by_itself, check_additive
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.trial import Put, Trial
-from fdt.capture.step.trial_holes import RunningSum, TrialHoles
+from fdt.capture.step.trial_holes import IndivisibleError, RunningSum, TrialHoles
 from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -68,6 +68,7 @@ class StepTrace:
         own_step: bool = False,
         divides: bool = False,
         tried: bool = False,
+        sums_metrics: bool = True,
     ):
         """Starts without having seen anything.
 
@@ -77,8 +78,10 @@ class StepTrace:
             own_step: Whether the step is Keras's own train_step.
             divides: Whether several workers share a batch.
             tried: See `Losses`.
+            sums_metrics: Whether the metrics of several workers are added up.
         """
         self.own_step = own_step
+        self._sums_metrics = sums_metrics
         self.losses = Losses(divides, tried)
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
@@ -90,6 +93,9 @@ class StepTrace:
         # Variables whose gradients have passed a hole already.
         self._exchanged: set[int] = set()
         self._normalisations: dict[str, Any] = {}
+        # Variables that the step has written by itself, and one of them by which it has computed a gradient afterwards.
+        self._assigned_by_hand: set[int] = set()
+        self._moved: str | None = None
         self._frozen = False
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
@@ -106,7 +112,8 @@ class StepTrace:
                 "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
             )
         metric_variables = self._metric_variables()
-        check_additive(concrete.graph, metric_variables)
+        if self._sums_metrics:
+            self._check_additive(concrete.graph, metric_variables)
         self._check_outputs(concrete.outputs)
         program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
         advances = self._advances(concrete.graph, len(element.specs()))
@@ -125,7 +132,20 @@ class StepTrace:
             self.losses.own_numbers(),
             self.losses.unsure(),
             printing,
+            self._moved,
         )
+
+    def _check_additive(self, graph: Any, metrics: dict[int, Any]) -> None:
+        try:
+            check_additive(graph, metrics)
+        except IndivisibleError as error:
+            if self.losses.divides:
+                raise  # one worker may still compute all
+            raise UnsupportedError(
+                f"Asynchronous training on several workers cannot go on with this: {error} exactly. Expected: every state "
+                "variable is updated as state.assign_add(f(batch)), directly in update_state. Rewrite the metric that way, "
+                "compute it in a callback at the end of an epoch, or use --mode sync, where one worker then computes all."
+            ) from None
 
     def trial_of(self, train_step: Callable[[Any], Any], element: Element, frozen: bool = True) -> Trial:
         """Traces `train_step(batch)` so that it can be tried here: gradients are looked at and go nowhere.
@@ -218,6 +238,8 @@ class StepTrace:
         self._optimizers.clear()
         self._exchanged.clear()
         self._normalisations.clear()
+        self._assigned_by_hand.clear()
+        self._moved = None
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         for output in outputs:
@@ -315,7 +337,7 @@ class StepTrace:
         patches.wrap(polymorphic_function.Function, "__call__", inlined)
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
         for name in ("assign", "assign_add", "assign_sub"):
-            patches.wrap_inherited(ResourceVariable, name, _watched)
+            patches.wrap_inherited(ResourceVariable, name, self._assigned)
         patches.wrap(gen_math_ops, "_max", self._largest)
         patches.wrap(RaggedTensor, "to_tensor", self._padded)
         for version in imported_versions():
@@ -350,6 +372,14 @@ class StepTrace:
             return padded
         return original(ragged, default_value, name, shape)
 
+    def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
+        if current_holes() is not None:
+            # One that is written and never read the graph does not know: it sees its handle only.
+            tf.compat.v1.get_default_graph().watch_variable(variable)
+        if self.is_outside_optimizers:
+            self._assigned_by_hand.add(id(variable))
+        return original(variable, *args, **kwargs)
+
     def _gradient(
         self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
@@ -374,6 +404,9 @@ class StepTrace:
         gradients = [flat[i] for i in chosen]
         if parts is None:
             gradients = self.losses.weighed(target, gradients)
+        for variable in variables:
+            if self._moved is None and variable is not None and id(variable) in self._assigned_by_hand:
+                self._moved = variable.name.removesuffix(":0")
         exchanged = pass_hole(gradients, [variables[i] for i in chosen])
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
@@ -510,13 +543,6 @@ def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
     for i, gradient in zip(present, filled, strict=True):
         exchanged[i] = gradient
     return exchanged
-
-
-def _watched(original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
-    """Has the graph know a variable that is written and never read: it sees its handle only."""
-    if current_holes() is not None:
-        tf.compat.v1.get_default_graph().watch_variable(variable)
-    return original(variable, *args, **kwargs)
 
 
 def as_tensor(leaf: Any) -> Any:

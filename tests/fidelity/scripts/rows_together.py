@@ -434,3 +434,24 @@ def mean_read_by_the_next_step() -> Results:
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
     results = fit(model, *digits(UNEVEN))
     return {**results, "weights/centre": model.centre.numpy()}
+
+
+class LatestError(keras.metrics.Metric):
+    """Keeps what the batch that it saw last gives, as older scripts do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="latest")
+        self.value = self.add_weight(shape=(), initializer="zeros", name="value")
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: object = None) -> None:
+        wrong = tf.not_equal(tf.argmax(y_pred, -1), tf.cast(tf.reshape(y_true, [-1]), tf.int64))
+        self.value.assign(tf.reduce_mean(tf.cast(wrong, tf.float32)))
+
+    def result(self) -> tf.Tensor:
+        return self.value
+
+
+@case
+def metric_that_overwrites() -> Results:
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return fit(compiled(plain(10), keras.optimizers.SGD(0.1), loss=loss, metrics=[LatestError()]), *digits(UNEVEN))
