@@ -12,6 +12,7 @@ from fdt.capture.keras.run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.errors import UnsupportedError
 from fdt.packing import pack, unpack
 from fdt.program import load
@@ -148,6 +149,33 @@ class _Largest(keras.metrics.Metric):
 def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match="'largest'"):
         _traced(_model("sgd", metrics=[_Largest()]), data)
+
+
+class _Balanced(keras.Model):  # type: ignore[misc]
+    """Weighs its loss by what a metric has seen of the batches before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.seen = _model("sgd"), keras.metrics.Mean(name="seen")
+
+    def train_step(self, batch: Any) -> dict[str, tf.Tensor]:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.net.loss(y, self.net(x, training=True)))
+            weighed = loss / (1.0 + self.seen.result())
+        variables = self.net.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(weighed, variables), variables, strict=True))
+        self.seen.update_state(loss)
+        return {"loss": loss}
+
+
+def test_gradients_that_stand_on_a_metric_cannot_be_divided(data: tuple[np.ndarray, np.ndarray]) -> None:
+    model = _Balanced()
+    model.compile("sgd")
+    element = element_like(data)
+    with pytest.raises(IndivisibleError, match="stand on 'seen/"):
+        StepTrace(model.metrics, divides=True).trace(model.train_step, element)
+    StepTrace(model.metrics).trace(model.train_step, element)
 
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:

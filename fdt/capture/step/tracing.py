@@ -28,7 +28,7 @@ from fdt.capture.step.metrics import adds_up_by_itself, check_additive
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.trial import Put, Trial
 from fdt.capture.step.trial_holes import IndivisibleError, RunningSum, TrialHoles
-from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
+from fdt.capture.step.writes import Writes, is_random, read_by, stands_on_no, written
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes
@@ -115,7 +115,10 @@ class StepTrace:
         if self._sums_metrics:
             self._check_additive(concrete.graph, metric_variables)
         self._check_outputs(concrete.outputs)
-        program, variables = export(concrete, opened, self._describing(concrete.graph, opened, metric_variables))
+        describe = self._describing(concrete.graph, opened, metric_variables)
+        if self.losses.divides:
+            _check_reads(concrete.graph, opened, describe)
+        program, variables = export(concrete, opened, describe)
         advances = self._advances(concrete.graph, len(element.specs()))
         if self.losses.are_picked:
             program.rows = ALL_ROWS
@@ -499,6 +502,23 @@ class StepTrace:
         """Takes note of random numbers that are drawn from a seed."""
         if current_holes() is not None:
             self._seeds.append(seed)
+
+
+def _check_reads(
+    graph: Any, holes: Sequence[OpenHole], describe: Callable[[tf.Variable], program_pb2.Variable]
+) -> None:
+    """Checks that no gradient stands on what adds up over workers: each of them has its own part of it only.
+
+    Raises:
+        IndivisibleError: One does; the variable is named.
+    """
+    functions = {hole.function for hole in holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS}
+    reads = read_by(graph, functions)
+    for variable in graph.variables:
+        if id(variable.handle) in reads and describe(variable).role == program_pb2.ROLE_METRIC:
+            raise IndivisibleError(
+                f"its gradients stand on {variable.name.removesuffix(':0')!r}, to which each worker adds what its own rows give"
+            )
 
 
 def _tell_apart(roles: dict[int, Any], writes: Mapping[int, Writes]) -> None:
