@@ -16,6 +16,7 @@ from fdt.capture.loop.tracing import LoopTrace
 from fdt.capture.patch import Patches
 from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.config import RunConfig
+from protos import program_pb2
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -260,6 +261,25 @@ def test_what_a_step_keeps_is_compared() -> None:
     with pytest.raises(IndivisibleError, match="what it keeps of a batch in 'Variable"):
         divided(keeping(tf.reduce_sum), X)
     assert float(seen) == 0.0
+
+
+def test_lengths_are_those_of_the_whole_batch_and_constants_are_left() -> None:
+    w, known = tf.Variable(tf.ones([3])), tf.ragged.constant([[1], [2, 3]])
+
+    def step(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            rows = tf.RaggedTensor.from_tensor(x, lengths=n).to_tensor()
+            loss = tf.reduce_sum(rows) / tf.cast(tf.size(rows), tf.float32) * tf.reduce_sum(w)
+        w.assign_sub(tape.gradient(loss, w))
+        return loss + tf.cast(tf.reduce_max(known.to_tensor()) + tf.reduce_max(tf.constant([1, 2])), tf.float32)
+
+    lengths = tf.constant([1, 2, 1, 3, 2, 1])
+    function = tf.function(step)
+    arguments = Arguments(function, (X, lengths), {})
+    trial = LoopTrace(divides=True).trial(function, arguments.form)
+    holes = LoopTrace(divides=True).step(function, arguments.form).program.holes
+    assert [hole.kind for hole in holes].count(program_pb2.Hole.KIND_LARGEST) == 1
+    assert trial.holes.exchanged
 
 
 def test_gradients_of_zero_compare_nothing() -> None:

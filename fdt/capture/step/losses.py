@@ -121,7 +121,7 @@ class Losses:
 
     def is_workers_own(self, tensor: tf.Tensor) -> bool:
         """Whether workers that share a batch have something of their own here, because it stands on their rows."""
-        if not self.divides or current_holes() is None:
+        if not self.divides or current_holes() is None or not tf.is_symbolic_tensor(tensor):
             return False
         reader = self.reader()
         return reader.is_of(tensor) and reader.is_workers_own(tensor)
@@ -133,7 +133,7 @@ class Losses:
 
     def are_alike(self, indices: tf.Tensor) -> bool:
         """Whether all workers have the same indices: they stand on no row of the batch (positions in a text, most often)."""
-        if not self.divides or current_holes() is None:
+        if not self.divides or current_holes() is None or not tf.is_symbolic_tensor(indices):
             return False
         reader = self.reader()
         return reader.is_of(indices) and not reader.is_workers_own(indices)
