@@ -90,26 +90,6 @@ print("trained", flush=True)
         r"run_eagerly",
         r"run_eagerly=False",
     ),
-    "metric that does not add up": (
-        NET
-        + """
-class Largest(keras.metrics.Metric):
-    def __init__(self):
-        super().__init__(name="largest")
-        self.value = self.add_weight(name="value", initializer="zeros")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
-
-    def result(self):
-        return self.value
-
-model.compile("sgd", "mse", metrics=[Largest()])
-"""
-        + FIT,
-        r"[Ll]argest",
-        r"assign_add|add up|adds up|sum|remove|leave",
-    ),
     "python in the loss": (
         NET
         + """
