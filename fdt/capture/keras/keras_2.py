@@ -79,6 +79,10 @@ class Keras2:
         """See `KerasVersion`: Keras 2 has AutoGraph convert a script's own train_step, and the layers that it calls."""
         return with_autograph(train_step)
 
+    def averages_in_bar(self) -> bool:
+        """What a train_step returns of its own."""
+        return True
+
     def steps_per_execution(self, model: Any) -> int:
         """See `KerasVersion`."""
         return int(model._steps_per_execution.numpy())

@@ -78,6 +78,10 @@ class Keras3:
         """Keras 3 has nothing converted."""
         return train_step
 
+    def averages_in_bar(self) -> bool:
+        """Keras 3 shows the last one there."""
+        return False
+
     def steps_per_execution(self, model: Any) -> int:
         """See `KerasVersion`."""
         return int(model.steps_per_execution)

@@ -188,7 +188,7 @@ class Run:
         self._steps += len(items)
         if self._audience.state_each_step:
             self._pull(_ALL)
-        elif self._audience.logs_each_step:
+        elif self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
             self._pull(_METRICS)
         elif self._audience.progress:
             self._refresh_logs(first)
@@ -197,6 +197,12 @@ class Run:
             self._logs = self._step.traced.placeholder()
         self._session.count(len(items), self._leave_out)
         return self._logs
+
+    @property
+    def _bar_averages(self) -> bool:
+        """Whether the progress bar has to hear of every step, because it averages what it is told."""
+        assert self._step is not None
+        return self.keras.averages_in_bar() and any(map(tf.is_tensor, self._step.traced.outputs()))
 
     def _group(self) -> None:
         """Goes on with a step for batches whose tensors differ in their numbers of rows."""

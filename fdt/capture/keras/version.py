@@ -54,6 +54,9 @@ class KerasVersion(Protocol):
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a train_step as this Keras would trace it."""
 
+    def averages_in_bar(self) -> bool:
+        """Returns whether the progress bar averages what is no metric over the steps that it hears of, to an epoch's end."""
+
     def steps_per_execution(self, model: Any) -> int:
         """Returns how many steps one call of the train function makes."""
 
