@@ -50,11 +50,14 @@ class Element:
         self._structure, self._flatten, self._pack = structure, flatten, pack
         self._leaves: list[Leaf | None] = [None if _is_nothing(s) else _leaf(s) for s in flatten(structure)]
         self._rows: int | None = None
-        sizes = {s.shape[0] for s in flatten(structure) if isinstance(s, tf.TensorSpec) and s.shape.rank}
-        self._grouped = len(sizes - {None}) > 1
+        # Of each leaf; None if it is not known.
+        self._sizes = [
+            s.shape[0] if isinstance(s, tf.TensorSpec) and s.shape.rank else None for s in flatten(structure)
+        ]
+        self._grouped = len(set(self._sizes) - {None}) > 1
 
     def with_rows(self, rows: int) -> "Element":
-        """Returns the same, for a step that is told so many rows while it is traced."""
+        """Returns the same, for a step that is told the number of rows while it is traced: this one, or each tensor's own."""
         element = copy.copy(self)
         element._rows = rows
         return element
@@ -96,11 +99,11 @@ class Element:
         """Returns the batch, in its structure, of some rows of the arrays."""
         rest = [_ungrouped(array) for array in arrays] if self._grouped else list(arrays)
         values: list[Any] = []
-        for leaf in self._leaves:
+        for leaf, size in zip(self._leaves, self._sizes, strict=True):
             count = 0 if leaf is None else len(leaf.specs())
             value = None if leaf is None else leaf.decode(rest[:count])
             if self._rows is not None and isinstance(leaf, Dense):
-                value = tf.ensure_shape(value, [self._rows, *leaf.spec.shape[1:]])
+                value = tf.ensure_shape(value, [size if self._grouped else self._rows, *leaf.spec.shape[1:]])
             values.append(value)
             del rest[:count]
         return self._pack(self._structure, values)
