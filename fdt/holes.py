@@ -144,3 +144,18 @@ def open_holes(holes: Holes) -> Iterator[Holes]:
         yield holes
     finally:
         _current_holes.reset(token)
+
+
+def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+    """Returns gradients, of which some may be None, as they come out of a hole of the step that is being traced, if one is."""
+    holes = current_holes()
+    if holes is None:
+        return gradients
+    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    if not present:
+        return gradients
+    exchanged = list(gradients)
+    filled = holes.gradients([gradients[i] for i in present], [variables[i] for i in present])
+    for i, gradient in zip(present, filled, strict=True):
+        exchanged[i] = gradient
+    return exchanged

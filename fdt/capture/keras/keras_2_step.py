@@ -17,7 +17,8 @@ from tf_keras.src.utils import losses_utils, metrics_utils
 
 from fdt.capture.patch import Patches
 from fdt.capture.step.shares import correction, sum_loss
-from fdt.capture.step.tracing import OptimizerParts, StepTrace, tf_variables
+from fdt.capture.step.tracing import OptimizerParts, StepTrace
+from fdt.capture.step.variables import tf_variables
 from fdt.holes import current_holes
 
 OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)

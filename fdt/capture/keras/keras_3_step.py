@@ -16,7 +16,8 @@ from keras.src.trainers.compile_utils import CompileMetrics
 
 from fdt.capture.patch import Patches
 from fdt.capture.step.shares import correction, sum_loss
-from fdt.capture.step.tracing import OptimizerParts, StepTrace, tf_variables
+from fdt.capture.step.tracing import OptimizerParts, StepTrace
+from fdt.capture.step.variables import tf_variables
 from fdt.holes import current_holes
 
 _MEANS = ("mean", "sum_over_batch_size")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fdt.capture.step.traced_step import TracedStep
-from fdt.capture.step.tracing import tf_variables
+from fdt.capture.step.variables import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
 from fdt.program import ALL_ROWS

@@ -11,7 +11,7 @@ from fdt.capture.keras.opening import own_views
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
-from fdt.capture.step.tracing import tf_variable
+from fdt.capture.step.variables import tf_variable
 from fdt.messages import job_pb2, program_pb2
 from fdt.packing import pack, unpack
 from fdt.report import say

@@ -15,9 +15,10 @@ from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.reductions import Reduced, reduction
 from fdt.capture.step.shares import times
 from fdt.capture.step.traced_step import Known, TracedStep
-from fdt.capture.step.tracing import StepTrace, as_tensor
+from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.trial import Put, Trial
 from fdt.capture.step.trial_holes import RunningSum, TrialHoles
+from fdt.capture.step.variables import as_tensor
 from fdt.capture.step.writes import Writes
 from fdt.holes import Holes, OpenHole, current_holes
 from fdt.messages import program_pb2

@@ -23,9 +23,8 @@ from fdt.capture.loop.calls import Steps
 from fdt.capture.patch import Patches
 from fdt.capture.refusals import is_in_place
 from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
-from fdt.capture.step.tracing import pass_hole
 from fdt.errors import UnsupportedError
-from fdt.holes import current_holes
+from fdt.holes import current_holes, pass_hole
 
 
 class Sessions:

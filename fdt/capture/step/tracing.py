@@ -15,23 +15,24 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
-from tensorflow.python.ops import gen_math_ops
-from tensorflow.python.ops.ragged.ragged_tensor import RaggedTensor
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
 from fdt.capture.keras.version import imported_versions
 from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import inlined
+from fdt.capture.step.lengths import Lengths
 from fdt.capture.step.losses import Losses
 from fdt.capture.step.metrics import adds_up_by_itself, check_additive
+from fdt.capture.step.roles import check_reads, tell_apart
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.trial import Put, Trial
 from fdt.capture.step.trial_holes import IndivisibleError, RunningSum, TrialHoles
-from fdt.capture.step.writes import Writes, is_random, read_by, stands_on_no, written
+from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
+from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
 from fdt.errors import UnsupportedError
-from fdt.holes import Holes, OpenHole, current_holes, open_holes
+from fdt.holes import Holes, OpenHole, current_holes, open_holes, pass_hole
 from fdt.messages import program_pb2
 from fdt.program import ALL_ROWS, captured, export
 
@@ -117,7 +118,7 @@ class StepTrace:
         self._check_outputs(concrete.outputs)
         describe = self._describing(concrete.graph, opened, metric_variables)
         if self.losses.divides:
-            _check_reads(concrete.graph, opened, describe)
+            check_reads(concrete.graph, opened, describe)
         program, variables = export(concrete, opened, describe)
         advances = self._advances(concrete.graph, len(element.specs()))
         if self.losses.are_picked:
@@ -309,7 +310,7 @@ class StepTrace:
             else:
                 writes[handle] = Writes(graph, variable, functions)
                 roles[handle] = self._role(variable, writes[handle])
-        _tell_apart(roles, writes)
+        tell_apart(roles, writes)
         # Nothing but its own next value is computed from a moving statistic while a layer normalises by the batch.
         of_layers = {id(v) for layer in self._normalisations.values() for v in tf_variables(layer.weights)}
 
@@ -341,39 +342,10 @@ class StepTrace:
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
         for name in ("assign", "assign_add", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
-        patches.wrap(gen_math_ops, "_max", self._largest)
-        patches.wrap(RaggedTensor, "to_tensor", self._padded)
+        Lengths(self.losses).hook(patches)
         for version in imported_versions():
             version.hook_step(patches, self)
         return patches
-
-    def _largest(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Has whole numbers' largest be that of the whole batch: most often all rows are padded, or cut, to it."""
-        result, holes = original(*args, **kwargs), current_holes()
-        given = args[0] if args else kwargs["input"]
-        if holes is None or not isinstance(result, tf.Tensor) or not result.dtype.is_integer:
-            return result
-        goes_over_rows = result.shape.rank == 0 and isinstance(given, tf.Tensor)
-        if goes_over_rows and self.losses.is_workers_own(given):
-            return self.losses.is_alike(holes.largest(result))
-        return result
-
-    def _padded(
-        self, original: Callable[..., Any], ragged: Any, default_value: Any = None, name: Any = None, shape: Any = None
-    ) -> Any:
-        """Has every worker pad its rows to what the longest row of the whole batch needs."""
-        known = isinstance(shape, tf.TensorShape | tuple | list | None) and ragged.shape.rank is not None
-        if known and self.losses.is_workers_own(ragged.row_splits):
-            wanted = [None] * ragged.shape.rank if shape is None else list(tf.TensorShape(shape))
-            # Of which `_largest` is computed over all workers.
-            needed = ragged.bounding_shape(out_type=tf.int64)
-            lengths = [
-                needed[i] if length is None else tf.constant(length, tf.int64) for i, length in enumerate(wanted)
-            ]
-            padded = original(ragged, default_value, name, tf.stack([tf.constant(-1, tf.int64), *lengths[1:]]))
-            padded.set_shape([wanted[0], *wanted[1 : 1 + ragged.ragged_rank], *ragged.shape[1 + ragged.ragged_rank :]])
-            return padded
-        return original(ragged, default_value, name, shape)
 
     def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
         if current_holes() is not None:
@@ -502,70 +474,3 @@ class StepTrace:
         """Takes note of random numbers that are drawn from a seed."""
         if current_holes() is not None:
             self._seeds.append(seed)
-
-
-def _check_reads(
-    graph: Any, holes: Sequence[OpenHole], describe: Callable[[tf.Variable], program_pb2.Variable]
-) -> None:
-    """Checks that no gradient stands on what adds up over workers: each of them has its own part of it only.
-
-    Raises:
-        IndivisibleError: One does; the variable is named.
-    """
-    functions = {hole.function for hole in holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS}
-    reads = read_by(graph, functions)
-    for variable in graph.variables:
-        if id(variable.handle) in reads and describe(variable).role == program_pb2.ROLE_METRIC:
-            raise IndivisibleError(
-                f"its gradients stand on {variable.name.removesuffix(':0')!r}, to which each worker adds what its own rows give"
-            )
-
-
-def _tell_apart(roles: dict[int, Any], writes: Mapping[int, Writes]) -> None:
-    """Has what follows variables that every worker updates by its own rows be such a one too: a moving average of one."""
-    own, equal = (program_pb2.ROLE_OTHER, program_pb2.ROLE_METRIC), program_pb2.ROLE_OPTIMIZER
-    while True:
-        found = [
-            handle
-            for handle, of in writes.items()
-            if of and roles[handle] == equal and any(roles.get(read) in own for read in of.reads)
-        ]
-        if not found:
-            return
-        roles.update(dict.fromkeys(found, program_pb2.ROLE_OTHER))
-
-
-def tf_variable(variable: Any) -> tf.Variable | None:
-    """Returns the variable of TensorFlow that another wraps, be it Keras 3's or one that casts; None if it is none."""
-    if not isinstance(variable, tf.Variable):
-        variable = getattr(variable, "value", None)
-    inner = getattr(variable, "_variable", None)
-    if isinstance(inner, tf.Variable):
-        return inner
-    return variable if isinstance(variable, tf.Variable) else None
-
-
-def tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
-    """Returns TensorFlow's variables; see `tf_variable`."""
-    return [tf_variable(variable) for variable in variables]
-
-
-def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-    """Returns gradients, of which some may be None, as they come out of a hole of the step that is being traced, if one is."""
-    holes = current_holes()
-    if holes is None:
-        return gradients
-    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    if not present:
-        return gradients
-    exchanged = list(gradients)
-    filled = holes.gradients([gradients[i] for i in present], [variables[i] for i in present])
-    for i, gradient in zip(present, filled, strict=True):
-        exchanged[i] = gradient
-    return exchanged
-
-
-def as_tensor(leaf: Any) -> Any:
-    """Returns the value of a variable, anything else as it is."""
-    variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
-    return leaf if variable is None else tf.convert_to_tensor(variable)

@@ -1,0 +1,27 @@
+"""Variables of TensorFlow behind those of Keras."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+
+def tf_variable(variable: Any) -> tf.Variable | None:
+    """Returns the variable of TensorFlow that another wraps, be it Keras 3's or one that casts; None if it is none."""
+    if not isinstance(variable, tf.Variable):
+        variable = getattr(variable, "value", None)
+    inner = getattr(variable, "_variable", None)
+    if isinstance(inner, tf.Variable):
+        return inner
+    return variable if isinstance(variable, tf.Variable) else None
+
+
+def tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
+    """Returns TensorFlow's variables; see `tf_variable`."""
+    return [tf_variable(variable) for variable in variables]
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Returns the value of a variable, anything else as it is."""
+    variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
+    return leaf if variable is None else tf.convert_to_tensor(variable)
