@@ -44,7 +44,6 @@ class HorovodEngine:
         self._rounded = False
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
-        # Outputs and share of the last step.
         # By program: what its last step gave, and this worker's share of that.
         self._last: dict[int, tuple[list[np.ndarray], float]] = {}
 
