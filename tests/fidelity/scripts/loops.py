@@ -203,28 +203,6 @@ def loop_gan() -> Results:
 
 
 @case
-def loop_two_functions() -> Results:
-    """Two steps in turn that share variables."""
-    encoder, head, other = mlp(), keras.layers.Dense(3), keras.layers.Dense(2)
-    first, second = keras.optimizers.Adam(1e-2), keras.optimizers.SGD(0.05)
-
-    def step(layer: keras.layers.Layer, optimizer: keras.optimizers.Optimizer, x: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(layer(encoder(x)) - 1.0))
-        variables = encoder.trainable_variables + layer.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return loss
-
-    for layer, optimizer in ((head, first), (other, second)):
-        layer.build((None, 10))
-        optimizer.build(encoder.trainable_variables + layer.trainable_variables)
-    one = tf.function(lambda x: step(head, first, x))
-    two = tf.function(lambda x: step(other, second, x))
-    seen = [[float(one(x)), float(two(x))] for _ in range(2) for x, _ in batches()]
-    return {**outcome(encoder, first, seen=seen), **from_optimizer(second, "second/")}
-
-
-@case
 def loop_by_hand() -> Results:
     """No Keras: tf.Module, momentum by hand, a count of steps, sums and means kept in variables."""
 
@@ -288,36 +266,6 @@ def loop_variables_in_operations() -> Results:
             [float(v) for v in (tf.reduce_sum(logits), tf.norm(b), tf.reduce_max(w), tf.size(tf.greater(w, 0.1)))]
         )
     return {"history/seen": np.array(seen), **from_weights([w.numpy(), b.numpy()])}
-
-
-@case
-def loop_accumulated() -> Results:
-    """Gradients are kept in variables by one function and applied by another, every second batch."""
-    model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.1, momentum=0.9), cross_entropy()
-    optimizer.build(model.trainable_variables)
-    kept = [tf.Variable(tf.zeros_like(v), trainable=False) for v in model.trainable_variables]
-
-    @tf.function
-    def collect(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = loss_of(y, model(x, training=True))
-        for total, gradient in zip(kept, tape.gradient(loss, model.trainable_variables), strict=True):
-            total.assign_add(gradient / 2.0)
-        return loss
-
-    @tf.function
-    def apply() -> None:
-        optimizer.apply_gradients(zip(kept, model.trainable_variables, strict=True))
-        for total in kept:
-            total.assign(tf.zeros_like(total))
-
-    losses = []
-    for _ in range(EPOCHS):
-        for number, (x, y) in enumerate(batches()):
-            losses.append(float(collect(x, y)))
-            if number % 2:
-                apply()
-    return outcome(model, optimizer, losses=losses)
 
 
 @case
