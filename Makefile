@@ -9,7 +9,7 @@ export UV_COMPILE_BYTECODE := 1
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-fast test-matrix check install install-nccl protos format clean
+.PHONY: demo test test-fast test-matrix fuzz check install install-nccl protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -53,6 +53,10 @@ protos: | $(UV)
 # Clients on other versions of TensorFlow and Python: installs each, which takes a while.
 test-matrix: install
 	FDT_UV="$(abspath $(UV))" $(RUN)/python -m pytest tests/matrix
+
+# Random input for what reads bytes of strangers, for some minutes; `make test` takes a few seconds for it.
+fuzz: install
+	FDT_FUZZ_EXAMPLES=$${FDT_FUZZ_EXAMPLES:-5000} $(RUN)/python -m pytest tests/fuzz
 
 clean:
 	rm -rf .venv .uv

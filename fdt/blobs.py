@@ -8,13 +8,15 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
+import stat
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ import grpc
 from fdt import rpc, wire
 from fdt.config import Timing
 from fdt.errors import CapacityError, ProtocolError
+from fdt.pool.limits import OWN_STORE, Limits
 from protos import blobs_pb2
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ Buffer = Any
 # Where the store is in a pool's directory.
 STORE = "blobs"
 CHUNK_BYTES = 1 << 20
+# Values up to this size travel in messages themselves; larger ones go through the store, and messages stay far below gRPC's
+# 4 MiB.
+INLINE_BYTES = 256 * 1024
 # Length of the name of a blob that serves once; others have that of a SHA-256.
 _ONE_TIME_BYTES = 16
 # Streams at once when several blobs are sent.
@@ -70,19 +76,28 @@ class BlobStore:
     The directory is the only state: what one process has written, the others have.
     """
 
-    def __init__(self, directory: Path, limit_bytes: int | None = None, grace_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limit_bytes: int | None = None,
+        grace_s: float = 0.0,
+        limits: Limits = OWN_STORE,
+    ) -> None:
         """Opens the store.
 
         Args:
             directory: Where the files are; made if missing.
             limit_bytes: The most that blobs may take; None for what the disk gives.
             grace_s: How long a blob that was just asked for or sent is kept, until its job says that it uses it.
+            limits: How many blobs there may be, and what uploads may take of the disk.
         """
         self.directory = directory
         self._limit_bytes = limit_bytes
         self._grace_s = grace_s
+        self._limits = limits
         self._lock = threading.Lock()
-        self._reserved: dict[str, int] = {}
+        # Blobs that are being written: who sends them, and the bytes that they were given room for.
+        self._growing: dict[str, tuple[str, int]] = {}
         self._users: dict[str, set[str]] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -100,25 +115,39 @@ class BlobStore:
             )
         return self.directory / ref.digest.hex()
 
+    def is_lasting(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the name says what the content is, so that nobody can put another in its place."""
+        return len(ref.digest) == hashlib.sha256().digest_size
+
     def has(self, ref: blobs_pb2.BlobRef) -> bool:
         """Returns whether the blob is here; if it is, whoever asks is taken to want it."""
         path = self.path(ref)
         try:
-            found = path.stat().st_size == ref.size_bytes
-            if found:
-                os.utime(path)
+            # By a descriptor: a worker may not change the times of a file by its name.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
+        try:
+            found = os.fstat(descriptor).st_size == ref.size_bytes
+            if found:
+                os.utime(descriptor)
+        finally:
+            os.close(descriptor)
         return found
 
-    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer]) -> None:
+    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], sender: str = "") -> None:
         """Writes a blob; it appears whole or not at all.
+
+        Args:
+            ref: What the blob is said to be.
+            chunks: Its content.
+            sender: From whom; what one may hold of the disk with unfinished blobs is bounded. "" for no bound.
 
         Raises:
             ProtocolError: The chunks are not what the reference names.
             CapacityError: The store or its disk is full.
         """
-        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != _ONE_TIME_BYTES else None)
+        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != _ONE_TIME_BYTES else None, sender)
 
     def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
         """Writes a blob and returns its name."""
@@ -126,6 +155,15 @@ class BlobStore:
         if not self.has(ref):
             self.add(ref, [buffer])
         return ref
+
+    def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
+        """Returns content for a message: small content itself, large as a blob that serves once."""
+        view = flat(buffer)
+        if view.nbytes <= INLINE_BYTES:
+            return blobs_pb2.Payload(inline=bytes(view))
+        ref = one_time(view.nbytes)
+        self.add(ref, [view])
+        return blobs_pb2.Payload(blob=ref)
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
         """Writes a blob of this process's own, which needs no check."""
@@ -143,15 +181,61 @@ class BlobStore:
         import numpy as np
 
         if not self.has(ref):
-            raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
+            raise _not_here(ref)
         if not ref.size_bytes:
             return np.empty(0, np.uint8)
         return np.memmap(self.path(ref), np.uint8, "c")
 
-    def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef]) -> None:
-        """Keeps blobs from being dropped until `release(user)`."""
+    def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
+        """Reads a blob piece by piece. Not by mapping it: if its writer cuts it short meanwhile, a map ends the process.
+
+        Raises:
+            ProtocolError: The blob is not here, or is cut short.
+        """
+        if not self.has(ref):
+            raise _not_here(ref)
+        with open(self.path(ref), "rb", buffering=0) as file:
+            for start in range(0, ref.size_bytes, CHUNK_BYTES):
+                wanted = min(CHUNK_BYTES, ref.size_bytes - start)
+                chunk = file.read(wanted)
+                if len(chunk) != wanted:
+                    raise ProtocolError(f"A blob was cut short while it was read. Expected: {describe(ref)}")
+                yield memoryview(chunk)
+
+    def adopt(self, ref: blobs_pb2.BlobRef, folder: Path) -> None:
+        """Takes over a blob that a worker has written into its own folder.
+
+        Raises:
+            ProtocolError: It is not a plain file of ours with no other name, or not as long as it says.
+        """
+        name = self.path(ref).name
+        if len(ref.digest) != _ONE_TIME_BYTES:
+            # Others would take it for what such a name promises.
+            raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")
+        try:
+            status = os.lstat(folder / name)
+            expected = (stat.S_IFREG, 1, os.geteuid(), ref.size_bytes)
+            found = (stat.S_IFMT(status.st_mode), status.st_nlink, status.st_uid, status.st_size)
+            if found != expected or os.path.lexists(self.path(ref)):
+                raise ProtocolError(
+                    "A worker's blob is a plain file of its own, as long as it says, and new. Expected (type, links, owner, "
+                    f"bytes): {expected}. Received: {found}"
+                )
+            os.rename(folder / name, self.path(ref))
+        except OSError as error:
+            raise ProtocolError(f"A worker's blob is not in its folder: {describe(ref)}. ({error.strerror})") from error
+
+    def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef], bound: int | None = None) -> None:
+        """Keeps blobs from being dropped until `release(user)`.
+
+        Raises:
+            CapacityError: The user has more than `bound` then.
+        """
         with self._lock:
-            self._users.setdefault(user, set()).update(self.path(ref).name for ref in refs)
+            used = self._users.setdefault(user, set())
+            used.update(self.path(ref).name for ref in refs)
+            if bound is not None and len(used) > bound:
+                raise CapacityError(f"A job may use {bound:,} blobs at once. Received: {len(used):,} blobs")
 
     def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> None:
         """Ends what `use` began, for these blobs or for all."""
@@ -167,13 +251,21 @@ class BlobStore:
             if self.path(ref).name not in self._used():
                 self.path(ref).unlink(missing_ok=True)
 
-    def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any) -> None:
+    def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, sender: str = "") -> None:
         target = self.path(ref)
         temporary = self.directory / f"part-{uuid.uuid4().hex}"
         try:
-            self._make_room(temporary.name, ref.size_bytes)
-            _fill(temporary, ref, chunks, digest)
-            os.replace(temporary, target)
+            with self._lock:
+                # By its word alone a blob evicts nothing and holds nothing.
+                tight = bool(self._room_for(ref.size_bytes, sender, temporary.name))
+            _fill(temporary, ref, chunks, digest, functools.partial(self._grow, temporary.name, sender, tight))
+            if digest is None and sender:
+                # A name that serves once says nothing of the content: what is there is another blob, which a job may read.
+                os.link(temporary, target)
+            else:
+                os.replace(temporary, target)
+        except FileExistsError as error:
+            raise ProtocolError(f"The pool holds another blob under this name. Received: {describe(ref)}") from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -184,33 +276,79 @@ class BlobStore:
         finally:
             temporary.unlink(missing_ok=True)
             with self._lock:
-                self._reserved.pop(temporary.name, None)
+                self._growing.pop(temporary.name, None)
 
-    def _make_room(self, writer: str, size_bytes: int) -> None:
+    def _grow(self, writer: str, sender: str, tight: bool, descriptor: int, allocated: int, size_bytes: int) -> int:
+        """Gives a blob that is being written room for its next bytes; returns for how many in all."""
+        more = min(self._limits.upload_step_bytes, size_bytes - allocated)
         with self._lock:
-            files = self._files()
-            excess = self._excess_bytes(files, size_bytes)
-            kept = self._used()
-            newest_s = time.time() - self._grace_s
-            for path, size, used_s in sorted(files, key=lambda file: file[2]):
-                if excess <= 0:
-                    break
-                if path.name not in kept and used_s <= newest_s:
+            if tight or not self._has_room(more, sender):
+                for path in self._room_for(more, sender, writer):
                     path.unlink(missing_ok=True)
-                    excess -= size
-            if excess > 0:
-                raise CapacityError(
-                    f"The pool's store is full: {size_bytes:,} bytes more do not fit beside the arrays in use "
-                    f"({excess:,} too many). Wait for other jobs to end, or give the pool more room. "
-                    f"Received: store_limit_bytes={self._limit_bytes}"
-                )
-            self._reserved[writer] = size_bytes
+            _allocate(descriptor, allocated, more)
+            self._growing[writer] = sender, allocated + more
+        return allocated + more
+
+    def _has_room(self, size_bytes: int, sender: str) -> bool:
+        """Whether nothing need go, as far as that can be told without reading the directory."""
+        free_bytes, held = self._free_bytes(), self._held_bytes(sender)
+        share = self._limits.upload_share if sender else 1.0
+        return self._limit_bytes is None and held + size_bytes <= share * (free_bytes + held)
+
+    def _room_for(self, size_bytes: int, sender: str, writer: str) -> list[Path]:
+        """Returns which blobs must go so that so many bytes more have room.
+
+        Raises:
+            CapacityError: They have none even if all go that nobody uses.
+        """
+        files, kept = self._files(), self._used()
+        newest_s = time.time() - self._grace_s
+        leaving = [file for file in sorted(files, key=lambda file: file[2]) if file[0].name not in kept]
+        leaving = [file for file in leaving if file[2] <= newest_s]
+        excess = self._excess_bytes(files, size_bytes)
+        surplus = len(files) + len(self._growing.keys() - {writer}) - self._limits.blobs
+        self._check_share(sum(size for _, size, _ in leaving), size_bytes, sender)
+        gone = []
+        for path, size, _ in leaving:
+            if excess <= 0 and surplus < 0:
+                break
+            gone.append(path)
+            excess, surplus = excess - size, surplus - 1
+        if excess > 0:
+            raise CapacityError(
+                f"The pool's store is full: {size_bytes:,} bytes more do not fit beside the arrays in use "
+                f"({excess:,} too many). Wait for other jobs to end, or give the pool more room. "
+                f"Received: store_limit_bytes={self._limit_bytes} kept_disk_bytes={self._limits.kept_disk_bytes}"
+            )
+        if surplus >= 0:
+            raise CapacityError(
+                f"The pool's store holds {self._limits.blobs:,} blobs, and all are in use. Try again later."
+            )
+        return gone
+
+    def _check_share(self, leaving_bytes: int, size_bytes: int, sender: str) -> None:
+        if not sender:
+            return
+        held = self._held_bytes(sender)
+        bound = int(self._limits.upload_share * (self._free_bytes() + leaving_bytes + held))
+        if held + size_bytes > bound:
+            raise CapacityError(
+                f"Unfinished uploads of one client may hold {bound:,} bytes of the pool's disk now. Received: "
+                f"{held + size_bytes:,} bytes"
+            )
+
+    def _held_bytes(self, sender: str) -> int:
+        return sum(held for name, held in self._growing.values() if name == sender)
+
+    def _free_bytes(self) -> int:
+        usage = shutil.disk_usage(self.directory)
+        return usage.free - min(self._limits.kept_disk_bytes, usage.total // 20)
 
     def _excess_bytes(self, files: list[tuple[Path, int, float]], size_bytes: int) -> int:
-        promised = sum(self._reserved.values()) + size_bytes
-        excess = promised - shutil.disk_usage(self.directory).free
+        excess = size_bytes - self._free_bytes()
         if self._limit_bytes is not None:
-            excess = max(excess, promised + sum(size for _, size, _ in files) - self._limit_bytes)
+            kept = sum(size for _, size, _ in files) + sum(size for _, size in self._growing.values())
+            excess = max(excess, size_bytes + kept - self._limit_bytes)
         return excess
 
     def _files(self) -> list[tuple[Path, int, float]]:
@@ -227,19 +365,52 @@ class BlobStore:
         return set().union(*self._users.values())
 
 
+class WorkerStore(BlobStore):
+    """The pool's store as a worker on its machine has it: to read; what it writes is put into its own folder, from where
+    the pool takes it (`BlobStore.adopt`).
+    """
+
+    def __init__(self, directory: Path, folder: Path) -> None:
+        """Opens the store.
+
+        Args:
+            directory: The pool's.
+            folder: The worker's own.
+        """
+        super().__init__(directory)
+        self._own = BlobStore(folder)
+
+    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
+        """Writes a blob and returns its name, which says nothing of the content: nobody has to believe it."""
+        ref = one_time(flat(buffer).nbytes)
+        self.add(ref, [buffer])
+        return ref
+
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """See `BlobStore.add`."""
+        self._own.add(ref, pieces)
+
+
+def _not_here(ref: blobs_pb2.BlobRef) -> ProtocolError:
+    return ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
+
+
 def describe(ref: blobs_pb2.BlobRef) -> str:
     """Returns a short name for messages."""
     return f"blob={ref.digest.hex()[:12]}… ({ref.size_bytes:,} bytes)"
 
 
-def _fill(path: Path, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any) -> None:
-    received = 0
+def _fill(
+    path: Path, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, grow: Callable[[int, int, int], int]
+) -> None:
+    received = allocated = 0
     with open(path, "xb", buffering=0) as file:
-        _allocate(file.fileno(), ref.size_bytes)
         for chunk in chunks:
             received += len(chunk)
             if received > ref.size_bytes:
                 raise ProtocolError(f"A blob is longer than it says. Expected: {describe(ref)}")
+            while received > allocated:
+                allocated = grow(file.fileno(), allocated, ref.size_bytes)
             if digest is not None:
                 digest.update(chunk)
             _write_all(file.fileno(), chunk)
@@ -249,14 +420,13 @@ def _fill(path: Path, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: 
         raise ProtocolError(f"A blob's content is not what its name says. Expected: {describe(ref)}")
 
 
-def _allocate(descriptor: int, size_bytes: int) -> None:
+def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
     # Says at once whether the disk has room; and the kernel then writes many times as fast as into a growing file.
-    if size_bytes:
-        try:
-            os.posix_fallocate(descriptor, 0, size_bytes)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
+    try:
+        os.posix_fallocate(descriptor, start, size_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
 
 
 def _write_all(descriptor: int, chunk: Buffer) -> None:
@@ -354,13 +524,14 @@ class BlobClient:
                     yield decode_data(raw, blobs_pb2.GetChunk, 1)
 
     def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
-        """Fetches a blob and checks that it is what its name says."""
+        """Fetches a blob and checks that it is what its name says, as far as that says anything."""
         content = bytearray(ref.size_bytes)
         position = 0
         for data in self.chunks(ref):
             content[position : position + len(data)] = data
             position += len(data)
-        if position != ref.size_bytes or hashlib.sha256(content).digest() != ref.digest:
+        named = len(ref.digest) == _ONE_TIME_BYTES or hashlib.sha256(content).digest() == ref.digest
+        if position != ref.size_bytes or not named:
             raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
         return content
 
@@ -402,11 +573,9 @@ class HostStore(BlobStore):
                     self.put(ref, self._pool.chunks(ref))
         return super().open(ref)
 
-    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
-        """Sends a blob to the pool and returns its name; nothing of it stays here."""
-        ref = reference(buffer)
-        self._pool.upload([(ref, buffer)])
-        return ref
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """Sends a blob to the pool; nothing of it stays here."""
+        self._pool.send(ref, pieces)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -415,9 +584,12 @@ class HostStore(BlobStore):
         The wait has no limit of its own: whoever holds the lock makes progress or gives up (`Timing.chunk_s`), and the
         kernel frees it when the process ends.
         """
-        with open(self.directory.with_suffix(".lock"), "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(descriptor)
 
 
 def _put_chunks(ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> Iterator[bytes]:

@@ -72,13 +72,12 @@ class Chunk:
             offset += _padded(length)
         return described
 
-    def batches(self) -> list[job_pb2.Batch]:
-        """Returns the rows of each batch."""
-        batches, first = [], 0
+    def batches(self) -> Iterator[bytes]:
+        """Yields the rows of each batch, little-endian int64."""
+        first = 0
         for size in self._sizes:
-            batches.append(job_pb2.Batch(indices=array.array("q", range(first, first + size)).tobytes()))
+            yield array.array("q", range(first, first + size)).tobytes()
             first += size
-        return batches
 
     def _lengths(self) -> list[int]:
         return [sum(len(piece) for piece in pieces) for pieces in self._inputs]

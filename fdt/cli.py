@@ -14,6 +14,7 @@ from fdt.options import MODES, parse
 from fdt.settings import (
     check_config,
     join_config,
+    makes_token,
     offered,
     run_config,
     runtime_options,
@@ -95,7 +96,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _say(line: str) -> None:
-    print(f"fdt: {line}", file=sys.stderr, flush=True)
+    from fdt.printable import printable_lines
+
+    print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
 def _require_launchers(modes: Sequence[str]) -> None:
@@ -242,23 +245,41 @@ def _serve(options: argparse.Namespace) -> int:
         return _serve_host(options)
     _require_launchers(offered(options))
     config = serve_config(options)
+    import contextlib
+
+    from fdt import keys
     from fdt.pool.server import Server
 
     _stop_on_signals()
-    server = Server(config)
+    server, ending = Server(config), contextlib.ExitStack()
     try:
         address = server.start()
+        if makes_token(options) and config.token is not None:
+            ending.enter_context(keys.published(address, config.token))
+        elif config.token is None:
+            _say(
+                "this pool has no token (--no-token): it is open to every local user, who can run programs on its workers, "
+                "fetch what others have sent, and cancel their jobs"
+            )
         workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
         print(f"fdt: pool at {address}, {workers}, mode {options.mode}", flush=True)
         if config.network is not None:
             _say(
-                f"hosts may join over {config.network.interface} ({config.network.cidr}); what their workers say to each "
-                "other is neither encrypted nor authenticated"
+                f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers say "
+                "to each other is neither encrypted nor authenticated"
             )
+            if config.open_servers:
+                _say(
+                    "asynchronous workers of several hosts open servers for everybody on these hosts' networks "
+                    "(--open-servers): whoever reaches one runs code as the user who runs this pool"
+                )
+        _say(server.network)
+        _say(_walls(config.walls))
         server.wait()
     except _Stopped:
         pass
     finally:
+        ending.close()
         server.stop()
     return 0
 
@@ -273,6 +294,8 @@ def _serve_host(options: argparse.Namespace) -> int:
         member.join()
         workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
         print(f"fdt: joined the pool at {config.pool} with {workers}, at {config.network.address}", flush=True)
+        _say(member.network)
+        _say(_walls(config.walls))
         member.serve()
         _say(f"the pool at {config.pool} has ended")
     except _Stopped:
@@ -280,6 +303,15 @@ def _serve_host(options: argparse.Namespace) -> int:
     finally:
         member.close()
     return 0
+
+
+def _walls(wanted: bool) -> str:
+    """Returns the line that says what keeps a program inside its worker."""
+    if not wanted:
+        return "workers are not walled in (--no-walls): a program may do there whatever the user who runs this pool may"
+    from fdt.pool.walls import tried
+
+    return str(tried())
 
 
 def _stop_on_signals() -> None:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from fdt.pool.limits import DEFAULT, Limits
+
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
@@ -106,7 +108,12 @@ class ServeConfig:
     metrics: str | None = None
     # Over which workers on other hosts are reached; None for a pool that takes no hosts.
     network: Network | None = None
+    # Asynchronous workers of several hosts open servers on the machines' own network, for anybody who reaches it.
+    open_servers: bool = False
+    # Whether workers are walled in; see `fdt.pool.walls`.
+    walls: bool = True
     timing: Timing = Timing()
+    limits: Limits = DEFAULT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +125,9 @@ class JoinConfig:
         num_workers: Workers that this host offers.
         network: Over which its workers meet the others.
         name: What a person calls this host.
+        open_servers: See `ServeConfig`.
         credentials: Token and certificate authority of the pool.
+        walls: Whether workers are walled in; see `fdt.pool.walls`.
         timing: Until the pool has told its own.
     """
 
@@ -126,5 +135,7 @@ class JoinConfig:
     num_workers: int
     network: Network
     name: str
+    open_servers: bool = False
     credentials: Credentials = Credentials()
+    walls: bool = True
     timing: Timing = Timing()

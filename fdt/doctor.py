@@ -40,10 +40,13 @@ def doctor(options: argparse.Namespace) -> int:
         needed = name != "horovod" or options.server is None
         found, remedy = _probe(name)
         broken += _tell(name, found, remedy, needed)
+    for name, found, remedy in _walls():
+        _tell(name, found, remedy, needed=False)
+    _tell("network", *_probe_network(), needed=False)
     for mode, word in MODES.items():
         _tell(word, *_probe_mode(mode), needed=False)
     if options.server is not None:
-        broken += _tell("pool", *_probe_pool(options), needed=True)
+        broken += _look_at_pool(options)
     return 1 if broken else 0
 
 
@@ -70,26 +73,36 @@ def _probe(name: str) -> tuple[str, str | None]:
     return last, None if done.returncode == 0 else remedy
 
 
+def _walls() -> list[tuple[str, str, str | None]]:
+    """Returns, of each wall around workers, its name, what it is, and what there is to do if it does not stand."""
+    from fdt.pool.walls import tried
+
+    remedy = "a Linux of 5.13 or later on x86-64 that has Landlock and seccomp switched on, see docs/decisions/0037"
+    return [("wall", f"{wall.name}: {wall.by or 'dropped'}", None if wall.stands else remedy) for wall in tried().walls]
+
+
+def _probe_network() -> tuple[str, str | None]:
+    from fdt.pool.isolation import REMEDY, network_wall
+
+    missing = network_wall()
+    if missing:
+        return f"workers see this machine's network: {missing}", REMEDY
+    return "workers see no network but their job's", None
+
+
 def _probe_mode(mode: str) -> tuple[str, str | None]:
     found = list(entry_points(group="fdt.launchers", name=mode))
     return (found[0].value, None) if found else ("not in this version", "")
 
 
-def _probe_pool(options: argparse.Namespace) -> tuple[str, str | None]:
-    # Only now: the probes above are what tells that one of these does not work.
-    from fdt import pool_commands, rpc
-    from fdt.config import Timing
-    from fdt.errors import FdtError
-    from fdt.versions import versions
-    from protos import pool_pb2, pool_pb2_grpc
+def _look_at_pool(options: argparse.Namespace) -> int:
+    # Only now: the probes above are what tells that one of the libraries does not work.
+    from fdt.outside import look
 
-    try:
-        with pool_commands.connect(options) as channel, rpc.translated():
-            request = pool_pb2.DescribeRequest(versions=versions())
-            pool = pool_pb2_grpc.PoolStub(channel).Describe(request, timeout=Timing().call_s)
-    except FdtError as error:
-        return f"{options.server}: {type(error).__name__}", str(error)
-    return (f"{options.server}: {pool.num_free} of {pool.num_workers} workers free, {', '.join(pool.modes)}", None)
+    broken = 0
+    for verdict in look(options):
+        broken += _tell(verdict.name, verdict.found, verdict.remedy, verdict.broken)
+    return broken
 
 
 def _machine() -> str:

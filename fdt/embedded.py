@@ -5,16 +5,16 @@ import dataclasses
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from fdt.blobs import STORE
 from fdt.config import Credentials, RunConfig, ServeConfig, Timing
 from fdt.errors import PoolUnreachableError
+from fdt.folders import OwnFolder
+from fdt.options import NO_WALLS
 
 _LOG = "pool.log"
 
@@ -41,7 +41,8 @@ class EmbeddedPool:
             num_threads: Threads that one operation of a worker may use; None for its share of the machine's.
         """
         self._stop_s, self._warm_s = timing.stop_s, timing.warm_s
-        self._directory = Path(tempfile.mkdtemp(prefix="fdt-run-"))
+        self._folder = OwnFolder("fdt-run-")
+        self._directory = self._folder.path
         self.address = f"unix:{self._directory}/pool.sock"
         self.store = self._directory / STORE
         self.token = secrets.token_hex(32)
@@ -53,6 +54,7 @@ class EmbeddedPool:
             num_threads=num_threads,
             max_jobs=1,
             token=self.token,
+            walls=not os.environ.get(NO_WALLS),
             timing=timing,
         )
         with open(self._directory / _LOG, "wb") as log:
@@ -101,9 +103,10 @@ class EmbeddedPool:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(self._stop_s)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._folder.remove()
 
     def _abandon(self) -> None:
+        self._folder.abandon()
         with contextlib.suppress(OSError, ValueError):
             self._pipe.close()
 

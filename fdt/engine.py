@@ -11,10 +11,8 @@ from fdt.blobs import BlobStore
 from fdt.errors import ProtocolError
 from fdt.packing import pack, unpack
 from fdt.program import dtype_of
-from protos import blobs_pb2, job_pb2, program_pb2
+from protos import job_pb2, program_pb2
 
-# Values up to this size travel in the job stream itself.
-_INLINE_BYTES = 256 * 1024
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).
 _SEED_STRIDE = 0x9E3779B1
@@ -31,12 +29,7 @@ def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_p
 def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
     """Returns the State that holds these values; a large one through the store."""
     indices = sorted(values)
-    packed = pack([values[i] for i in indices])
-    if len(packed) <= _INLINE_BYTES:
-        payload = blobs_pb2.Payload(inline=bytes(packed))
-    else:
-        payload = blobs_pb2.Payload(blob=blobs.write(packed))
-    return job_pb2.State(variables=indices, payload=payload)
+    return job_pb2.State(variables=indices, payload=blobs.payload(pack([values[i] for i in indices])))
 
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:

@@ -19,6 +19,8 @@ A message says what happened, what was expected and how to mend it. `STATUS` map
 
 import grpc
 
+from fdt.printable import printable_lines
+
 
 class FdtError(Exception):
     """Base of all errors of this project."""
@@ -96,7 +98,8 @@ STATUS: dict[type[FdtError], grpc.StatusCode] = {
 def named(name: str, message: str) -> FdtError:
     """Makes the error of that class name; a name that is not of the tree becomes a JobError."""
     classes = {c.__name__: c for c in _subclasses(FdtError)}
-    return classes.get(name, JobError)(message)
+    # Here and not where it is shown: python itself shows the errors that a script does not catch.
+    return classes.get(name, JobError)(printable_lines(message))
 
 
 def _subclasses(base: type[FdtError]) -> list[type[FdtError]]:

@@ -9,17 +9,18 @@ from weakref import WeakValueDictionary
 import grpc
 
 from fdt import rpc
+from fdt.blobs import BlobClient, Buffer, SharedStore
 from fdt.config import Timing
 from fdt.errors import FdtError, JobError, WorkerError, named
 from fdt.report import say
-from protos import job_pb2, job_pb2_grpc
+from protos import blobs_pb2, job_pb2, job_pb2_grpc
 
 
 class Result:
     """The outputs of one step, when they have come."""
 
     def __init__(self) -> None:
-        self.outputs: bytes | None = None
+        self.outputs: Buffer | None = None
 
 
 class JobStream:
@@ -29,8 +30,16 @@ class JobStream:
     channel's keepalive notices a pool that is gone.
     """
 
-    def __init__(self, channel: grpc.Channel, address: str, opening: job_pb2.OpenJob, timing: Timing):
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        opening: job_pb2.OpenJob,
+        timing: Timing,
+        blobs: BlobClient | SharedStore,
+    ):
         self._timing = timing
+        self._blobs = blobs
         self._address = address
         self._outgoing: queue.SimpleQueue[job_pb2.Instruction | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -46,6 +55,9 @@ class JobStream:
         self._started = False
         self._loads = 0
         self.steps_done = 0
+        # The size of the largest of the steps' results, and what was fetched in all.
+        self.result_bytes = 0
+        self.bytes_fetched = 0
         # When the first and the newest of the steps since `begin_fit` were heard of, and how many there were then.
         self.first: tuple[float, int] | None = None
         self.newest: tuple[float, int] | None = None
@@ -102,17 +114,36 @@ class JobStream:
         result = self._results[step] = Result()
         return result
 
-    def wait_result(self, result: "Result") -> bytes:
+    def content(self, payload: blobs_pb2.Payload) -> Buffer:
+        """Returns the bytes of a payload, and has the pool delete its blob."""
+        if payload.WhichOneof("content") != "blob":
+            content: Buffer = payload.inline
+        else:
+            content = self._blobs.download(payload.blob)
+            self._let_go(payload)
+        with self._changed:
+            self.bytes_fetched += len(content)
+        return content
+
+    def _let_go(self, payload: blobs_pb2.Payload) -> None:
+        if payload.WhichOneof("content") == "blob":
+            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=[payload.blob])))
+
+    def wait_result(self, result: "Result") -> Buffer:
         """Waits for a step's outputs."""
         self._wait(lambda: result.outputs is not None, "a step's results")
         assert result.outputs is not None
         return result.outputs
 
-    def close(self) -> None:
-        """Says goodbye; a job that has not started or has failed is only dropped."""
+    def close(self, exit_status: int = 0) -> None:
+        """Says goodbye; a job that has not started or has failed is only dropped.
+
+        Args:
+            exit_status: With what the script ends, for the pool's list of jobs.
+        """
         if self._error is None and self._started:
             try:
-                self.send(job_pb2.Instruction(close=job_pb2.CloseJob()))
+                self.send(job_pb2.Instruction(close=job_pb2.CloseJob(exit_status=exit_status & 0xFF)))
                 self._wait(lambda: self._closed or self._ended, "the end of the job", self._timing.stop_s)
             except FdtError as error:
                 say(f"the job did not end cleanly: {error}")
@@ -147,6 +178,8 @@ class JobStream:
                 self._handle(event)
         except grpc.RpcError as failure:
             error = rpc.from_rpc_error(failure, self._address)
+        except FdtError as failure:
+            error = failure
         with self._changed:
             self._error = self._error or error
             self._ended = True
@@ -157,6 +190,8 @@ class JobStream:
         kind = event.WhichOneof("kind")
         if kind == "queued":
             say(f"waiting for workers: position {event.queued.position} in the queue ({event.queued.reason})")
+        # Before the step counts as done: so there are never more of them than steps that the client may be ahead.
+        outputs = self._outputs(event.results) if kind == "results" else None
         with self._changed:
             if kind == "started":
                 self._started = True
@@ -166,15 +201,26 @@ class JobStream:
                 self._count(event.results.step + 1)
                 result = self._results.get(event.results.step)
                 if result is not None:
-                    result.outputs = event.results.outputs
+                    result.outputs = outputs
             elif kind == "drained":
                 self._count(event.drained.steps)
                 self._drained[event.drained.serial] = event.drained
             elif kind == "closed":
-                self._closed, self.processes = True, list(event.closed.processes)
+                self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
+                self._closed = event.closed.remaining == 0
             elif kind == "failed":
                 self._error = self._error or named(event.failed.error, event.failed.message)
             self._changed.notify_all()
+
+    def _outputs(self, results: job_pb2.Results) -> Buffer | None:
+        """Fetches a step's outputs, if the script still has what they are for."""
+        payload = results.outputs
+        self.result_bytes = max(self.result_bytes, payload.blob.size_bytes)
+        if results.step not in self._results:
+            self._let_go(payload)
+            return None
+        # In memory, as the script would have them: a map would keep the disk's blocks.
+        return bytes(self.content(payload))
 
     def _count(self, steps: int) -> None:
         if steps > self.steps_done:

@@ -42,6 +42,8 @@ RUNTIME_OPTIONS = {
 # Commands that run a script.
 _WITH_SCRIPT = ("run", "verify", "check", "predict", "compare")
 
+# Set to anything, it is `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
+NO_WALLS = "FDT_NO_WALLS"
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
 
@@ -89,13 +91,21 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
 def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
     if (options.tls_cert is None) != (options.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together: expected both or none")
+    if options.no_token and options.token_file is not None:
+        parser.error(
+            f"expected --no-token or a token, not both. Received: --no-token --token-file {options.token_file}"
+        )
     if options.interface is not None and options.trusted_network is None:
         parser.error("--interface says which address on the --trusted-network; expected both")
+    if options.open_servers and options.trusted_network is None:
+        parser.error("--open-servers is about jobs over several hosts; expected --trusted-network too")
     if options.join is None:
         # Not --tls-ca: it may be set in the environment, for other commands.
         if options.slots is not None:
             parser.error("--slots goes with --join HOST:PORT; a pool of its own has --workers")
         return
+    if options.no_token:
+        parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
     for flag, remedy in _POOLS_OWN.items():
         value = getattr(options, flag[2:].replace("-", "_"))
         if value is not None:
@@ -361,11 +371,25 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
         help=f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts that join bring them)",
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_LISTEN}")
-    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret that clients and hosts must know")
+    _add_file(
+        parser,
+        "--token-file",
+        "FDT_TOKEN_FILE",
+        "shared secret that clients and hosts must know (default: on loopback one that the pool makes, and that this user's "
+        "clients find)",
+    )
+    parser.add_argument("--no-token", action="store_true", help="on loopback: let every user of this machine in")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
     parser.add_argument(
         "--metrics", type=values.loopback, metavar="HOST:PORT", help="show figures there for Prometheus; loopback only"
+    )
+    parser.add_argument(
+        "--no-walls",
+        action="store_true",
+        default=bool(os.environ.get(NO_WALLS)),
+        help="for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` tells which walls "
+        f"stand otherwise (environment: {NO_WALLS})",
     )
     hosts = parser.add_argument_group("several hosts")
     hosts.add_argument(
@@ -383,6 +407,12 @@ def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
         help="where workers of several hosts meet, in the clear: an interface of this machine, its address, or a CIDR; "
         "a pool without it takes no hosts",
     )
+    hosts.add_argument(
+        "--open-servers",
+        action="store_true",
+        help="let asynchronous jobs over several hosts open TensorFlow's servers on the machines' own networks: whoever "
+        "reaches one runs code as the pool's user",
+    )
     hosts.add_argument("--interface", metavar="ADDRESS", help="this machine's address there, if it has several")
     _add_file(hosts, "--tls-ca", "FDT_TLS_CA", "with --join: authority that signed the pool's certificate, PEM")
 
@@ -395,7 +425,12 @@ def _add_pool_options(parser: argparse._ActionsContainer, default: str | None) -
         default=os.environ.get("FDT_SERVER") or default,
         help=f"pool to use (environment: FDT_SERVER; default: {default or 'one on this machine, for this run only'})",
     )
-    _add_file(parser, "--token-file", "FDT_TOKEN_FILE", "shared secret of the pool")
+    _add_file(
+        parser,
+        "--token-file",
+        "FDT_TOKEN_FILE",
+        "shared secret of the pool (default: found, if the pool on this machine is this user's)",
+    )
     _add_file(parser, "--tls-ca", "FDT_TLS_CA", "authority that signed the pool's certificate, PEM")
 
 

@@ -5,12 +5,13 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import grpc
 
 from fdt import rpc
 from fdt.config import Timing
+from fdt.printable import LogFilter, printable
 from fdt.settings import credentials
 from protos import pool_pb2, pool_pb2_grpc
 
@@ -21,7 +22,7 @@ def connect(options: argparse.Namespace) -> grpc.Channel:
     Raises:
         FdtError: There is none, or it does not accept the credentials; see `fdt.rpc.connect`.
     """
-    return rpc.connect(options.server, credentials(options), Timing())
+    return rpc.connect(options.server, credentials(options, options.server), Timing())
 
 
 def jobs(options: argparse.Namespace) -> int:
@@ -45,7 +46,7 @@ def format_jobs(found: Sequence[pool_pb2.JobSummary], now_s: float) -> list[str]
         lasted = _duration(max(0.0, (job.ended_s or now_s) - job.submitted_s))
         numbers = (str(job.num_workers), f"{job.steps:,}", lasted)
         # One line each, whatever a script's name or a reason holds.
-        texts = [" ".join(text.split()) for text in (job.job, job.state, job.mode, job.script, job.reason)]
+        texts = [printable(" ".join(text.split())) for text in (job.job, job.state, job.mode, job.script, job.reason)]
         rows.append((*texts[:3], *numbers, *texts[3:]))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(_align(cell, widths[i], right=i in (3, 4, 5)) for i, cell in enumerate(r)).rstrip() for r in rows]
@@ -68,9 +69,22 @@ def logs(options: argparse.Namespace) -> int:
     with connect(options) as channel, rpc.translated():
         request = pool_pb2.GetLogsRequest(job=options.job)
         with _reader_may_leave():
-            for chunk in pool_pb2_grpc.PoolStub(channel).GetLogs(request, timeout=10 * Timing().chunk_s):
-                sys.stdout.buffer.write(chunk.text)
+            chunks = pool_pb2_grpc.PoolStub(channel).GetLogs(request, timeout=10 * Timing().chunk_s)
+            _show(chunk.text for chunk in chunks)
     return 0
+
+
+def _show(pieces: Iterable[bytes]) -> None:
+    """Writes a log: to a terminal what cannot steer it, else each byte as it is."""
+    if not sys.stdout.isatty():
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    shown = LogFilter()
+    for piece in pieces:
+        sys.stdout.write(shown.feed(piece))
+    # Whatever colour the log ends in.
+    sys.stdout.write(shown.feed(b"", last=True) + "\x1b[0m")
 
 
 def cancel(options: argparse.Namespace) -> int:
@@ -78,7 +92,7 @@ def cancel(options: argparse.Namespace) -> int:
     with connect(options) as channel, rpc.translated():
         stub = pool_pb2_grpc.PoolStub(channel)
         reply = stub.CancelJob(pool_pb2.CancelJobRequest(job=options.job), timeout=Timing().call_s)
-    print(f"{options.job}: {reply.state}")
+    print(f"{printable(options.job)}: {printable(reply.state)}")
     return 0
 
 

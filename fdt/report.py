@@ -11,13 +11,14 @@ from fdt import rounding
 from fdt.config import RunConfig
 from fdt.predicting.forecasts import read
 from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts
+from fdt.printable import printable_lines
 from fdt.versions import versions
 from protos import job_pb2, program_pb2
 
 
 def say(line: str) -> None:
     """Prints one line of ours on standard error."""
-    print(f"fdt: {line}", file=sys.stderr, flush=True)
+    print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass

@@ -2,11 +2,10 @@
 
 import contextlib
 import hmac
-import ipaddress
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,16 +13,27 @@ import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from fdt import errors, wire
+from fdt import errors, keys, wire
 from fdt.config import Credentials, Timing
 from fdt.errors import AccessError, FdtError, PoolError, PoolUnreachableError, ProtocolError, UsageError
+from fdt.pool.door import CallThreads, Door
+from fdt.pool.limits import Limits
+from fdt.printable import printable_lines
 
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 TOKEN_KEY = "fdt-token"
 _ERROR_KEY = "fdt-error"
+# A status travels in a header, percent-encoded, and gRPC drops calls whose headers are above 8 KiB.
+_MAX_STATUS_BYTES = 2000
 _HEALTH = "/grpc.health.v1.Health/Check"
+_NO_TOKEN = (
+    "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
+    "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
+)
+# Between two attempts to connect.
+_RETRY_S = 0.02
 
 # What a status means when none of our servers gave it a class: gRPC itself, a proxy, or something that is no pool.
 FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
@@ -69,7 +79,7 @@ def from_rpc_error(error: grpc.RpcError, address: str = "") -> FdtError:
         if key == _ERROR_KEY:
             return errors.named(str(value), text)
     place = f" (pool at {address})" if address else ""
-    return FOREIGN_STATUS.get(code, PoolError)(f"{text} [{code.name}]{place}")
+    return FOREIGN_STATUS.get(code, PoolError)(f"{printable_lines(text)} [{code.name}]{place}")
 
 
 @contextlib.contextmanager
@@ -137,17 +147,36 @@ class _SendToken(
     intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
 
 
-def open_channel(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
-    """Returns a channel that has not been tried yet; see `connect`."""
-    options = [
-        ("grpc.keepalive_time_ms", int(timing.call_s * 1000)),
+def _keepalive(timing: Timing) -> list[tuple[str, int]]:
+    """Returns gRPC's options by which both ends notice within `call_s` / 2 + `connect_s` that the other has stopped."""
+    return [
+        ("grpc.keepalive_time_ms", int(timing.call_s * 500)),
         ("grpc.keepalive_timeout_ms", int(timing.connect_s * 1000)),
+        # For the same ping, and a minute by default; the later of the two counts.
+        ("grpc.http2.ping_timeout_ms", int(timing.connect_s * 1000)),
+        # By default, a minute passes between two pings when there are no data: as while a step or a queue takes long.
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def open_channel(address: str, credentials: Credentials, timing: Timing, behind: str | None = None) -> grpc.Channel:
+    """Returns a channel that has not been tried yet; see `connect`.
+
+    Args:
+        address: Where to connect.
+        credentials: Token and certificate authority.
+        timing: Of its keepalive.
+        behind: The pool's own "host:port", if the address is of something that passes on to it what it is sent.
+    """
+    options = [
+        *_keepalive(timing),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
         # The name in a certificate is checked; for a unix socket there is none.
         *([("grpc.default_authority", "localhost")] if address.startswith("unix:") else []),
+        *([("grpc.ssl_target_name_override", behind.rpartition(":")[0].strip("[]"))] if behind is not None else []),
     ]
     if credentials.tls_ca is not None:
         try:
@@ -165,7 +194,8 @@ def open_channel(address: str, credentials: Credentials, timing: Timing) -> grpc
 def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
     """Connects to a pool and makes sure that it answers and accepts the credentials.
 
-    A unix socket is waited for, since the pool that will make it may be starting.
+    A unix socket is waited for, since the pool that will make it may be starting; and so is a pool that hangs up, since it may
+    have as many connections as it holds.
 
     Args:
         address: "host:port" or "unix:/path".
@@ -184,11 +214,16 @@ def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Chan
             check(b"", timeout=max(0.1, end_s - time.monotonic()))
             return channel
         except grpc.RpcError as error:
-            waiting = address.startswith("unix:") and time.monotonic() < end_s
+            worth_it = address.startswith("unix:") or _hung_up(error)
+            waiting = worth_it and time.monotonic() + _RETRY_S < end_s
             if not (waiting and error.code() == grpc.StatusCode.UNAVAILABLE):  # type: ignore[attr-defined]
                 channel.close()
                 raise _connect_error(address, credentials, error) from error
-            time.sleep(min(0.02, timing.connect_s))
+            time.sleep(_RETRY_S)
+
+
+def _hung_up(error: Any) -> bool:
+    return any(sign in (error.details() or "") for sign in ("Socket closed", "reset", "GOAWAY", "recvmsg", "sendmsg"))
 
 
 def close(channel: grpc.Channel, limit_s: float) -> None:
@@ -204,6 +239,8 @@ def close(channel: grpc.Channel, limit_s: float) -> None:
 def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtError:
     text = error.details() or ""
     if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        if credentials.token is None:
+            return AccessError(_NO_TOKEN.format(address=address))
         return from_rpc_error(error, address)
     if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname Verification" in text or "name doesn't match" in text:
         return AccessError(
@@ -213,10 +250,10 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
     if "SSL" in text or "WRONG_VERSION_NUMBER" in text or "handshake" in text.lower():
         return AccessError(f"No TLS with the pool at {address}: does it serve with --tls-cert? ({text})")
     plain = credentials.tls_ca is None and not address.startswith("unix:")
-    if plain and any(sign in text for sign in ("Socket closed", "reset", "GOAWAY", "recvmsg")):
+    if plain and _hung_up(error):
         return AccessError(
             f"{address} hung up on a connection without TLS. If the pool has a certificate, name its authority "
-            f"with --tls-ca. ({text})"
+            f"with --tls-ca; if not, it holds as many connections as it can, and you may try again. ({text})"
         )
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return PoolUnreachableError(
@@ -258,66 +295,62 @@ def _refuse(_: object, context: grpc.ServicerContext) -> None:
     _abort(context, AccessError("The pool does not accept this token. Give the pool's own with --token-file."))
 
 
-def _handler(streams_in: bool, streams_out: bool, behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler:
-    kinds = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    return kinds[streams_in, streams_out](behaviour)
-
-
 def _abort(context: grpc.ServicerContext, error: FdtError) -> None:
     code, text, trailing = to_status(error)
+    text = text.encode(errors="replace")[:_MAX_STATUS_BYTES].decode(errors="ignore")
     context.set_trailing_metadata(trailing)
     context.abort(code, text)
 
 
-def service(descriptor: ServiceDescriptor, servicer: object, raw: Iterable[str] = ()) -> grpc.GenericRpcHandler:
+def service(
+    descriptor: ServiceDescriptor, servicer: object, door: Door, raw: Iterable[str] = ()
+) -> grpc.GenericRpcHandler:
     """Binds a servicer's methods to a service, with our own decoding and errors.
 
     Args:
         descriptor: The service.
         servicer: Has methods of the same names, `method(request or iterator, context)`; what it lacks is UNIMPLEMENTED.
+        door: Lets calls in.
         raw: Methods that take and give bytes instead of messages.
     """
     raw = set(raw)
     handlers = {
-        method.name: _bind(method, getattr(servicer, method.name), method.name in raw)
+        method.name: _bind(method, getattr(servicer, method.name), door, method.name in raw)
         for method in descriptor.methods
         if hasattr(servicer, method.name)
     }
     return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
 
-def _bind(method: MethodDescriptor, behaviour: Callable[..., Any], raw: bool) -> grpc.RpcMethodHandler:
+def _bind(method: MethodDescriptor, behaviour: Callable[..., Any], door: Door, raw: bool) -> grpc.RpcMethodHandler:
     message = message_factory.GetMessageClass(method.input_type)
+    name = f"{method.containing_service.full_name}/{method.name}"
 
-    def read(request: Any) -> Any:
-        if raw:
-            return request
-        return (
-            (wire.decode(message, item) for item in request)
-            if method.client_streaming
-            else wire.decode(message, request)
-        )
+    def read(requests: Iterator[bytes]) -> Any:
+        decoded: Iterator[Any] = requests if raw else (wire.decode(message, item) for item in requests)
+        if method.client_streaming:
+            return decoded
+        for only in decoded:
+            return only
+        raise ProtocolError(f"The call ended before its request had come. Expected: {message.__name__}")
 
     def write(reply: Any) -> bytes:
         return reply if raw else reply.SerializeToString()
 
-    def single(request: Any, context: grpc.ServicerContext) -> bytes:
-        with _answered(context):
-            return write(behaviour(read(request), context))
+    def single(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with _answered(context), door.visit(name, context) as visit:
+            return write(behaviour(read(visit.requests(requests)), context))
         raise AssertionError
 
-    def stream(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _answered(context):
-            for reply in behaviour(read(request), context):
+    def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _answered(context), door.visit(name, context) as visit:
+            for reply in visit.replies(behaviour(read(visit.requests(requests)), context)):
                 yield write(reply)
 
-    streams_out = method.server_streaming
-    return _handler(method.client_streaming, streams_out, stream if streams_out else single)
+    # To gRPC each method takes a stream: it would wait for a single request without a limit, in a thread.
+    if method.server_streaming:
+        return grpc.stream_stream_rpc_method_handler(stream)
+    return grpc.stream_unary_rpc_method_handler(single)
 
 
 @contextlib.contextmanager
@@ -335,37 +368,58 @@ def check_listen(address: str, token: str | None, tls: bool) -> None:
         UsageError: The address is off loopback, and token or certificate is missing; or it is no address.
     """
     if address.startswith("unix:"):
+        _check_socket(Path(address.removeprefix("unix:")), token)
         return
-    host, colon, port = address.rpartition(":")
+    _, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"Expected --listen HOST:PORT, such as 127.0.0.1:7077. Received: listen={address}")
-    if not _is_loopback(host.strip("[]")) and not (tls and token):
+    if not keys.is_local(address) and not (tls and token):
         raise UsageError(
             f"A pool that others can reach needs --token-file, --tls-cert and --tls-key; or listen on 127.0.0.1. "
             f"Received: listen={address}"
         )
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def _check_socket(path: Path, token: str | None) -> None:
+    """Refuses a socket without a token in a folder that others can open: whoever reaches a socket may connect."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        status = path.parent.stat()
+    except OSError as error:
+        raise UsageError(f"Cannot listen there: {error}. Received: listen=unix:{path}") from error
+    if not token and (status.st_mode & 0o077 or status.st_uid != os.geteuid()):
+        raise UsageError(
+            f"A pool without a token needs its socket in a folder that only this user can open: chmod 700 {path.parent}, or "
+            f"give a token. Received: listen=unix:{path}"
+        )
 
 
-def create_server(interceptor: RequireToken, max_calls: int, timing: Timing) -> grpc.Server:
-    """Returns a server without services and ports."""
+def create_server(
+    interceptor: RequireToken, door: Door, limits: Limits, timing: Timing, connections: int | None = None
+) -> grpc.Server:
+    """Returns a server without services and ports.
+
+    Args:
+        interceptor: Looks at tokens.
+        door: Lets calls in.
+        limits: The pool's.
+        timing: `call_s` and `connect_s` are for keepalive.
+        connections: The most that each port holds; those of `limits` if None.
+    """
     return grpc.server(
-        futures.ThreadPoolExecutor(max_calls, thread_name_prefix="fdt-call"),
+        CallThreads(),
         interceptors=[interceptor],
-        maximum_concurrent_rpcs=max_calls,
+        maximum_concurrent_rpcs=door.max_calls,
         options=[
             ("grpc.so_reuseport", 0),
-            ("grpc.keepalive_time_ms", int(timing.call_s * 1000)),
-            ("grpc.keepalive_timeout_ms", int(timing.connect_s * 1000)),
-            ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+            *_keepalive(timing),
+            ("grpc.http2.min_ping_interval_without_data_ms", 500),
+            ("grpc.server_handshake_timeout_ms", int(limits.handshake_s * 1000)),
+            ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
+            ("grpc.max_allowed_incoming_connections", connections or limits.connections),
+            ("grpc.max_concurrent_streams", limits.streams_each),
+            ("grpc.max_metadata_size", limits.metadata_bytes),
+            ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
+            ("grpc.max_receive_message_length", limits.message_bytes),
         ],
     )
 

@@ -2,7 +2,7 @@
 
 A runtime is two things, one for each side of the process boundary:
 
-- a `Launcher`, in the pool's control process (no TensorFlow there): how a job becomes processes;
+- a `Launcher`, in the pool's control process (no TensorFlow there, and no port): how a job becomes processes;
 - an `Engine`, in each process of the job: what a worker does with a program.
 
 The pool finds launchers by the entry-point group `fdt.launchers` (`sync` -> hfdt, `async` -> nfdt), so that `fdt`
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Protocol
 
-from fdt.blobs import BlobStore
+from fdt.blobs import BlobStore, Buffer
 from fdt.errors import UsageError
 from protos import job_pb2, program_pb2
 
@@ -28,7 +28,7 @@ class Assignment:
         rank: Index in [0, num_workers).
         num_workers: Workers of the job.
         num_threads: Threads that one operation may use (TensorFlow's intra-op pool).
-        environment: What the launcher adds to the process's environment.
+        environment: What the launcher tells this process.
         options: Options of the runtime, by their command-line names.
     """
 
@@ -61,13 +61,15 @@ class Placement:
 
     Attributes:
         workers: One place a worker, by rank; the workers of one host are neighbours.
-        pool: Where the pool's control process is, and on which address it may open what the workers need.
+        pool: Where the pool's control process is.
         pool_takes_part: Whether the job has a process there even if none of its workers is.
+        tunnelled: Whether each process has a network of its own, in which it reaches the others at `inner_address`.
     """
 
     workers: tuple[Place, ...]
     pool: Place = Place()
     pool_takes_part: bool = False
+    tunnelled: bool = False
 
     @classmethod
     def own(cls, num_workers: int) -> "Placement":
@@ -91,14 +93,13 @@ class Placement:
         return set(self.hosts) <= {self.pool.host}
 
 
-class Rendezvous(Protocol):
-    """What the processes of one job need to find each other; lives as long as the job."""
+# In every network that is joined by tunnels, the process with rank k has 127.0.1.(k+1) to itself, and a port there.
+_INNER_NETWORK, _INNER_PORT = "127.0.1", 7100
 
-    def environment(self, rank: int) -> Mapping[str, str]:
-        """Returns what to add to the environment of the process with this rank."""
 
-    def close(self) -> None:
-        """Frees its ports."""
+def inner_address(rank: int) -> tuple[str, int]:
+    """Returns where the process with a rank listens, and where the others reach it, in the networks of a tunnelled job."""
+    return f"{_INNER_NETWORK}.{rank + 1}", _INNER_PORT + rank
 
 
 class Launcher(Protocol):
@@ -106,6 +107,8 @@ class Launcher(Protocol):
 
     # Where the worker process finds its engine: "module:Class".
     engine: str
+    # Whether the processes of a job, one a host, reach each other through tunnels, so that each may have a network of its own.
+    tunnels: bool
 
     def check(self, options: Mapping[str, str]) -> None:
         """Looks at a job's options before anything is started.
@@ -120,8 +123,8 @@ class Launcher(Protocol):
     def needs_pool(self, options: Mapping[str, str]) -> bool:
         """Returns whether a job has a process on the pool's own machine even if none of its workers is there."""
 
-    def rendezvous(self, placement: Placement) -> Rendezvous:
-        """Opens what a job with its workers there needs: on loopback where that is enough, else on the pool's address."""
+    def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
+        """Returns what one process of a job with its workers there is told."""
 
 
 def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
@@ -140,6 +143,23 @@ def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
     return {mode: found[mode].load()() for mode in modes}
 
 
+class MeetingPlace(Protocol):
+    """Where the processes of one job, and nobody else, tell each other how they are reached."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Sets a value for all processes of the job."""
+
+    def get(self, key: str) -> bytes | None:
+        """Returns a value; None while nobody has set it."""
+
+    def wait(self, key: str, limit_s: float) -> bytes:
+        """Returns a value once somebody has set it.
+
+        Raises:
+            WorkerError: Nobody did within the limit.
+        """
+
+
 # Takes the place of a step among those that were given together, and its outputs, packed; called from any thread.
 Deliver = Callable[[int, bytes], None]
 
@@ -150,7 +170,7 @@ class Engine(Protocol):
     The constructor runs while the process is being warmed: it imports what is slow and touches no device.
     """
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Meets the other workers of the job."""
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
@@ -175,13 +195,13 @@ class Engine(Protocol):
             source_variables: As many indices of its variables.
         """
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be.
 
         Args:
             program: Its number.
             data: Number of the arrays.
-            batches: The rows of each.
+            batches: The rows of each; large ones are maps of files, which stay as long as somebody refers to them.
             deliver: Called with the outputs of each step, where they are wanted.
         """
 

@@ -2,9 +2,10 @@
 
 import collections
 import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import grpc
 
 from fdt import embedded, rpc
-from fdt.blobs import BlobClient, SharedStore, one_time, reference
+from fdt.blobs import INLINE_BYTES, BlobClient, Buffer, SharedStore, one_time, reference
 from fdt.chunk import Chunk
 from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
@@ -22,13 +23,15 @@ from fdt.verification import Verification
 from fdt.versions import versions
 from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
 
-# Values up to this size travel in the job stream itself; larger ones go through the store.
-_INLINE_BYTES = 256 * 1024
+# Row numbers up to this size travel together, in one message.
+ROWS_BYTES = 1 << 20
 # Batches that are sent as they come: how many bytes, and for how long, are gathered before they go; and how many bytes may
 # wait for the workers.
 _CHUNK_BYTES = 8 << 20
 _CHUNK_S = 0.02
 _STREAM_BYTES = 64 << 20
+# How many bytes of steps' results may wait for the client.
+_RESULTS_BYTES = 256 << 20
 
 
 class Session:
@@ -170,7 +173,7 @@ class Session:
         self._closed = True
         if self._job is not None:
             job, self._job = self._job, None
-            self._report.processes = job.close()
+            self._report.processes = job.close(exit_status)
             line = closing_line(self._report.fits)
             if line is not None and self.config.num_workers > 1:
                 say(line)
@@ -196,7 +199,6 @@ class Job:
         # What each worker did since the job began, as of the last complete drain.
         self.usage: list[job_pb2.WorkerUsage] = []
         self.bytes_to_pool = 0
-        self.bytes_from_pool = 0
         opening = job_pb2.OpenJob(
             mode=config.mode,
             num_workers=config.num_workers,
@@ -204,15 +206,17 @@ class Job:
             versions=versions(),
             options=config.options,
         )
-        self._stream = JobStream(channel, address, opening, config.timing)
+        self._stream = JobStream(channel, address, opening, config.timing, blobs)
         self._pace = _Pace(config.timing.run_ahead_s)
-        # Steps that have not been sent yet: on bound arrays, or on batches of their own.
-        self._waiting: list[job_pb2.Batch] = []
+        # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._target: tuple[int, int] = (0, 0)
         self._chunk = Chunk()
         self._chunk_target = (0, False)
         self._flushed_s = 0.0
-        # For each piece of a stream that the workers have not finished: after how many steps they will have, and its bytes.
+        # For each piece of a stream, and large row numbers, that the workers have not finished: after how many steps they will
+        # have, and its bytes.
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
         self._num_data = 0
 
@@ -283,12 +287,13 @@ class Job:
         if self._chunk or self._target != (program, data):
             self._flush()
         self._target = (program, data)
-        self._waiting.append(job_pb2.Batch(indices=indices))
+        self._waiting.append(indices)
+        self._waiting_bytes += len(indices)
         outstanding = self._pace.sent - self._stream.steps_done
-        if len(self._waiting) >= self._pace.chunk or outstanding <= self._pace.chunk:
+        enough = len(self._waiting) >= self._pace.chunk or self._waiting_bytes >= ROWS_BYTES
+        if enough or outstanding <= self._pace.chunk:
             self._flush()
-            limit = self._pace.limit
-            self._stream.wait_steps(self._pace.sent - limit)
+            self._stream.wait_steps(max(self._pace.sent - self._pace.limit, self._steps_in_the_way()))
 
     def feed(
         self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor], results: bool = False
@@ -313,9 +318,10 @@ class Job:
         result = StepResult(self, number, self._stream.expect(number)) if results else None
         self._chunk.add(arrays, specs)
         gathered_s = time.monotonic() - self._flushed_s
-        if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= self._pace.limit:
+        limit = min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
+        if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= limit:
             self._flush()
-            self._stream.wait_steps(max(self._pace.sent - self._pace.limit, self._steps_in_the_way()))
+            self._stream.wait_steps(max(self._pace.sent - limit, self._steps_in_the_way()))
         return result
 
     def _steps_in_the_way(self) -> int:
@@ -338,7 +344,7 @@ class Job:
     def _flush(self) -> None:
         if self._waiting:
             program, data = self._target
-            batches, self._waiting = self._waiting, []
+            batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
             self._run(program, data, batches)
         if self._chunk:
             chunk, self._chunk = self._chunk, Chunk()
@@ -346,10 +352,22 @@ class Job:
         self._flushed_s = time.monotonic()
         self._pace.observe(self._stream.steps_done)
 
-    def _run(self, program: int, data: int, batches: Sequence[job_pb2.Batch], results: bool = False) -> None:
-        self._pace.sent += len(batches)
-        run = job_pb2.RunSteps(program=program, data=data, batches=batches, results=results)
-        self._stream.send(job_pb2.Instruction(run=run))
+    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
+        """Sends steps, in as many messages as their row numbers take."""
+        for part in gathered(batches, ROWS_BYTES):
+            rows = [self._batch(indices) for indices in part]
+            self._pace.sent += len(rows)
+            run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
+            self._stream.send(job_pb2.Instruction(run=run))
+
+    def _batch(self, indices: bytes) -> job_pb2.Batch:
+        if len(indices) <= ROWS_BYTES:
+            return job_pb2.Batch(indices=indices)
+        blob = one_time(len(indices))
+        with self._explained():
+            self.bytes_to_pool += self._blobs.send(blob, [indices])
+        self._streaming.append((self._pace.sent + 1, len(indices)))
+        return job_pb2.Batch(blob=blob)
 
     def _send(self, chunk: Chunk) -> None:
         data, blob = self._new_data(), one_time(chunk.size_bytes())
@@ -378,8 +396,8 @@ class Job:
         self._flush()
         return Drain(self, self._stream.drain(program, what, variables))
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> tuple[job_pb2.Drained, Any]:
-        """Waits for state; returns the reply and the packed values."""
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> "Answer":
+        """Waits for state."""
         return self.request(program, what).result()
 
     def wait_result(self, step: int, result: Result) -> None:
@@ -388,21 +406,24 @@ class Job:
             self._flush()
         self._stream.wait_result(result)
 
-    def content(self, payload: blobs_pb2.Payload) -> Any:
-        """Returns the bytes of a payload."""
-        is_blob = payload.WhichOneof("content") == "blob"
-        content: Any = self._blobs.download(payload.blob) if is_blob else payload.inline
-        self.bytes_from_pool += len(content)
-        return content
+    @property
+    def bytes_from_pool(self) -> int:
+        """What was fetched: states and results."""
+        return self._stream.bytes_fetched
 
-    def close(self) -> list[job_pb2.ProcessUsage]:
-        """Ends the job; returns what its processes used."""
+    def content(self, payload: blobs_pb2.Payload) -> Buffer:
+        """Returns the bytes of a payload, which the pool then need not keep."""
+        with self._explained():
+            return self._stream.content(payload)
+
+    def close(self, exit_status: int = 0) -> list[job_pb2.ProcessUsage]:
+        """Ends the job, and says with what the script does; returns what its processes used."""
         self._uploads.shutdown(cancel_futures=True)
-        self._stream.close()
+        self._stream.close(exit_status)
         return self._stream.processes
 
     def _payload(self, packed: bytes | bytearray) -> blobs_pb2.Payload:
-        if len(packed) <= _INLINE_BYTES:
+        if len(packed) <= INLINE_BYTES:
             self.bytes_to_pool += len(packed)
             return blobs_pb2.Payload(inline=bytes(packed))
         ref = reference(packed)
@@ -429,7 +450,7 @@ class StepResult:
     def __init__(self, job: Job, step: int, result: Result):
         self._job, self._step, self._result = job, step, result
 
-    def outputs(self) -> bytes:
+    def outputs(self) -> Buffer:
         """Waits for them, packed."""
         if self._result.outputs is None:
             self._job.wait_result(self._step, self._result)
@@ -448,12 +469,40 @@ class Drain:
         """Whether `result` would return at once."""
         return self._job._stream.has_drained(self._serial)
 
-    def result(self) -> tuple[job_pb2.Drained, Any]:
-        """Waits for the reply; returns it and the packed values."""
+    def result(self) -> "Answer":
+        """Waits for the answer and fetches what belongs to it."""
         drained = self._job._stream.wait_drained(self._serial)
         if drained.workers:
             self._job.usage = list(drained.workers)
-        return drained, self._job.content(drained.state.payload)
+        state = drained.state
+        return Answer(state.variables, self._job.content(state.payload), self._job.content(drained.outputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """State that came.
+
+    Attributes:
+        variables: Their indices.
+        values: Theirs, packed.
+        outputs: Of the last step, packed.
+    """
+
+    variables: Sequence[int]
+    values: Buffer
+    outputs: Buffer
+
+
+def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]]:
+    """Yields batches in order, as many at a time as stay within a size; one that does not comes alone."""
+    part: list[bytes] = []
+    for batch in batches:
+        if part and sum(map(len, part)) + len(batch) > limit_bytes:
+            yield part
+            part = []
+        part.append(batch)
+    if part:
+        yield part
 
 
 class _Pace:

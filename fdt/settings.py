@@ -19,15 +19,24 @@ def _token(path: Path | None) -> str | None:
         return None
     try:
         token = path.read_text(encoding="ascii").strip()
-        open_to_others = path.stat().st_mode & 0o044
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the token file: {error}. Expected one line of ASCII in {path}") from error
     if not token or not token.isprintable():
         raise UsageError(f"the token file must hold one line of printable text. Received: {path}")
-    if open_to_others:
-        warning = f"others on this machine can read the token; mend it with: chmod 600 {path}"
-        print(f"fdt: warning: {warning}", file=sys.stderr, flush=True)
+    _warn_of_readers(path, "token")
     return token
+
+
+def open_to_others(path: Path) -> str | None:
+    """Returns the remedy for a file that holds a secret and that others on this machine can read or write."""
+    return f"chmod 600 {path}" if path.stat().st_mode & 0o066 else None
+
+
+def _warn_of_readers(path: Path, what: str) -> None:
+    remedy = open_to_others(path)
+    if remedy is not None:
+        warning = f"others on this machine can read the {what}; mend it with: {remedy}"
+        print(f"fdt: warning: {warning}", file=sys.stderr, flush=True)
 
 
 def _readable(path: Path | None, flag: str) -> Path | None:
@@ -38,15 +47,23 @@ def _readable(path: Path | None, flag: str) -> Path | None:
     return path
 
 
-def credentials(options: argparse.Namespace) -> "Credentials":
+def credentials(options: argparse.Namespace, address: str | None) -> "Credentials":
     """Reads how a client proves itself.
+
+    Args:
+        options: That may name a token file; if they do not, a pool of this user's has left its token.
+        address: Of the pool; None for one that is yet to be started.
 
     Raises:
         UsageError: A file cannot be read, or holds no token.
     """
+    from fdt import keys
     from fdt.config import Credentials
 
-    return Credentials(token=_token(options.token_file), tls_ca=_readable(options.tls_ca, "--tls-ca"))
+    token = _token(options.token_file)
+    if token is None and address is not None:
+        token = keys.find(address)
+    return Credentials(token=token, tls_ca=_readable(options.tls_ca, "--tls-ca"))
 
 
 def run_config(options: argparse.Namespace) -> "RunConfig":
@@ -85,7 +102,7 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         batch=options.batch,
         scale_lr=options.scale_lr,
         report=report,
-        credentials=credentials(options),
+        credentials=credentials(options, options.server),
         options=runtime_options(options),
         stop_after=options.stop_after or 0,
         warm_up=options.warm_up or 0,
@@ -118,7 +135,7 @@ def predict_config(options: argparse.Namespace) -> "RunConfig":
         arguments=options.arguments,
         num_workers=2,
         server=options.server,
-        credentials=credentials(options),
+        credentials=credentials(options, options.server),
     )
 
 
@@ -135,7 +152,7 @@ def verify_config(options: argparse.Namespace) -> "RunConfig":
         arguments=options.arguments,
         num_workers=options.workers,
         server=options.server,
-        credentials=credentials(options),
+        credentials=credentials(options, options.server),
         verify_steps=options.steps,
         tolerance=options.tolerance,
     )
@@ -152,23 +169,39 @@ def offered(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(MODES) if options.mode == "both" else (options.mode,)
 
 
+def makes_token(options: argparse.Namespace) -> bool:
+    """Returns whether a pool is to make its token by itself."""
+    return options.token_file is None and not options.no_token
+
+
 def serve_config(options: argparse.Namespace) -> "ServeConfig":
     """Builds the configuration of `serve`.
 
     Raises:
         UsageError: A file cannot be read, or holds no token.
     """
+    import secrets
+
+    from fdt import keys
     from fdt.config import ServeConfig
 
+    listen, token = options.listen or DEFAULT_LISTEN, _token(options.token_file)
+    if makes_token(options):
+        # Off loopback nobody would find it: `fdt.rpc.check_listen` asks for one that is given.
+        token = secrets.token_hex(32) if keys.is_local(listen) else None
+    if options.tls_key is not None and options.tls_key.is_file():
+        _warn_of_readers(options.tls_key, "private key of the certificate")
     return ServeConfig(
-        listen=options.listen or DEFAULT_LISTEN,
+        listen=listen,
         modes=offered(options),
         num_workers=DEFAULT_WORKERS if options.workers is None else options.workers,
-        token=_token(options.token_file),
+        token=token,
         tls_cert=_readable(options.tls_cert, "--tls-cert"),
         tls_key=_readable(options.tls_key, "--tls-key"),
         network=_network(options) if options.trusted_network is not None else None,
+        open_servers=options.open_servers,
         metrics=options.metrics,
+        walls=not options.no_walls,
     )
 
 
@@ -188,7 +221,9 @@ def join_config(options: argparse.Namespace) -> "JoinConfig":
         num_workers=options.slots,
         network=network,
         name=platform.node() or network.address,
-        credentials=credentials(options),
+        open_servers=options.open_servers,
+        walls=not options.no_walls,
+        credentials=credentials(options, options.join),
     )
 
 

@@ -1,5 +1,6 @@
 """Protobuf's wire format by hand, where a message object would cost a copy; and decoding that says what was wrong."""
 
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from google.protobuf import message as protobuf
@@ -7,6 +8,9 @@ from google.protobuf import message as protobuf
 from fdt.errors import ProtocolError
 
 T = TypeVar("T")
+
+# Wire type of a number of fixed size -> its size.
+_FIXED_BYTES = {1: 8, 5: 4}
 
 
 def decode(message: type[T], raw: bytes) -> T:
@@ -43,3 +47,62 @@ def only_field(raw: bytes, field: int) -> memoryview | None:
             start = position + 1
             return memoryview(raw)[start:] if start + length == len(raw) else None
     return None
+
+
+def fields(raw: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """Yields a message's fields: their numbers, and the bytes of those that are of a length of their own.
+
+    Raises:
+        ValueError: The bytes are no message.
+    """
+    position = 0
+    while position < len(raw):
+        tag, position = _read_varint(raw, position)
+        kind = tag & 7
+        size = 0
+        if kind == 0:
+            _, position = _read_varint(raw, position)
+        elif kind in _FIXED_BYTES:
+            size = _FIXED_BYTES[kind]
+        elif kind == 2:
+            size, position = _read_varint(raw, position)
+        else:
+            raise ValueError(f"unknown wire type {kind}")
+        if position + size > len(raw):
+            raise ValueError("cut short")
+        yield tag >> 3, raw[position : position + size] if kind == 2 else None
+        position += size
+
+
+def _read_varint(raw: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position == len(raw):
+            raise ValueError("cut short")
+        byte = raw[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a number too long")
+
+
+# What a field may hold, for `has_shape`: one number, anything, a message of numbers, or a message with these fields.
+NUMBER, ANYTHING, NUMBERS = "number", "anything", "numbers"
+Shape = Mapping[int, "str | Shape"]
+
+
+def has_shape(raw: bytes, shape: Shape) -> bool:
+    """Returns whether the bytes are a message that has no other fields than these, and in these what they may hold."""
+    try:
+        return all(_fits(content, shape.get(field)) for field, content in fields(raw))
+    except ValueError:
+        return False
+
+
+def _fits(content: bytes | None, shape: "str | Shape | None") -> bool:
+    if content is None:
+        return shape in (NUMBER, ANYTHING)
+    if shape == NUMBERS:
+        return all(inner is None for _, inner in fields(content))
+    return shape == ANYTHING or (isinstance(shape, Mapping) and has_shape(content, shape))

@@ -1,9 +1,7 @@
-"""How a synchronous job becomes processes: one a rank, and a rendezvous through which they meet.
+"""How a synchronous job becomes processes: one a rank, each with Horovod's settings.
 
-Horovod's own rendezvous server listens on every interface; this one speaks the same protocol (GET, PUT, DELETE of
-/scope/key) on loopback while all ranks are on the pool's own machine. For ranks on several hosts it listens on the pool's
-address on the trusted network, and answers the hosts of the job and nobody else. The protocol has no authentication, and
-neither has what the ranks then say to each other: hence the operator's word for that network.
+Ranks find each other over the pool's own channel (`hfdt.bridge`). What they then say to each other has no authentication:
+hence the operator's word for a network that joins ranks on several hosts.
 """
 
 import os
@@ -11,7 +9,6 @@ from collections.abc import Mapping
 
 from fdt import rounding
 from fdt.errors import UsageError
-from fdt.rendezvous import KeyValueServer
 from fdt.runtime import Placement
 
 # The variable that tells a rank on which of its host's addresses to meet the others.
@@ -27,6 +24,8 @@ class HorovodLauncher:
     """See `fdt.runtime.Launcher`."""
 
     engine = "hfdt.runtime:HorovodEngine"
+    # A ring is many connections of many ranks, and NCCL's are not TCP alone.
+    tunnels = False
 
     def check(self, options: Mapping[str, str]) -> None:
         """Knows how gradients travel."""
@@ -44,33 +43,17 @@ class HorovodLauncher:
         """Ranks are all there is."""
         return False
 
-    def rendezvous(self, placement: Placement) -> "HorovodRendezvous":
-        """Opens a rendezvous on a port that the system chooses."""
-        return HorovodRendezvous(placement)
-
-
-class HorovodRendezvous:
-    """The key-value store through which the ranks of one job exchange their addresses."""
-
-    def __init__(self, placement: Placement):
-        self._placement = placement
-        self._address = _LOOPBACK if placement.is_own else placement.pool.address
-        peers = {self._address} | {place.address for place in placement.workers}
-        self._server = KeyValueServer(self._address, peers)
-
-    def environment(self, rank: int) -> Mapping[str, str]:
+    def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
         """Returns Horovod's settings for a rank; the operator's own HOROVOD_CYCLE_TIME and the like are kept."""
-        place = self._placement.workers[rank]
-        one_host = len(self._placement.hosts) == 1
+        place = placement.workers[rank]
+        one_host = len(placement.hosts) == 1
         interface, address = (_LOOPBACK_INTERFACE, _LOOPBACK) if one_host else (place.interface, place.address)
         settings = {
-            **_numbers(self._placement, rank),
+            **_numbers(placement, rank),
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             # To Horovod a name under which the ranks of one host find each other, and no address.
             "HOROVOD_HOSTNAME": place.host or "pool",
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": self._address,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._server.address[1]),
             # Horovod heeds the first for some of its connections only; see `hfdt.address`.
             "HOROVOD_GLOO_IFACE": interface,
             ADDRESS: address,
@@ -81,10 +64,6 @@ class HorovodRendezvous:
         if "HOROVOD_CYCLE_TIME" not in os.environ:
             settings["HOROVOD_CYCLE_TIME"] = _CYCLE_TIME_MS
         return settings
-
-    def close(self) -> None:
-        """Frees the port."""
-        self._server.close()
 
 
 def _numbers(placement: Placement, rank: int) -> dict[str, str]:

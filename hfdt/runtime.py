@@ -12,14 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from fdt import rounding
-from fdt.blobs import BlobStore
+from fdt.blobs import BlobStore, Buffer
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError, WorkerError
 from fdt.packing import empty, pack_outputs
 from fdt.program import ALL_ROWS, LoadedProgram, load
-from fdt.runtime import Assignment, Deliver
+from fdt.runtime import Assignment, Deliver, MeetingPlace
 from hfdt import exchange
 from hfdt.address import hold_to
+from hfdt.bridge import Bridge
 from hfdt.launch import ADDRESS
 from hfdt.loop import StepLoop, share_of
 from protos import job_pb2, program_pb2
@@ -47,7 +48,7 @@ class HorovodEngine:
         # By program: what its last step gave, and this worker's share of that.
         self._last: dict[int, tuple[list[np.ndarray], float]] = {}
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Meets the other ranks."""
         os.environ.update(assignment.environment)
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
@@ -55,7 +56,9 @@ class HorovodEngine:
         _pin_gpu(assignment.rank)
         (library,) = Path(hvd.__file__).parent.glob("mpi_lib*.so")
         hold_to(library, assignment.environment[ADDRESS])
-        hvd.init()
+        with Bridge(meeting) as bridge:
+            os.environ.update(bridge.environment())
+            hvd.init()
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
         self._rounded = rounding.is_rounded(assignment.options)
         if self._size != assignment.num_workers:
@@ -110,7 +113,7 @@ class HorovodEngine:
         """Returns what this rank gets of a variable's value: what adds up goes to the first."""
         return tf.zeros_like(value) if role == _METRIC and self._rank > 0 else value
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
         started = time.perf_counter()
         rows = [np.frombuffer(batch, "<i8") for batch in batches]
@@ -181,11 +184,12 @@ class HorovodEngine:
             self._check_equal(loaded, equal, [values[i] for i in equal])
         else:
             values = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
-        drained = job_pb2.Drained(outputs=b"" if variables else self._outputs(program))
-        if self._rank == 0:
-            assert self._blobs is not None
-            drained.state.CopyFrom(as_state(self._blobs, values))
-        return drained
+        # All ranks take part in this.
+        outputs = b"" if variables else self._outputs(program)
+        if self._rank:
+            return job_pb2.Drained()
+        assert self._blobs is not None
+        return job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns this rank's account."""

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from fdt.rendezvous import KeyValueClient
+from fdt.runtime import inner_address
 
 _VARIABLE = "FDT_CLUSTER"
 
@@ -28,19 +28,19 @@ class Cluster:
 
     Attributes:
         members: By the rank of their processes.
-        store: Address and port of the store through which they meet.
+        tunnelled: Whether each process has a network of its own, joined to the others'.
     """
 
     members: tuple[Member, ...]
-    store: tuple[str, int]
+    tunnelled: bool
+
+    def address(self, rank: int) -> tuple[str, int]:
+        """Returns on which address and port a process serves; port 0 if the system is to choose."""
+        return inner_address(rank) if self.tunnelled else (self.members[rank].address, 0)
 
     def environment(self) -> dict[str, str]:
         """Returns the variable that `read_cluster` reads."""
         return {_VARIABLE: json.dumps(dataclasses.asdict(self))}
-
-    def client(self) -> KeyValueClient:
-        """Returns an end of the store."""
-        return KeyValueClient(self.store)
 
 
 def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
@@ -48,5 +48,4 @@ def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
     if _VARIABLE not in environment:
         return None
     fields = json.loads(environment[_VARIABLE])
-    address, port = fields["store"]
-    return Cluster(tuple(Member(**member) for member in fields["members"]), (address, port))
+    return Cluster(tuple(Member(**member) for member in fields["members"]), fields["tunnelled"])

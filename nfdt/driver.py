@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.blobs import BlobStore
+from fdt.blobs import BlobStore, Buffer
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError
 from fdt.packing import pack_outputs
-from fdt.runtime import Assignment, Deliver
+from fdt.runtime import Assignment, Deliver, MeetingPlace
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
@@ -43,16 +43,16 @@ class Driver:
         self._sources: dict[int, program_pb2.StepProgram] = {}
         self._data: dict[int, Feed] = {}
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Divides devices between workers and parameter servers."""
-        self._blobs = blobs
+        self._blobs, self._meeting = blobs, meeting
         self._options: Options = read_options(assignment.options)
         num_shards, num_threads = self._options.num_shards, assignment.num_threads
         if self._cluster is None:
             self._devices: Devices = make_devices(assignment.num_workers, num_shards, num_threads)
         else:
             shard_hosts = self._options.shard_hosts(len(self._cluster.members))
-            self._devices = borrow(self._cluster, shard_hosts, num_threads)
+            self._devices = borrow(self._cluster, meeting, shard_hosts, num_threads)
             self._senders = [Transfer(device) for device in self._devices.workers]
         kind = Delayed if self._options.rule is not None else Averaging
         self._method: Method = kind(self._options, self._devices)
@@ -94,7 +94,7 @@ class Driver:
         for worker in range(len(self._devices.workers)):
             self._method.assign_own(program, worker, _for_worker(source, own, worker))
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Hands the batches to the workers; waits only while many are waiting already."""
         feed, source = self._data[data], self._sources[program]
         for number, raw in enumerate(batches):
@@ -118,22 +118,19 @@ class Driver:
             values = self._together(program, variables or everything)
         else:
             values = self._summed(program, _with_role(source, everything, _METRIC))
-        drained = job_pb2.Drained()
-        if not variables:
-            drained.outputs = _packed(source, self._method.outputs(program))
-        drained.state.CopyFrom(as_state(self._blobs, values))
-        return drained
+        outputs = b"" if variables else _packed(source, self._method.outputs(program))
+        return job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns every worker's account."""
         return self._method.usage()
 
     def _feeds(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Feed) -> Feed:
-        client, specs = cluster.client(), [array.tensor for array in arrays]
+        specs = [array.tensor for array in arrays]
         feeds: list[Feed] = []
         for rank, member in enumerate(cluster.members):
             # Waited for here, where it may take long: a worker's step that takes long has stopped (`fdt.pool.stall`).
-            paths = json.loads(client.wait(data_key(data, rank), _FETCH_S)) if rank else []
+            paths = json.loads(self._meeting.wait(data_key(data, rank), _FETCH_S)) if rank else []
             for _ in range(member.num_workers):
                 device = cpu_beside(self._devices.workers[len(feeds)])
                 feeds.append(FileFeed(paths, specs, device) if rank else own)

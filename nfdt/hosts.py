@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from fdt.errors import WorkerError
+from fdt.runtime import MeetingPlace
 from nfdt.cluster import Cluster
 from nfdt.devices import JOB, Devices, HostDevices, configure, count_gpus, server_config
 
@@ -16,48 +17,51 @@ _MEET_S = 60.0
 _ATTEMPTS = 3
 
 
-def lend(cluster: Cluster, rank: int, shard_hosts: Sequence[int], num_threads: int) -> "tf.distribute.Server":
+def lend(
+    cluster: Cluster, meeting: MeetingPlace, rank: int, shard_hosts: Sequence[int], num_threads: int
+) -> "tf.distribute.Server":
     """Makes this process's devices usable to the first process, for as long as what it returns lives.
 
-    TensorFlow's server listens on every interface, whatever address it is given.
+    TensorFlow's server listens on every interface that it sees, whatever address it is given.
 
     Args:
         cluster: All hosts.
+        meeting: Where this process tells the first one of its devices.
         rank: Of this one.
         shard_hosts: For each parameter server the rank of its host.
         num_threads: Threads that one operation of a worker here may use.
     """
     host = _host(cluster, rank, shard_hosts, num_threads, count_gpus())
-    address = cluster.members[rank].address
-    spec = tf.train.ClusterSpec({JOB: {rank: f"{address}:0"}})
+    address, port = cluster.address(rank)
+    spec = tf.train.ClusterSpec({JOB: {rank: f"{address}:{port}"}})
     server = tf.distribute.Server(spec, job_name=JOB, task_index=rank, config=server_config(host))
-    # The port that the system chose; the name before it is always "localhost".
+    # The port that the system chose, if it was to; the name before it is always "localhost".
     port = int(server.target.rpartition(":")[2])
     offer = {"address": f"{address}:{port}", "num_gpus": host.num_gpus, "num_threads": num_threads}
-    cluster.client().put(f"host/{rank}", json.dumps(offer).encode())
+    meeting.put(f"host/{rank}", json.dumps(offer).encode())
     return server
 
 
-def borrow(cluster: Cluster, shard_hosts: Sequence[int], num_threads: int) -> Devices:
+def borrow(cluster: Cluster, meeting: MeetingPlace, shard_hosts: Sequence[int], num_threads: int) -> Devices:
     """Connects to the other processes' devices; before TensorFlow has used any of this one's.
 
     Args:
         cluster: All hosts.
+        meeting: Where the others tell of theirs.
         shard_hosts: For each parameter server the rank of its host.
         num_threads: Threads that one operation of a worker of this process may use.
 
     Raises:
         WorkerError: A process cannot be reached.
     """
-    client = cluster.client()
     own = _host(cluster, 0, shard_hosts, num_threads, count_gpus())
     hosts, addresses = [own], {}
     for rank in range(1, len(cluster.members)):
-        offer = json.loads(client.wait(f"host/{rank}", _MEET_S))
+        offer = json.loads(meeting.wait(f"host/{rank}", _MEET_S))
         addresses[rank] = offer["address"]
         hosts.append(_host(cluster, rank, shard_hosts, offer["num_threads"], offer["num_gpus"]))
     configure(own)
-    _connect(cluster.members[0].address, addresses)
+    _connect(*cluster.address(0), addresses)
     prefixes = [f"/job:{JOB}/replica:0/task:{rank}/device:" for rank in range(len(hosts))]
     free = [iter(host.shards(prefix)) for host, prefix in zip(hosts, prefixes, strict=True)]
     shards = [next(free[rank]) for rank in shard_hosts]
@@ -83,12 +87,9 @@ def _host(cluster: Cluster, rank: int, shard_hosts: Sequence[int], num_threads: 
     return HostDevices(cluster.members[rank].num_workers, shard_hosts.count(rank), num_threads, num_gpus)
 
 
-def _connect(address: str, others: dict[int, str]) -> None:
+def _connect(address: str, own_port: int, others: dict[int, str]) -> None:
     for attempt in range(_ATTEMPTS):
-        # Others must be told this port before TensorFlow opens it, so the system cannot choose it in that call.
-        with socket.socket() as probe:
-            probe.bind((address, 0))
-            port = probe.getsockname()[1]
+        port = own_port or _free_port(address)
         spec = tf.train.ClusterSpec({JOB: {0: f"{address}:{port}", **others}})
         try:
             tf.config.experimental_connect_to_cluster(
@@ -101,3 +102,11 @@ def _connect(address: str, others: dict[int, str]) -> None:
                     f"The processes of this job cannot reach each other on {address} and {', '.join(others.values())}: "
                     f"{error.message}"
                 ) from error
+
+
+def _free_port(address: str) -> int:
+    """Others must be told a port before TensorFlow opens it, so the system cannot choose it in that call."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port

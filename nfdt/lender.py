@@ -3,8 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from fdt.blobs import BlobStore
-from fdt.runtime import Assignment, Deliver
+from fdt.blobs import BlobStore, Buffer
+from fdt.runtime import Assignment, Deliver, MeetingPlace
 from nfdt.cluster import Cluster
 from nfdt.hosts import lend
 from nfdt.options import read_options
@@ -18,11 +18,11 @@ class Lender:
         self._cluster = cluster
         self._steps = 0
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Makes this host's devices usable."""
-        self._blobs, self._rank = blobs, assignment.rank
+        self._blobs, self._rank, self._meeting = blobs, assignment.rank, meeting
         shard_hosts = read_options(assignment.options).shard_hosts(len(self._cluster.members))
-        self._server = lend(self._cluster, assignment.rank, shard_hosts, assignment.num_threads)
+        self._server = lend(self._cluster, meeting, assignment.rank, shard_hosts, assignment.num_threads)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Leaves it to the process that drives."""
@@ -34,7 +34,7 @@ class Lender:
         for array in arrays:
             self._blobs.open(array.blob)
         paths = [str(self._blobs.path(array.blob)) for array in arrays]
-        self._cluster.client().put(data_key(data, self._rank), json.dumps(paths).encode())
+        self._meeting.put(data_key(data, self._rank), json.dumps(paths).encode())
 
     def release(self, data: int) -> None:
         """Leaves it to the process that drives."""
@@ -45,7 +45,7 @@ class Lender:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Leaves it to the process that drives."""
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Leaves it to the process that drives."""
         self._steps += len(batches)
 

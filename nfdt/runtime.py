@@ -5,8 +5,8 @@ On every host of a job there is one process. The first drives all workers and pa
 
 from collections.abc import Sequence
 
-from fdt.blobs import BlobStore
-from fdt.runtime import Assignment, Deliver, Engine
+from fdt.blobs import BlobStore, Buffer
+from fdt.runtime import Assignment, Deliver, Engine, MeetingPlace
 from nfdt.cluster import read_cluster
 from nfdt.driver import Driver
 from nfdt.hosts import named_hosts
@@ -17,7 +17,7 @@ from protos import job_pb2, program_pb2
 class ParameterServerEngine:
     """See `fdt.runtime.Engine`: what the process is for is known when it joins a job."""
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Takes a role."""
         self._cluster = read_cluster(assignment.environment)
         self._role: Engine
@@ -25,7 +25,7 @@ class ParameterServerEngine:
             self._role = Lender(self._cluster)
         else:
             self._role = Driver(self._cluster)
-        self._role.join(assignment, blobs)
+        self._role.join(assignment, blobs, meeting)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """See the role."""
@@ -50,7 +50,7 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             self._role.move(program, variables, source, source_variables)
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """See the role."""
         with named_hosts(self._cluster):
             self._role.run(program, data, batches, deliver)

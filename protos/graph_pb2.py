@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/graph.proto\x12\tfdt.graph\"6\n\x0cMetaGraphDef\x12&\n\tgraph_def\x18\x02 \x01(\x0b\x32\x13.fdt.graph.GraphDef\"\\\n\x08GraphDef\x12 \n\x04node\x18\x01 \x03(\x0b\x32\x12.fdt.graph.NodeDef\x12.\n\x07library\x18\x02 \x01(\x0b\x32\x1d.fdt.graph.FunctionDefLibrary\"\xa5\x01\n\x12\x46unctionDefLibrary\x12(\n\x08\x66unction\x18\x01 \x03(\x0b\x32\x16.fdt.graph.FunctionDef\x12(\n\x08gradient\x18\x02 \x03(\x0b\x32\x16.fdt.graph.GradientDef\x12;\n\x14registered_gradients\x18\x03 \x03(\x0b\x32\x1d.fdt.graph.RegisteredGradient\"\xcb\x01\n\x0b\x46unctionDef\x12#\n\tsignature\x18\x01 \x01(\x0b\x32\x10.fdt.graph.OpDef\x12$\n\x08node_def\x18\x03 \x03(\x0b\x32\x12.fdt.graph.NodeDef\x12.\n\x04\x61ttr\x18\x05 \x03(\x0b\x32 .fdt.graph.FunctionDef.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\"\x15\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x0bGradientDef\x12\x15\n\rfunction_name\x18\x01 \x01(\t\x12\x15\n\rgradient_func\x18\x02 \x01(\t\"G\n\x12RegisteredGradient\x12\x15\n\rgradient_func\x18\x01 \x01(\t\x12\x1a\n\x12registered_op_type\x18\x02 \x01(\t\"\x92\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12*\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\x1c.fdt.graph.NodeDef.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\"\xaa\x01\n\tAttrValue\x12,\n\x04list\x18\x01 \x01(\x0b\x32\x1e.fdt.graph.AttrValue.ListValue\x12\t\n\x01s\x18\x02 \x01(\x0c\x12%\n\x04\x66unc\x18\n \x01(\x0b\x32\x17.fdt.graph.NameAttrList\x1a=\n\tListValue\x12\t\n\x01s\x18\x02 \x03(\x0c\x12%\n\x04\x66unc\x18\t \x03(\x0b\x32\x17.fdt.graph.NameAttrList\"\x90\x01\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x04\x61ttr\x18\x02 \x03(\x0b\x32!.fdt.graph.NameAttrList.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/graph.proto\x12\tfdt.graph\"6\n\x0cMetaGraphDef\x12&\n\tgraph_def\x18\x02 \x01(\x0b\x32\x13.fdt.graph.GraphDef\"\\\n\x08GraphDef\x12 \n\x04node\x18\x01 \x03(\x0b\x32\x12.fdt.graph.NodeDef\x12.\n\x07library\x18\x02 \x01(\x0b\x32\x1d.fdt.graph.FunctionDefLibrary\"\xa5\x01\n\x12\x46unctionDefLibrary\x12(\n\x08\x66unction\x18\x01 \x03(\x0b\x32\x16.fdt.graph.FunctionDef\x12(\n\x08gradient\x18\x02 \x03(\x0b\x32\x16.fdt.graph.GradientDef\x12;\n\x14registered_gradients\x18\x03 \x03(\x0b\x32\x1d.fdt.graph.RegisteredGradient\"\xdc\x03\n\x0b\x46unctionDef\x12#\n\tsignature\x18\x01 \x01(\x0b\x32\x10.fdt.graph.OpDef\x12$\n\x08node_def\x18\x03 \x03(\x0b\x32\x12.fdt.graph.NodeDef\x12.\n\x04\x61ttr\x18\x05 \x03(\x0b\x32 .fdt.graph.FunctionDef.AttrEntry\x12\x35\n\x08\x61rg_attr\x18\x07 \x03(\x0b\x32#.fdt.graph.FunctionDef.ArgAttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\x1a\x86\x01\n\x08\x41rgAttrs\x12\x37\n\x04\x61ttr\x18\x01 \x03(\x0b\x32).fdt.graph.FunctionDef.ArgAttrs.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\x1aO\n\x0c\x41rgAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.fdt.graph.FunctionDef.ArgAttrs:\x02\x38\x01\"V\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x04\x61ttr\x18\x04 \x03(\x0b\x32\x18.fdt.graph.OpDef.AttrDef\x1a\x17\n\x07\x41ttrDef\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x0bGradientDef\x12\x15\n\rfunction_name\x18\x01 \x01(\t\x12\x15\n\rgradient_func\x18\x02 \x01(\t\"G\n\x12RegisteredGradient\x12\x15\n\rgradient_func\x18\x01 \x01(\t\x12\x1a\n\x12registered_op_type\x18\x02 \x01(\t\"\xa2\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12*\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\x1c.fdt.graph.NodeDef.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\"\xa4\x02\n\tAttrValue\x12,\n\x04list\x18\x01 \x01(\x0b\x32\x1e.fdt.graph.AttrValue.ListValue\x12\t\n\x01s\x18\x02 \x01(\x0c\x12&\n\x06tensor\x18\x08 \x01(\x0b\x32\x16.fdt.graph.TensorProto\x12\x18\n\x0bplaceholder\x18\t \x01(\tH\x00\x88\x01\x01\x12%\n\x04\x66unc\x18\n \x01(\x0b\x32\x17.fdt.graph.NameAttrList\x1a\x65\n\tListValue\x12\t\n\x01s\x18\x02 \x03(\x0c\x12&\n\x06tensor\x18\x08 \x03(\x0b\x32\x16.fdt.graph.TensorProto\x12%\n\x04\x66unc\x18\t \x03(\x0b\x32\x17.fdt.graph.NameAttrListB\x0e\n\x0c_placeholder\"\x1c\n\x0bTensorProto\x12\r\n\x05\x64type\x18\x01 \x01(\x05\"\x90\x01\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x04\x61ttr\x18\x02 \x03(\x0b\x32!.fdt.graph.NameAttrList.AttrEntry\x1a\x41\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.fdt.graph.AttrValue:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,6 +23,10 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_FUNCTIONDEF_ATTRENTRY']._options = None
   _globals['_FUNCTIONDEF_ATTRENTRY']._serialized_options = b'8\001'
+  _globals['_FUNCTIONDEF_ARGATTRS_ATTRENTRY']._options = None
+  _globals['_FUNCTIONDEF_ARGATTRS_ATTRENTRY']._serialized_options = b'8\001'
+  _globals['_FUNCTIONDEF_ARGATTRENTRY']._options = None
+  _globals['_FUNCTIONDEF_ARGATTRENTRY']._serialized_options = b'8\001'
   _globals['_NODEDEF_ATTRENTRY']._options = None
   _globals['_NODEDEF_ATTRENTRY']._serialized_options = b'8\001'
   _globals['_NAMEATTRLIST_ATTRENTRY']._options = None
@@ -34,25 +38,35 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_FUNCTIONDEFLIBRARY']._serialized_start=184
   _globals['_FUNCTIONDEFLIBRARY']._serialized_end=349
   _globals['_FUNCTIONDEF']._serialized_start=352
-  _globals['_FUNCTIONDEF']._serialized_end=555
-  _globals['_FUNCTIONDEF_ATTRENTRY']._serialized_start=490
-  _globals['_FUNCTIONDEF_ATTRENTRY']._serialized_end=555
-  _globals['_OPDEF']._serialized_start=557
-  _globals['_OPDEF']._serialized_end=578
-  _globals['_GRADIENTDEF']._serialized_start=580
-  _globals['_GRADIENTDEF']._serialized_end=639
-  _globals['_REGISTEREDGRADIENT']._serialized_start=641
-  _globals['_REGISTEREDGRADIENT']._serialized_end=712
-  _globals['_NODEDEF']._serialized_start=715
-  _globals['_NODEDEF']._serialized_end=861
-  _globals['_NODEDEF_ATTRENTRY']._serialized_start=490
-  _globals['_NODEDEF_ATTRENTRY']._serialized_end=555
-  _globals['_ATTRVALUE']._serialized_start=864
-  _globals['_ATTRVALUE']._serialized_end=1034
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=973
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=1034
-  _globals['_NAMEATTRLIST']._serialized_start=1037
-  _globals['_NAMEATTRLIST']._serialized_end=1181
-  _globals['_NAMEATTRLIST_ATTRENTRY']._serialized_start=490
-  _globals['_NAMEATTRLIST_ATTRENTRY']._serialized_end=555
+  _globals['_FUNCTIONDEF']._serialized_end=828
+  _globals['_FUNCTIONDEF_ATTRENTRY']._serialized_start=545
+  _globals['_FUNCTIONDEF_ATTRENTRY']._serialized_end=610
+  _globals['_FUNCTIONDEF_ARGATTRS']._serialized_start=613
+  _globals['_FUNCTIONDEF_ARGATTRS']._serialized_end=747
+  _globals['_FUNCTIONDEF_ARGATTRS_ATTRENTRY']._serialized_start=545
+  _globals['_FUNCTIONDEF_ARGATTRS_ATTRENTRY']._serialized_end=610
+  _globals['_FUNCTIONDEF_ARGATTRENTRY']._serialized_start=749
+  _globals['_FUNCTIONDEF_ARGATTRENTRY']._serialized_end=828
+  _globals['_OPDEF']._serialized_start=830
+  _globals['_OPDEF']._serialized_end=916
+  _globals['_OPDEF_ATTRDEF']._serialized_start=893
+  _globals['_OPDEF_ATTRDEF']._serialized_end=916
+  _globals['_GRADIENTDEF']._serialized_start=918
+  _globals['_GRADIENTDEF']._serialized_end=977
+  _globals['_REGISTEREDGRADIENT']._serialized_start=979
+  _globals['_REGISTEREDGRADIENT']._serialized_end=1050
+  _globals['_NODEDEF']._serialized_start=1053
+  _globals['_NODEDEF']._serialized_end=1215
+  _globals['_NODEDEF_ATTRENTRY']._serialized_start=545
+  _globals['_NODEDEF_ATTRENTRY']._serialized_end=610
+  _globals['_ATTRVALUE']._serialized_start=1218
+  _globals['_ATTRVALUE']._serialized_end=1510
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=1393
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=1494
+  _globals['_TENSORPROTO']._serialized_start=1512
+  _globals['_TENSORPROTO']._serialized_end=1540
+  _globals['_NAMEATTRLIST']._serialized_start=1543
+  _globals['_NAMEATTRLIST']._serialized_end=1687
+  _globals['_NAMEATTRLIST_ATTRENTRY']._serialized_start=545
+  _globals['_NAMEATTRLIST_ATTRENTRY']._serialized_end=610
 # @@protoc_insertion_point(module_scope)

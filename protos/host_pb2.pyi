@@ -20,7 +20,7 @@ class HostEvent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[_worker_pb2.Heartbeat, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions")
+    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions", "unisolated", "open_servers")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -34,13 +34,17 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INTERFACE_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    UNISOLATED_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SERVERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     num_workers: int
     num_cores: int
     address: str
     interface: str
     versions: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    unisolated: str
+    open_servers: bool
+    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., unisolated: _Optional[str] = ..., open_servers: bool = ...) -> None: ...
 
 class WorkerExit(_message.Message):
     __slots__ = ("worker", "status", "log")

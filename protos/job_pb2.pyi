@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Instruction(_message.Message):
-    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release", "move")
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release", "move", "fetched")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BIND_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class Instruction(_message.Message):
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     open: OpenJob
     load: LoadProgram
     bind: BindData
@@ -28,7 +29,8 @@ class Instruction(_message.Message):
     close: CloseJob
     release: ReleaseData
     move: MoveState
-    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ...) -> None: ...
+    fetched: Fetched
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class OpenJob(_message.Message):
     __slots__ = ("mode", "num_workers", "script", "versions", "options")
@@ -126,10 +128,18 @@ class RunSteps(_message.Message):
     def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("indices",)
+    __slots__ = ("indices", "blob")
     INDICES_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
     indices: bytes
-    def __init__(self, indices: _Optional[bytes] = ...) -> None: ...
+    blob: _blobs_pb2.BlobRef
+    def __init__(self, indices: _Optional[bytes] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = ("blobs",)
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    blobs: _containers.RepeatedCompositeFieldContainer[_blobs_pb2.BlobRef]
+    def __init__(self, blobs: _Optional[_Iterable[_Union[_blobs_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ("program", "what", "serial", "variables")
@@ -154,8 +164,10 @@ class Drain(_message.Message):
     def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CloseJob(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("exit_status",)
+    EXIT_STATUS_FIELD_NUMBER: _ClassVar[int]
+    exit_status: int
+    def __init__(self, exit_status: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released", "results")
@@ -204,18 +216,20 @@ class Loaded(_message.Message):
     def __init__(self, program: _Optional[int] = ...) -> None: ...
 
 class Released(_message.Message):
-    __slots__ = ("data",)
+    __slots__ = ("data", "blobs")
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
     data: int
-    def __init__(self, data: _Optional[int] = ...) -> None: ...
+    blobs: _containers.RepeatedCompositeFieldContainer[_blobs_pb2.BlobRef]
+    def __init__(self, data: _Optional[int] = ..., blobs: _Optional[_Iterable[_Union[_blobs_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
 
 class Results(_message.Message):
     __slots__ = ("step", "outputs")
     STEP_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     step: int
-    outputs: bytes
-    def __init__(self, step: _Optional[int] = ..., outputs: _Optional[bytes] = ...) -> None: ...
+    outputs: _blobs_pb2.Payload
+    def __init__(self, step: _Optional[int] = ..., outputs: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("steps",)
@@ -233,9 +247,9 @@ class Drained(_message.Message):
     serial: int
     steps: int
     state: State
-    outputs: bytes
+    outputs: _blobs_pb2.Payload
     workers: _containers.RepeatedCompositeFieldContainer[WorkerUsage]
-    def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
+    def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("error", "message", "rank", "time_s")
@@ -250,12 +264,14 @@ class Failed(_message.Message):
     def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., rank: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Closed(_message.Message):
-    __slots__ = ("workers", "processes")
+    __slots__ = ("workers", "processes", "remaining")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerUsage]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessUsage]
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessUsage, _Mapping]]] = ...) -> None: ...
+    remaining: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessUsage, _Mapping]]] = ..., remaining: _Optional[int] = ...) -> None: ...
 
 class ProcessUsage(_message.Message):
     __slots__ = ("rank", "host", "samples")

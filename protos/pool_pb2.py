@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from protos import program_pb2 as protos_dot_program__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11protos/pool.proto\x12\x06\x66\x64t.v1\x1a\x14protos/program.proto\"5\n\x0f\x44\x65scribeRequest\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\"{\n\rDescribeReply\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\r\n\x05modes\x18\x02 \x03(\t\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x10\n\x08num_warm\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\"\x11\n\x0fListJobsRequest\"1\n\rListJobsReply\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fdt.v1.JobSummary\"\xa0\x01\n\nJobSummary\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06script\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x13\n\x0bsubmitted_s\x18\x07 \x01(\x01\x12\x0f\n\x07\x65nded_s\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\"\x1d\n\x0eGetLogsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"\x1f\n\x10\x43\x61ncelJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1f\n\x0e\x43\x61ncelJobReply\x12\r\n\x05state\x18\x01 \x01(\t2\xf4\x01\n\x04Pool\x12:\n\x08\x44\x65scribe\x12\x17.fdt.v1.DescribeRequest\x1a\x15.fdt.v1.DescribeReply\x12:\n\x08ListJobs\x12\x17.fdt.v1.ListJobsRequest\x1a\x15.fdt.v1.ListJobsReply\x12\x35\n\x07GetLogs\x12\x16.fdt.v1.GetLogsRequest\x1a\x10.fdt.v1.LogChunk0\x01\x12=\n\tCancelJob\x12\x18.fdt.v1.CancelJobRequest\x1a\x16.fdt.v1.CancelJobReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11protos/pool.proto\x12\x06\x66\x64t.v1\x1a\x14protos/program.proto\"5\n\x0f\x44\x65scribeRequest\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\"\xac\x01\n\rDescribeReply\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\r\n\x05modes\x18\x02 \x03(\t\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x10\n\x08num_warm\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\x12\x0f\n\x07listens\x18\x06 \x03(\t\x12\x0f\n\x07network\x18\x07 \x01(\t\x12\r\n\x05hosts\x18\x08 \x03(\t\"\x11\n\x0fListJobsRequest\"1\n\rListJobsReply\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fdt.v1.JobSummary\"\xa0\x01\n\nJobSummary\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06script\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x13\n\x0bsubmitted_s\x18\x07 \x01(\x01\x12\x0f\n\x07\x65nded_s\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\"\x1d\n\x0eGetLogsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"\x1f\n\x10\x43\x61ncelJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1f\n\x0e\x43\x61ncelJobReply\x12\r\n\x05state\x18\x01 \x01(\t2\xf4\x01\n\x04Pool\x12:\n\x08\x44\x65scribe\x12\x17.fdt.v1.DescribeRequest\x1a\x15.fdt.v1.DescribeReply\x12:\n\x08ListJobs\x12\x17.fdt.v1.ListJobsRequest\x1a\x15.fdt.v1.ListJobsReply\x12\x35\n\x07GetLogs\x12\x16.fdt.v1.GetLogsRequest\x1a\x10.fdt.v1.LogChunk0\x01\x12=\n\tCancelJob\x12\x18.fdt.v1.CancelJobRequest\x1a\x16.fdt.v1.CancelJobReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,22 +24,22 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_DESCRIBEREQUEST']._serialized_start=51
   _globals['_DESCRIBEREQUEST']._serialized_end=104
-  _globals['_DESCRIBEREPLY']._serialized_start=106
-  _globals['_DESCRIBEREPLY']._serialized_end=229
-  _globals['_LISTJOBSREQUEST']._serialized_start=231
-  _globals['_LISTJOBSREQUEST']._serialized_end=248
-  _globals['_LISTJOBSREPLY']._serialized_start=250
-  _globals['_LISTJOBSREPLY']._serialized_end=299
-  _globals['_JOBSUMMARY']._serialized_start=302
-  _globals['_JOBSUMMARY']._serialized_end=462
-  _globals['_GETLOGSREQUEST']._serialized_start=464
-  _globals['_GETLOGSREQUEST']._serialized_end=493
-  _globals['_LOGCHUNK']._serialized_start=495
-  _globals['_LOGCHUNK']._serialized_end=519
-  _globals['_CANCELJOBREQUEST']._serialized_start=521
-  _globals['_CANCELJOBREQUEST']._serialized_end=552
-  _globals['_CANCELJOBREPLY']._serialized_start=554
-  _globals['_CANCELJOBREPLY']._serialized_end=585
-  _globals['_POOL']._serialized_start=588
-  _globals['_POOL']._serialized_end=832
+  _globals['_DESCRIBEREPLY']._serialized_start=107
+  _globals['_DESCRIBEREPLY']._serialized_end=279
+  _globals['_LISTJOBSREQUEST']._serialized_start=281
+  _globals['_LISTJOBSREQUEST']._serialized_end=298
+  _globals['_LISTJOBSREPLY']._serialized_start=300
+  _globals['_LISTJOBSREPLY']._serialized_end=349
+  _globals['_JOBSUMMARY']._serialized_start=352
+  _globals['_JOBSUMMARY']._serialized_end=512
+  _globals['_GETLOGSREQUEST']._serialized_start=514
+  _globals['_GETLOGSREQUEST']._serialized_end=543
+  _globals['_LOGCHUNK']._serialized_start=545
+  _globals['_LOGCHUNK']._serialized_end=569
+  _globals['_CANCELJOBREQUEST']._serialized_start=571
+  _globals['_CANCELJOBREQUEST']._serialized_end=602
+  _globals['_CANCELJOBREPLY']._serialized_start=604
+  _globals['_CANCELJOBREPLY']._serialized_end=635
+  _globals['_POOL']._serialized_start=638
+  _globals['_POOL']._serialized_end=882
 # @@protoc_insertion_point(module_scope)

@@ -13,18 +13,24 @@ class DescribeRequest(_message.Message):
     def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("versions", "modes", "num_workers", "num_warm", "num_free")
+    __slots__ = ("versions", "modes", "num_workers", "num_warm", "num_free", "listens", "network", "hosts")
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     MODES_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     NUM_WARM_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_FIELD_NUMBER: _ClassVar[int]
+    LISTENS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     versions: _program_pb2.Versions
     modes: _containers.RepeatedScalarFieldContainer[str]
     num_workers: int
     num_warm: int
     num_free: int
-    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., modes: _Optional[_Iterable[str]] = ..., num_workers: _Optional[int] = ..., num_warm: _Optional[int] = ..., num_free: _Optional[int] = ...) -> None: ...
+    listens: _containers.RepeatedScalarFieldContainer[str]
+    network: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., modes: _Optional[_Iterable[str]] = ..., num_workers: _Optional[int] = ..., num_warm: _Optional[int] = ..., num_free: _Optional[int] = ..., listens: _Optional[_Iterable[str]] = ..., network: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()

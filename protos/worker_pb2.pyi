@@ -2,7 +2,7 @@ from protos import job_pb2 as _job_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -47,7 +47,7 @@ class WorkerInstruction(_message.Message):
     def __init__(self, assignment: _Optional[_Union[Assignment, _Mapping]] = ..., instruction: _Optional[_Union[_job_pb2.Instruction, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "rank", "num_workers", "num_threads", "environment", "options")
+    __slots__ = ("job", "rank", "num_workers", "num_threads", "environment", "options", "meeting", "members")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -68,10 +68,42 @@ class Assignment(_message.Message):
     NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MEETING_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     num_workers: int
     num_threads: int
     environment: _containers.ScalarMap[str, str]
     options: _containers.ScalarMap[str, str]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_threads: _Optional[int] = ..., environment: _Optional[_Mapping[str, str]] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    meeting: str
+    members: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_threads: _Optional[int] = ..., environment: _Optional[_Mapping[str, str]] = ..., options: _Optional[_Mapping[str, str]] = ..., meeting: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutValueRequest(_message.Message):
+    __slots__ = ("meeting", "key", "value")
+    MEETING_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    meeting: str
+    key: str
+    value: bytes
+    def __init__(self, meeting: _Optional[str] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class PutValueReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetValueRequest(_message.Message):
+    __slots__ = ("meeting", "key")
+    MEETING_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    meeting: str
+    key: str
+    def __init__(self, meeting: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+
+class GetValueReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...

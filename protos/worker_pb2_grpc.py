@@ -21,6 +21,16 @@ class WorkersStub(object):
                 request_serializer=protos_dot_worker__pb2.WorkerEvent.SerializeToString,
                 response_deserializer=protos_dot_worker__pb2.WorkerInstruction.FromString,
                 )
+        self.PutValue = channel.unary_unary(
+                '/fdt.v1.Workers/PutValue',
+                request_serializer=protos_dot_worker__pb2.PutValueRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.PutValueReply.FromString,
+                )
+        self.GetValue = channel.unary_unary(
+                '/fdt.v1.Workers/GetValue',
+                request_serializer=protos_dot_worker__pb2.GetValueRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.GetValueReply.FromString,
+                )
 
 
 class WorkersServicer(object):
@@ -34,6 +44,19 @@ class WorkersServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutValue(self, request, context):
+        """What the processes of one job tell each other to find each other: a few small values, kept until the job ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetValue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -41,6 +64,16 @@ def add_WorkersServicer_to_server(servicer, server):
                     servicer.Attach,
                     request_deserializer=protos_dot_worker__pb2.WorkerEvent.FromString,
                     response_serializer=protos_dot_worker__pb2.WorkerInstruction.SerializeToString,
+            ),
+            'PutValue': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutValue,
+                    request_deserializer=protos_dot_worker__pb2.PutValueRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.PutValueReply.SerializeToString,
+            ),
+            'GetValue': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetValue,
+                    request_deserializer=protos_dot_worker__pb2.GetValueRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.GetValueReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -68,5 +101,39 @@ class Workers(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/fdt.v1.Workers/Attach',
             protos_dot_worker__pb2.WorkerEvent.SerializeToString,
             protos_dot_worker__pb2.WorkerInstruction.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PutValue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/fdt.v1.Workers/PutValue',
+            protos_dot_worker__pb2.PutValueRequest.SerializeToString,
+            protos_dot_worker__pb2.PutValueReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetValue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/fdt.v1.Workers/GetValue',
+            protos_dot_worker__pb2.GetValueRequest.SerializeToString,
+            protos_dot_worker__pb2.GetValueReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

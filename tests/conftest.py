@@ -7,9 +7,11 @@ import pytest
 _TESTS = Path(__file__).parent
 _GROUPS = {
     "unit": "one part, no processes, no network",
+    "division": "a divided step beside the undivided one, workers simulated in one process",
     "contract": "every implementation of a Protocol",
     "fidelity": "a script under fdt gives what plain python gives (minutes)",
     "integration": "several processes (minutes)",
+    "fuzz": "messages that nobody would send",
     "faults": "bad input and broken parts (minutes)",
 }
 

@@ -3,50 +3,74 @@
 TensorFlow takes seconds of a core to import. Imported once, before any thread or device exists, it is there for every
 worker that is forked afterwards, and their memory is shared until one of them writes to it.
 
-Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log"}`, what to add to the environment
-and where output goes, and `{"signal": number, "name"}`. On standard output: `{"started": name, "pid"}` and
+Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log", "reach", "walls"}`, what to add to
+the environment, where output goes, what the worker may reach (`fdt.pool.walls.Reach`) and whether it is walled in, and
+`{"signal": number, "name"}`. On standard output: `{"started": name, "pid"}` and
 `{"exited": name, "status"}`, negative for a signal's number. The end of standard input ends the process and its workers.
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
-import select
+import selectors
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from fdt.pool.worker import die_with, work
+from fdt.pool import isolation, walls
+from fdt.pool.gateway import Gateway
+from fdt.pool.isolation import Network
+from fdt.pool.lifetime import die_with
+from fdt.pool.logs import Log
+from fdt.pool.worker import work
+from fdt.sampler import keep_network
 
 ENGINE = "FDT_FORKSERVER_ENGINE"
 PARENT = "FDT_FORKSERVER_PARENT"
+NETWORK = "FDT_FORKSERVER_NETWORK"
+# As the shell has it, of a program that cannot be run.
+_NOT_STARTED = 126
 
 
 class ForkServer:
     """Forks workers and reaps them. One thread: a fork copies only the thread that calls it."""
 
-    def __init__(self, engine: type) -> None:
-        self._engine = engine
+    def __init__(self, engine: type, network: Network) -> None:
+        self._engine, self._network = engine, network
+        self._libraries = _descriptors()
         self._workers: dict[int, str] = {}
+        self._logs: dict[int, Log] = {}
+        self._readable = selectors.PollSelector()
         self._wake, wake = os.pipe()
         for descriptor in (self._wake, wake):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._input = b""
+        self._open = True
+        self._readable.register(0, selectors.EVENT_READ, self._read)
+        self._readable.register(self._wake, selectors.EVENT_READ, self._woken)
 
     def serve(self) -> None:
-        """Does what standard input asks for, until it ends."""
-        while True:
-            readable, _, _ = select.select([0, self._wake], [], [])
-            if self._wake in readable:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake, 4096)
-                self._reap()
-            if 0 in readable and not self._read():
-                self._end()
-                return
+        """Does what standard input asks for, and keeps what workers print, until standard input ends."""
+        while self._open:
+            for key, _ in self._readable.select():
+                # Another of them may have closed it.
+                if self._readable.get_map().get(key.fd) is key:
+                    key.data()
+        self._end()
+
+    def _printed(self, log: Log) -> None:
+        if not log.read():
+            self._readable.unregister(log.reader)
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        self._reap()
 
     def _end(self) -> None:
         """Kills and reaps what is left, so that nothing of the pool is there when this process is gone."""
@@ -57,7 +81,7 @@ class ForkServer:
         for pid in self._workers:
             os.waitpid(pid, 0)
 
-    def _read(self) -> bool:
+    def _read(self) -> None:
         chunk = os.read(0, 1 << 16)
         *lines, self._input = (self._input + chunk).split(b"\n")
         for line in lines:
@@ -66,20 +90,33 @@ class ForkServer:
                 self._start(request)
             else:
                 self._signal(request["name"], request["signal"])
-        return bool(chunk)
+        self._open = bool(chunk)
 
     def _start(self, request: dict[str, Any]) -> None:
-        server = os.getpid()
-        pid = os.fork()
+        server, log = os.getpid(), None
+        try:
+            log = Log(Path(request["log"]))
+            pid = os.fork()
+        except OSError as error:
+            if log is not None:
+                os.close(log.writer)
+                log.close()
+            why = f"fdt: no process could be started: {error}. Look at the limits of processes and open files (ulimit -u, -n)."
+            self._tell(exited=request["start"], status=_NOT_STARTED, why=why)
+            return
         if pid:
+            os.close(log.writer)
+            self._logs[pid] = log
+            self._readable.register(log.reader, selectors.EVENT_READ, functools.partial(self._printed, log))
             self._workers[pid] = request["start"]
             self._tell(started=request["start"], pid=pid)
             return
         status = 1
         try:
             die_with(server)
-            self._become_worker(request)
-            work(self._engine)
+            gateway = self._become_worker(request, log.writer)
+            # Its socket to the pool is the last one to another program that it opens.
+            work(self._engine, walls.shut_door if request["walls"] else lambda: None, gateway)
             status = 0
         except BaseException:  # the child must never return into the server's loop
             sys.excepthook(*sys.exc_info())
@@ -88,18 +125,33 @@ class ForkServer:
                 sys.stderr.flush()
             os._exit(status)
 
-    def _become_worker(self, request: dict[str, Any]) -> None:
+    def _become_worker(self, request: dict[str, Any], output: int) -> Gateway | None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         null = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for source, target in ((null, 0), (log, 1), (log, 2)):
+        for source, target in ((null, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        os.close(null)
-        os.close(log)
-        del os.environ[ENGINE], os.environ[PARENT]
+        # Nothing that the server has opened is a worker's: its orders, what it tells the pool, what others print. What
+        # libraries opened stays: TensorFlow reads random numbers from a descriptor, which would be somebody else's soon.
+        for descriptor in _descriptors() - self._libraries:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        del os.environ[ENGINE], os.environ[PARENT], os.environ[NETWORK]
+        # Before this process knows the pool's secret and while it sees the machine's network; then it sees it no more.
+        gateway = Gateway.start() if self._network is Network.TUNNEL else None
+        if self._network in (Network.OWN, Network.TUNNEL):
+            isolation.isolate()
         os.environ.update(request["environment"])
+        # Last: what comes after has no rights but a worker's.
+        reach = walls.Reach.from_fields(request["reach"])
+        if request["walls"]:
+            raised = walls.raise_walls(reach)
+            for wall in raised.missing:
+                print(f"fdt worker: not walled in: {wall.name}: {wall.by}", file=sys.stderr, flush=True)
+        else:
+            walls.settle(reach.folder)
+        return gateway
 
     def _signal(self, name: str, number: int) -> None:
         for pid, worker in self._workers.items():
@@ -120,22 +172,48 @@ class ForkServer:
                 os.killpg(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             name = self._workers.pop(pid)
+            # Before the pool hears of the end and reads it.
+            self._finish(self._logs.pop(pid))
             self._tell(exited=name, status=os.waitstatus_to_exitcode(status))
+
+    def _finish(self, log: Log) -> None:
+        if log.reader in self._readable.get_map():
+            self._readable.unregister(log.reader)
+        log.close()
 
     def _tell(self, **message: object) -> None:
         print(json.dumps(message), flush=True)
 
 
+def _descriptors() -> set[int]:
+    """Returns what this process has open besides standard input, output and error."""
+    found = set()
+    for number in {int(name) for name in os.listdir("/dev/fd")} - {0, 1, 2}:
+        # The listing was open itself when it was made.
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.add(number)
+    return found
+
+
 def main() -> None:
     """Imports the engine, then serves."""
     die_with(int(os.environ[PARENT]))
+    network = Network(os.environ[NETWORK])
+    keep_network()
+    if network is Network.SHARED:
+        # Here, where there is one thread still; this process needs no network itself.
+        isolation.isolate()
     module, _, name = os.environ[ENGINE].partition(":")
     # Whatever an import prints must not end up among our lines.
     lines = os.dup(1)
     os.dup2(2, 1)
     engine = getattr(importlib.import_module(module), name)
     os.dup2(lines, 1)
-    ForkServer(engine).serve()
+    os.close(lines)
+    # Once for all workers.
+    walls.python_folders()
+    ForkServer(engine, network).serve()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ out. The workers attach to the pool themselves, over the same address and with t
 import contextlib
 import os
 import queue
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +18,8 @@ from fdt import rpc
 from fdt.blobs import STORE, BlobStore
 from fdt.config import JoinConfig, Timing
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
+from fdt.folders import OwnFolder
+from fdt.pool import isolation
 from fdt.pool.network import holds
 from fdt.pool.processes import Processes
 from fdt.pool.worker import WorkerConfig
@@ -47,9 +47,12 @@ class Membership:
         self._launchers = dict(launchers) if launchers is not None else None
         self._welcome = host_pb2.Welcome()
         self._timing = config.timing
-        self._directory = Path(tempfile.mkdtemp(prefix="fdt-host-"))
+        self._unisolated = isolation.network_wall()
+        self._networks: dict[str, isolation.Network] = {}
+        self._folder = OwnFolder("fdt-host-")
+        self._directory = self._folder.path
         self._store = BlobStore(self._directory / STORE)
-        self._processes = Processes(self._exited, self._directory, config.timing)
+        self._processes = Processes(self._exited, self._directory, config.timing, walls=config.walls)
         self._outgoing: queue.SimpleQueue[host_pb2.HostEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[host_pb2.HostInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -96,8 +99,17 @@ class Membership:
             )
         if self._launchers is None:
             self._launchers = find_launchers(tuple(self._welcome.modes))
+        self._networks = {
+            mode: isolation.network_for(launcher.tunnels, True, config.open_servers, self._unisolated)
+            for mode, launcher in self._launchers.items()
+        }
         self._timing = Timing(**self._welcome.timing)
         self._threads[1].start()
+
+    @property
+    def network(self) -> str:
+        """Which network worker processes here see, in one line, once this has joined."""
+        return isolation.describe(self._networks, self._unisolated)
 
     def serve(self) -> None:
         """Does what the pool asks for, until the pool ends.
@@ -131,7 +143,7 @@ class Membership:
                 thread.join(self._timing.stop_s)
         if self._channel is not None:
             self._channel.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._folder.remove()
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
@@ -144,6 +156,8 @@ class Membership:
             address=network.address,
             interface=network.interface,
             versions=host_versions(),
+            unisolated=self._unisolated,
+            open_servers=self._config.open_servers,
         )
 
     def _first(self) -> host_pb2.HostInstruction:
@@ -187,6 +201,7 @@ class Membership:
             secret=self._welcome.secret,
             name=start.worker,
             store=str(self._store.directory),
+            folder=str(self._processes.folder(start.worker)),
             timing=self._timing,
             tls_ca=str(tls_ca.absolute()) if tls_ca is not None else None,
             joined=True,
@@ -194,7 +209,12 @@ class Membership:
         log = self._log(start.worker)
         try:
             engine = self._launchers[start.mode].engine
-            self._processes.start(start.worker, engine, config.environment(), log)
+            network = self._networks[start.mode]
+            # What the store lacks the workers fetch themselves, so they may write there; see docs/decisions/0037.
+            store = (self._store.directory,)
+            reads = () if config.tls_ca is None else (Path(config.tls_ca),)
+            environment = config.environment()
+            self._processes.start(start.worker, engine, network, environment, log, reads=reads, writes=store)
         except OSError as error:
             log.write_text(f"{error}\n")
             self._exited(start.worker, 127)

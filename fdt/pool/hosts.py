@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fdt.blobs import BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import UsageError, VersionError
+from fdt.pool.isolation import REMEDY, network_for, network_wall
 from fdt.pool.network import holds
 from fdt.pool.processes import Processes
 from fdt.pool.relay import Outbox
@@ -27,8 +28,11 @@ _MAX_NAME = 64
 class Host(Protocol):
     """Where worker processes are started and ended."""
 
+    label: str
     place: Place
     num_threads: int
+    # Why its workers cannot be given a network of their own; "" if they can.
+    unisolated: str
 
     def start(self, worker: str, mode: str) -> None:
         """Starts a process; that it does not start is told as its end is."""
@@ -72,6 +76,13 @@ class OwnHost:
         """
         self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
         self._socket, self._secret, self._timing = socket, secret, config.timing
+        self.label, self.unisolated = "the pool's own machine", network_wall()
+        several_hosts = config.network is not None
+        # By mode.
+        self.networks = {
+            mode: network_for(launcher.tunnels, several_hosts, config.open_servers, self.unisolated)
+            for mode, launcher in launchers.items()
+        }
         network = config.network
         self.place = Place(address=network.address, interface=network.interface) if network else Place()
         self.num_threads = config.num_threads or threads_each(len(os.sched_getaffinity(0)), config.num_workers)
@@ -79,8 +90,11 @@ class OwnHost:
     def start(self, worker: str, mode: str) -> None:
         """See `Host.start`; raises OSError if there cannot be a process."""
         store = str(self._store.directory)
-        config = WorkerConfig(self._socket, self._secret, worker, store, self._timing)
-        self._processes.start(worker, self._launchers[mode].engine, config.environment(), self._logs / f"{worker}.log")
+        folder = str(self._processes.folder(worker))
+        config = WorkerConfig(self._socket, self._secret, worker, store, folder, self._timing)
+        engine, log = self._launchers[mode].engine, self._logs / f"{worker}.log"
+        reads = (self._store.directory,)
+        self._processes.start(worker, engine, self.networks[mode], config.environment(), log, reads=reads)
 
     def terminate(self, worker: str) -> None:
         """See `Host.terminate`."""
@@ -110,13 +124,14 @@ class JoinedHost:
         heard_s: When it was last heard of, by the monotonic clock.
     """
 
-    def __init__(self, name: str, hello: host_pb2.Hello) -> None:
+    def __init__(self, name: str, hello: host_pb2.Hello, outbox: Outbox) -> None:
         self.name = name
         self.label = f"{_shown(hello.name)} ({hello.address})"
         self.num_workers = hello.num_workers
         self.place = Place(name, hello.address, hello.interface)
+        self.unisolated = _shown(hello.unisolated)
         self.num_threads = threads_each(hello.num_cores, hello.num_workers)
-        self.outbox = Outbox()
+        self.outbox = outbox
         self.heard_s = time.monotonic()
 
     def tell(self, **kind: Any) -> None:
@@ -196,6 +211,11 @@ def admit(
             f"The host's address is not on the pool's trusted network. Expected one of {config.network.cidr}: name the "
             f"interface that leads there with --trusted-network on the host. Received: address={hello.address}"
         )
+    if hello.open_servers != config.open_servers:
+        raise UsageError(
+            "--open-servers is for all hosts of a pool, or none: give it where the pool is served and on each host, or leave "
+            f"it away. Received: on the pool {config.open_servers}, on the host {hello.open_servers}"
+        )
     if not 1 <= hello.num_workers <= MAX_JOINED_WORKERS or not hello.interface:
         raise UsageError(
             f"A host offers 1 to {MAX_JOINED_WORKERS} workers on a named interface. Received: "
@@ -207,6 +227,24 @@ def admit(
         raise UsageError(
             f"The pool is as large as it can be: {MAX_HOSTS} hosts and {MAX_JOINED_WORKERS} workers on them. Received: "
             f"{len(others) + 1} hosts, {offered} workers"
+        )
+
+
+def check_tunnels(parts: Iterable[Host]) -> None:
+    """Refuses a job whose processes would have to open servers on the machines' own network to meet.
+
+    Args:
+        parts: The hosts on which it has processes.
+
+    Raises:
+        UsageError: One of them cannot give them a network of their own.
+    """
+    lacking = [f"{host.label}: {host.unisolated}" for host in parts if host.unisolated]
+    if lacking:
+        raise UsageError(
+            "An asynchronous job over several hosts runs TensorFlow's servers, which compute for whoever reaches them; so each "
+            f"host must give them a network of their own, which is missing on {'; '.join(lacking)}. Remedy: {REMEDY}; or, if "
+            "nobody else can reach the hosts on any network, serve and join with --open-servers."
         )
 
 

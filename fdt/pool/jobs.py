@@ -82,6 +82,8 @@ class Job:
     # What workers said of their failure. The first to speak need not be the first to have failed.
     failures: dict[str, lifecycle.WorkerFailed] = dataclasses.field(default_factory=dict)
     told: tuple[int, str] = (0, "")
+    # Of the script, once its client closes the job.
+    exit_status: int = 0
 
 
 def describe_status(status: int) -> str:

@@ -104,6 +104,14 @@ class Cancelled(Event):
 
 
 @dataclasses.dataclass(frozen=True)
+class Closing(Event):
+    """The client needs the job no more: its script has come to its end, with this status."""
+
+    job: str
+    exit_status: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Tick(Event):
     """Time has passed."""
 

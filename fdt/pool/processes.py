@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,13 @@ from pathlib import Path
 from typing import IO
 
 from fdt.config import Timing
-from fdt.pool.forkserver import ENGINE, PARENT
+from fdt.errors import ProtocolError
+from fdt.pool.forkserver import ENGINE, NETWORK, PARENT
+from fdt.pool.isolation import Network
+from fdt.pool.walls import Reach
 
+# Below a pool's directory, a folder for each worker.
+_FOLDERS = "workers"
 # How much of a log's end is looked at for its last line.
 _TAIL_BYTES = 64 * 1024
 # What `faulthandler` writes when a process crashes: all threads, the one that did first.
@@ -26,34 +32,66 @@ _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 class Processes:
     """Workers by name, forked by a server of their own for each engine. Each has a session of its own and a log file."""
 
-    def __init__(self, on_exit: Callable[[str, int], None], directory: Path, timing: Timing) -> None:
+    def __init__(
+        self, on_exit: Callable[[str, int], None], directory: Path, timing: Timing, *, walls: bool = True
+    ) -> None:
         """Starts nothing.
 
         Args:
             on_exit: Called from a reading thread with the name and the exit status (negative: a signal's number).
-            directory: Where workers run, and where the servers' own logs are.
+            directory: Where the workers' own folders and the servers' own logs are.
             timing: `stop_s` is how long a process is given to end.
+            walls: Whether workers are walled in; see `fdt.pool.walls`.
         """
-        self._on_exit = on_exit
+        self._on_exit, self._walls = on_exit, walls
         self._directory = directory
         self._timing = timing
         self._lock = threading.Lock()
         self._servers: dict[str, _Server] = {}
 
-    def start(self, name: str, engine: str, environment: Mapping[str, str], log: Path) -> None:
+    def folder(self, name: str) -> Path:
+        """Returns a worker's own folder, which is there while it runs.
+
+        Raises:
+            ProtocolError: The name, which may come from a pool elsewhere, is not that of one folder.
+        """
+        if name in ("", ".", "..") or "/" in name:
+            raise ProtocolError(f"A worker's name is that of a folder. Received: worker={name[:100]!r}")
+        return self._directory / _FOLDERS / name
+
+    def start(
+        self,
+        name: str,
+        engine: str,
+        network: Network,
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        reads: tuple[Path, ...] = (),
+        writes: tuple[Path, ...] = (),
+    ) -> None:
         """Starts a worker with an engine ("module:Class").
 
         Args:
             name: Of the worker.
             engine: What it drives.
+            network: What it sees; the same for all of an engine.
             environment: What to add to the pool's own.
             log: Where its output goes.
+            reads: Files and folders that it may read.
+            writes: Folders, besides its own, in which it may keep files.
+
+        Raises:
+            OSError: There cannot be a folder, or a process.
         """
+        folder = self.folder(name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock:
             server = self._servers.get(engine)
             if server is None or not server.alive:
-                server = self._servers[engine] = _Server(engine, self._directory, self._on_exit, self._timing)
-        server.start(name, environment, log)
+                server = self._servers[engine] = _Server(engine, network, self._directory, self._ended, self._timing)
+        reach = Reach(folder, reads, writes)
+        server.start(name, {"environment": dict(environment), "reach": reach.fields(), "walls": self._walls}, log)
 
     def terminate(self, name: str) -> None:
         """Asks the process to end."""
@@ -83,11 +121,27 @@ class Processes:
         for server in servers:
             server.close()
 
+    def _ended(self, name: str, status: int) -> None:
+        """Removes a worker's folder, then tells of its end."""
+        folder = self.folder(name)
+        with contextlib.suppress(OSError):
+            # Its owner may have closed it.
+            folder.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._on_exit(name, status)
+
 
 class _Server:
     """One fork server process and the thread that hears of its workers' ends."""
 
-    def __init__(self, engine: str, directory: Path, on_exit: Callable[[str, int], None], timing: Timing) -> None:
+    def __init__(
+        self,
+        engine: str,
+        network: Network,
+        directory: Path,
+        on_exit: Callable[[str, int], None],
+        timing: Timing,
+    ) -> None:
         self._on_exit = on_exit
         self._timing = timing
         self._log = directory / f"{engine.replace(':', '.')}.log"
@@ -96,12 +150,12 @@ class _Server:
         self._workers: dict[str, Path] = {}
         self._pids: dict[str, int] = {}
         self.alive = True
-        self._process = self._spawn(engine)
+        self._process = self._spawn(engine, network)
         self._thread = threading.Thread(target=self._read, name=f"fdt-forks-{engine}", daemon=True)
         self._thread.start()
 
-    def _spawn(self, engine: str) -> subprocess.Popen[bytes]:
-        own = {ENGINE: engine, PARENT: str(os.getpid())}
+    def _spawn(self, engine: str, network: Network) -> subprocess.Popen[bytes]:
+        own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value}
         with open(self._log, "ab", buffering=0) as log:
             return subprocess.Popen(
                 # -P: what lies in the directory must not stand in for a module.
@@ -119,13 +173,13 @@ class _Server:
                 start_new_session=True,
             )
 
-    def start(self, name: str, environment: Mapping[str, str], log: Path) -> None:
+    def start(self, name: str, start: Mapping[str, object], log: Path) -> None:
         with self._lock:
             self._workers[name] = log
             dead = not self.alive
         if dead:
             self._ended(name, self._process.returncode or 1)
-        self._send({"start": name, "environment": dict(environment), "log": str(log)})
+        self._send({"start": name, "log": str(log), **start})
 
     def signal(self, name: str, number: int) -> None:
         with self._lock:
@@ -166,16 +220,22 @@ class _Server:
             if "started" in message:
                 self._pids[message["started"]] = message["pid"]
             else:
+                if "why" in message:
+                    self._note(message["exited"], message["why"])
                 self._ended(message["exited"], message["status"])
         status = self._process.wait()
         with self._lock:
             self.alive = False
             lost = dict(self._workers)
-        for name, log in lost.items():
+        for name in lost:
             # The cause is in the server's log: it could not import the engine, for example.
-            with open(log, "a") as output:
-                output.write(last_words(self._log) + "\n")
+            self._note(name, last_words(self._log))
             self._ended(name, status or 1)
+
+    def _note(self, name: str, line: str) -> None:
+        """Adds a line to the log of a worker that has ended."""
+        with contextlib.suppress(OSError, KeyError), open(self._workers[name], "a") as output:
+            output.write(line + "\n")
 
     def _ended(self, name: str, status: int) -> None:
         with self._lock:

@@ -1,39 +1,119 @@
 """What passes between a job's client and its workers, as it is: raw messages in queues, answers gathered."""
 
-import queue
+import collections
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 
 from fdt import wire
-from fdt.errors import ProtocolError
+from fdt.errors import CapacityError, ProtocolError
+from fdt.pool.limits import Limits
 from protos import blobs_pb2, job_pb2, worker_pb2
 
 # Fields of WorkerInstruction and WorkerEvent in which instructions and events travel.
 _INSTRUCTION_TAG = bytes((worker_pb2.WorkerInstruction.INSTRUCTION_FIELD_NUMBER << 3 | 2,))
-# A client may ask for further states before it has fetched the last.
-_MAX_OUTBOUND = 4
+# Results and states that wait for the client to fetch them: a client waits before there are so many, or they are so large.
+MAX_OUTBOUND = 8
+MAX_OUTBOUND_BYTES = 1 << 30
 
 _EVENT_FIELD = worker_pb2.WorkerEvent.EVENT_FIELD_NUMBER
 
 
-class Outbox:
-    """What a stream will send, put there by any thread."""
+class Room:
+    """How many bytes may still be kept, by all who share it."""
 
-    def __init__(self) -> None:
-        self._items: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> bool:
+        """Whether there is room for so many more; then they count."""
+        with self._lock:
+            fits = self._kept_bytes + num_bytes <= self.limit_bytes
+            self._kept_bytes += num_bytes * fits
+            return fits
+
+    def give(self, num_bytes: int) -> None:
+        """Counts so many no more."""
+        with self._lock:
+            self._kept_bytes -= num_bytes
+
+
+class Outbox:
+    """What a stream will send, put there by any thread, up to so many bytes."""
+
+    def __init__(
+        self, limit_bytes: int, shared: Room | None = None, on_full: Callable[[str], None] | None = None
+    ) -> None:
+        """Begins empty.
+
+        Args:
+            limit_bytes: Of messages that wait; one alone may be as large as it is.
+            shared: What all such boxes together may keep.
+            on_full: Called once, with the bound in words, when a message does not fit; it and all others are then lost.
+        """
+        self._limit_bytes, self._shared, self._on_full = limit_bytes, shared, on_full
+        self._items: collections.deque[bytes] = collections.deque()
+        self._num_bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
 
     def put(self, raw: bytes) -> None:
         """Adds a message; after `close` it is lost."""
-        self._items.put(raw)
+        with self._changed:
+            if self._closed:
+                return
+            bound = self._bound(len(raw))
+            if bound is None:
+                self._items.append(raw)
+                self._num_bytes += len(raw)
+            else:
+                self._clear()
+                self._closed = True
+            self._changed.notify_all()
+        if bound is not None and self._on_full is not None:
+            self._on_full(bound)
 
-    def close(self) -> None:
-        """Ends the stream after what is there."""
-        self._items.put(None)
+    def _bound(self, num_bytes: int) -> str | None:
+        if self._items and self._num_bytes + num_bytes > self._limit_bytes:
+            return f"{self._limit_bytes:,} bytes"
+        if self._shared is not None and not self._shared.take(num_bytes):
+            return f"{self._shared.limit_bytes:,} bytes with those of others"
+        return None
+
+    def close(self, at_once: bool = False) -> None:
+        """Ends the stream after what is there, or at once."""
+        with self._changed:
+            self._closed = True
+            if at_once:
+                self._clear()
+            self._changed.notify_all()
+
+    def wait_room(self) -> None:
+        """Waits until half of the room is free or the box is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._num_bytes <= self._limit_bytes // 2)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields messages until closed."""
-        while (item := self._items.get()) is not None:
-            yield item
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._closed)
+                if not self._items:
+                    return
+                raw = self._items.popleft()
+                self._took(len(raw))
+                self._changed.notify_all()
+            yield raw
+
+    def _clear(self) -> None:
+        self._items.clear()
+        self._took(self._num_bytes)
+
+    def _took(self, num_bytes: int) -> None:
+        self._num_bytes -= num_bytes
+        if self._shared is not None:
+            self._shared.give(num_bytes)
 
 
 def wrapped(raw: bytes) -> bytes:
@@ -47,28 +127,46 @@ def unwrapped(raw: bytes, event: job_pb2.Event) -> bytes:
     return bytes(inner) if inner is not None else event.SerializeToString()
 
 
+def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
+    """Returns the blobs that a worker's event names, which it has written."""
+    payloads = (event.results.outputs, event.drained.state.payload, event.drained.outputs)
+    return [payload.blob for payload in payloads if payload.HasField("blob")]
+
+
 class JobRelay:
     """One job's streams."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, limits: Limits, unread: Room) -> None:
+        """Begins without workers.
+
+        Args:
+            job: Its name.
+            limits: The pool's.
+            unread: What all clients together may leave unread.
+        """
         self.job = job
-        self.client = Outbox()
+        self._limits = limits
+        # What is done about a client that does not read; its servicer knows.
+        self.on_unread: Callable[[str], None] = lambda bound: None
+        self.client = Outbox(limits.unread_bytes, unread, lambda bound: self.on_unread(bound))
         self.assigned = threading.Event()
         # Set when the client sent what makes no sense: its stream ends with that status.
         self.malformed: ProtocolError | None = None
         self.steps = 0
         self._lock = threading.Lock()
         self._workers: tuple[Outbox, ...] = ()
+        self._ended = False
         self._early: list[bytes] = []
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
-        self._usage: list[job_pb2.WorkerUsage] = []
-        self._processes: list[job_pb2.ProcessUsage] = []
         self._num_closed = 0
-        # States on their way: to the workers, by the drain that tells when they have arrived; and to the client.
+        # States on their way to the workers, by the drain that tells when they have arrived.
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
-        self._outbound: list[blobs_pb2.BlobRef] = []
+        # What the client has not fetched yet, by digest.
+        self._outbound: dict[bytes, blobs_pb2.BlobRef] = {}
+        # Row numbers that each worker reads once: by digest, with how many have.
+        self._reading: dict[bytes, tuple[blobs_pb2.BlobRef, int]] = {}
         # Pieces of a stream, by the number of their data set, and how many workers need them no more.
         self._streaming: dict[int, list[blobs_pb2.BlobRef]] = {}
         self._released: dict[int, int] = {}
@@ -85,6 +183,9 @@ class JobRelay:
     def end(self) -> None:
         """Ends the client's stream, and lets nobody wait for workers any more."""
         self.client.close()
+        with self._lock:
+            self._ended = True
+            self._early.clear()
         self.assigned.set()
 
     def tell(self, event: job_pb2.Event) -> None:
@@ -92,12 +193,21 @@ class JobRelay:
         self.client.put(event.SerializeToString())
 
     def instruct(self, raw: bytes) -> None:
-        """Passes a serialised Instruction to all workers; keeps it while there are none."""
+        """Passes a serialised Instruction to all workers; keeps it while there are none.
+
+        Waits while too much is kept or not taken, so that the client's stream is not read further.
+        """
         message = wrapped(raw)
+        with self._lock:
+            full = sum(map(len, self._early)) + len(message) > self._limits.early_bytes
+        if full:
+            self.assigned.wait()
+        for outbox in self._workers:
+            outbox.wait_room()
         with self._lock:
             if self._workers:
                 self._send(message)
-            else:
+            elif not self._ended:
                 self._early.append(message)
 
     def _send(self, message: bytes) -> None:
@@ -111,17 +221,38 @@ class JobRelay:
             self.client.put(unwrapped(raw, event))
 
     def results(self, raw: bytes, event: job_pb2.Event) -> None:
-        """Passes on a step's outputs; only rank 0 sends them."""
+        """Passes on a step's outputs; only rank 0 sends them.
+
+        Raises:
+            CapacityError: The client does not fetch them.
+        """
+        self.outbound(blobs_of(event))
         self.client.put(unwrapped(raw, event))
 
     def loaded(self, event: job_pb2.Event) -> None:
         """Tells the client once all workers have said it."""
         program = event.loaded.program
         with self._lock:
-            self._loaded[program] = self._loaded.get(program, 0) + 1
+            if program not in self._loaded:
+                raise ProtocolError(f"A worker loaded what nobody asked for. Received: program={program}")
+            self._loaded[program] += 1
             complete = self._loaded[program] == len(self._workers)
+            if complete:
+                del self._loaded[program]
         if complete:
             self.tell(event)
+
+    def load_asked(self, program: int) -> None:
+        """Takes note of a program that was passed to the workers."""
+        with self._lock:
+            self._need_room(self._loaded, "programs")
+            self._loaded[program] = 0
+
+    def _need_room(self, pending: Sized, what: str) -> None:
+        if len(pending) >= self._limits.pending:
+            raise CapacityError(
+                f"A job may have {self._limits.pending} {what} on their way to its workers at once. Wait for them."
+            )
 
     def drained(self, rank: int, event: job_pb2.Event) -> job_pb2.Drained | None:
         """Gathers one answer from each worker: the state from rank 0, the accounts from all.
@@ -131,6 +262,8 @@ class JobRelay:
         """
         serial = event.drained.serial
         with self._lock:
+            if serial not in self._arriving:
+                raise ProtocolError(f"A worker answered what nobody asked for. Received: serial={serial}")
             drained, usage, count = self._drained.pop(serial, (None, [], 0))
             usage.extend(event.drained.workers)
             drained, count = (event.drained if rank == 0 else drained), count + 1
@@ -141,11 +274,12 @@ class JobRelay:
         del answer.drained.workers[:]
         answer.drained.workers.extend(sorted(usage, key=lambda worker: worker.rank))
         self.steps = answer.drained.steps
+        self.outbound(blobs_of(answer))
         self.tell(answer)
         return answer.drained
 
     def closed(self, event: job_pb2.Event, host: str) -> None:
-        """Gathers the workers' last accounts, and tells the client when they are complete.
+        """Passes on the last account of a process, and how many are still to come.
 
         Args:
             event: Of one process.
@@ -154,51 +288,90 @@ class JobRelay:
         for process in event.closed.processes:
             process.host = host
         with self._lock:
-            self._usage.extend(event.closed.workers)
-            self._processes.extend(event.closed.processes)
             self._num_closed += 1
-            complete = self._num_closed == len(self._workers)
-        if complete:
-            usage = sorted(self._usage, key=lambda worker: worker.rank)
-            processes = sorted(self._processes, key=lambda process: process.rank)
-            self.tell(job_pb2.Event(closed=job_pb2.Closed(workers=usage, processes=processes)))
+            event.closed.remaining = max(0, len(self._workers) - self._num_closed)
+        self.tell(event)
 
-    # ---- blobs that serve once: large states ------------------------------------------------------------------------
+    # ---- blobs that serve once: large states, results, row numbers, pieces of a stream -------------------------------
 
     def assigned_blob(self, ref: blobs_pb2.BlobRef) -> None:
         """Takes note of a state that was passed to the workers."""
+        self._need_room(self._inbound, "states")
         self._inbound.append(ref)
 
     def drain_asked(self, serial: int) -> None:
         """Takes note that, once this is answered, the workers have taken in all states up to here."""
-        self._arriving[serial], self._inbound = self._inbound, []
+        with self._lock:
+            self._need_room(self._arriving, "questions")
+            if serial in self._arriving:
+                raise ProtocolError(f"Another question has this number and is not answered. Received: serial={serial}")
+            self._arriving[serial], self._inbound = self._inbound, []
 
     def served_blobs(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that nobody needs any more after an answer."""
         served = self._arriving.pop(drained.serial, [])
-        if drained.state.payload.HasField("blob"):
-            self._outbound.append(drained.state.payload.blob)
-            served = served + self._outbound[:-_MAX_OUTBOUND]
-            del self._outbound[:-_MAX_OUTBOUND]
         kept = {ref.digest for ref in self.passing_blobs()}
         return [ref for ref in served if ref.digest not in kept]
+
+    def outbound(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Takes note of blobs that the client was told of.
+
+        Raises:
+            CapacityError: It fetches too few of them.
+        """
+        with self._lock:
+            self._outbound.update({ref.digest: ref for ref in refs})
+            size_bytes = sum(ref.size_bytes for ref in self._outbound.values())
+            if len(self._outbound) > MAX_OUTBOUND and size_bytes > MAX_OUTBOUND_BYTES:
+                raise CapacityError(
+                    f"The client does not fetch its results: {len(self._outbound)} of them, {size_bytes:,} bytes, wait in the "
+                    f"pool's store. Expected: at most {MAX_OUTBOUND} of them, or {MAX_OUTBOUND_BYTES:,} bytes."
+                )
+
+    def fetched(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Returns those of the blobs that were waiting for the client."""
+        with self._lock:
+            return [self._outbound.pop(ref.digest) for ref in refs if ref.digest in self._outbound]
+
+    def reading(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Takes note of row numbers that were passed to the workers."""
+        with self._lock:
+            self._need_room(self._reading, "row numbers")
+            self._reading.update({ref.digest: (ref, 0) for ref in refs})
+
+    def read(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Returns those of the blobs that no worker has to read any more, now that one more has."""
+        done = []
+        with self._lock:
+            for ref in refs:
+                named, count = self._reading.pop(ref.digest, (ref, -1))
+                if count + 1 == len(self._workers):
+                    done.append(named)
+                elif count >= 0:
+                    self._reading[ref.digest] = named, count + 1
+        return done
 
     def streamed(self, data: int, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Takes note of a piece of a stream."""
         with self._lock:
+            self._need_room(self._streaming, "pieces of a stream")
             self._streaming[data] = list({ref.digest: ref for ref in refs}.values())
 
     def released(self, data: int) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs of a piece once no worker needs it any more."""
         with self._lock:
+            if data not in self._streaming:
+                return []
             self._released[data] = self._released.get(data, 0) + 1
             if self._released[data] < len(self._workers):
                 return []
             del self._released[data]
-            return self._streaming.pop(data, [])
+            return self._streaming.pop(data)
 
     def passing_blobs(self) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that are on their way now."""
-        states = [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs), *self._outbound]
+        states = [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs)]
         with self._lock:
-            return states + [ref for refs in self._streaming.values() for ref in refs]
+            read = [ref for ref, _ in self._reading.values()]
+            pieces = [ref for refs in self._streaming.values() for ref in refs]
+            return states + read + pieces + list(self._outbound.values())

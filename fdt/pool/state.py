@@ -6,19 +6,20 @@ the jobs that they serve.
 """
 
 import functools
+import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from fdt.config import Timing
 from fdt.pool import lifecycle, placing
 from fdt.pool.jobs import Host, Job, JobState, Worker, WorkerState, describe_status
 from fdt.pool.lifecycle import OWN_HOST
+from fdt.pool.limits import DEFAULT, Limits, cut
 
 # Workers of a mode that may end in a row without having been ready, before jobs are told that it will not work.
 MAX_FAILED_STARTS = 3
-# Jobs that may wait at once.
-MAX_QUEUED = 64
-# Jobs that have ended and are still listed.
-MAX_REMEMBERED = 100
+
+# The exit status of a script that Ctrl-C ended, as shells show it.
+_INTERRUPTED = 128 + signal.SIGINT
 
 # How many processes so many workers of a job take on one host.
 Processes = Callable[[int], int]
@@ -28,7 +29,12 @@ class PoolState:
     """All jobs and workers of a pool."""
 
     def __init__(
-        self, num_workers: int, modes: Mapping[str, Processes], timing: Timing, max_jobs: int | None = None
+        self,
+        num_workers: int,
+        modes: Mapping[str, Processes],
+        timing: Timing,
+        max_jobs: int | None = None,
+        limits: Limits = DEFAULT,
     ) -> None:
         """Begins with no process at all; the first `lifecycle.Tick` starts them.
 
@@ -37,6 +43,7 @@ class PoolState:
             modes: What the pool serves, and how many processes a job of each takes.
             timing: `warm_s`, `join_s` and `settle_s` are looked at.
             max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
+            limits: `queued_jobs`, `remembered_jobs` and the lengths of names are looked at.
         """
         # In the order in which jobs fill them.
         self.hosts: dict[str, Host] = {OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)}
@@ -45,6 +52,7 @@ class PoolState:
         self._modes = dict(modes)
         self._max_jobs = max_jobs
         self._timing = timing
+        self._limits = limits
         # By host and mode.
         self._failed_starts: dict[tuple[str, str], int] = {}
         self._num_started = 0
@@ -62,6 +70,7 @@ class PoolState:
             lifecycle.JobRefused: lambda event: self._fail(event.job, event.error, event.message, -1, event.time_s),
             lifecycle.ClientGone: lambda event: self._cancel(event, "the client went away"),
             lifecycle.Cancelled: lambda event: self._cancel(event, "cancelled"),
+            lifecycle.Closing: self._closing,
             lifecycle.Tick: self._tick,
         }
 
@@ -114,8 +123,8 @@ class PoolState:
             return ("UsageError", f"A job has at least 1 worker. Received: workers={job.num_workers}")
         if job.num_workers > self.num_workers:
             return ("CapacityError", self._too_large(job))
-        if len(self._queue()) > MAX_QUEUED:
-            return ("CapacityError", f"{MAX_QUEUED} jobs are waiting already. Try again later.")
+        if len(self._queue()) > self._limits.queued_jobs:
+            return ("CapacityError", f"{self._limits.queued_jobs} jobs are waiting already. Try again later.")
         return None
 
     def _too_large(self, job: Job) -> str:
@@ -198,19 +207,20 @@ class PoolState:
         self._end(job, JobState.CANCELLED, reason, event.time_s)
 
     def _end(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
-        job.state, job.reason, job.ended_s = state, reason, time_s
+        job.state, job.reason, job.ended_s = state, cut(reason, self._limits.listed_bytes), time_s
+        # Nobody asks for these again, and a worker's words may be long.
+        job.failures.clear()
         for name in job.workers:
             worker = self.workers.get(name)
             if worker is not None and worker.state is not WorkerState.LEAVING:
                 worker.state, worker.since_s = WorkerState.LEAVING, time_s
-                self._out.append(
-                    lifecycle.EndWorker(name) if state is JobState.FINISHED else lifecycle.KillWorker(name)
-                )
+                gone = name in job.closed
+                self._out.append(lifecycle.EndWorker(name) if gone else lifecycle.KillWorker(name))
         self._out.append(lifecycle.EndJob(job.name))
 
     def _forget(self) -> None:
         ended = [name for name, job in self.jobs.items() if job.state.ended]
-        for name in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
+        for name in ended[: max(0, len(ended) - self._limits.remembered_jobs)]:
             del self.jobs[name]
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
@@ -304,7 +314,12 @@ class PoolState:
         _, job = found
         job.closed.add(event.worker)
         if len(job.closed) == len(job.workers):
-            self._end(job, JobState.FINISHED, "", event.time_s)
+            self._end(job, *_ending(job.exit_status), event.time_s)
+
+    def _closing(self, event: lifecycle.Closing) -> None:
+        job = self.jobs.get(event.job)
+        if job is not None:
+            job.exit_status = event.exit_status
 
     def _worker_failed(self, event: lifecycle.WorkerFailed) -> None:
         found = self._serving(event.worker)
@@ -419,3 +434,10 @@ class PoolState:
         if places:
             message += f" They are{','.join(places)}: is its --trusted-network the one of the pool?"
         self._fail(job.name, "WorkerError", message, ranks[0] if ranks else -1, time_s)
+
+
+def _ending(exit_status: int) -> tuple[JobState, str]:
+    """Returns what became of a job that its client closed, and why."""
+    if exit_status == _INTERRUPTED:
+        return JobState.CANCELLED, "the script was interrupted (KeyboardInterrupt)"
+    return JobState.FINISHED, f"the script ended with status {exit_status}" if exit_status else ""

@@ -2,24 +2,29 @@
 
 import contextlib
 import dataclasses
+import functools
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fdt.blobs import STORE, BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.pool import hosts, lifecycle
+from fdt.pool import hosts, isolation, lifecycle
 from fdt.pool.hosts import Host, JoinedHost, OwnHost
 from fdt.pool.jobs import Job
 from fdt.pool.lifecycle import OWN_HOST
+from fdt.pool.limits import check_name
+from fdt.pool.meeting import MeetingPlaces
 from fdt.pool.processes import Processes, last_words
-from fdt.pool.relay import JobRelay, Outbox
+from fdt.pool.relay import JobRelay, Outbox, Room
 from fdt.pool.state import PoolState
-from fdt.runtime import Launcher, Placement, Rendezvous
+from fdt.pool.worker import MAX_FAILURE
+from fdt.runtime import Launcher, Placement
 from fdt.versions import host_versions, versions
 from protos import blobs_pb2, host_pb2, job_pb2, worker_pb2
 
@@ -76,19 +81,23 @@ class Supervisor:
         self._config, self._launchers, self._secret = config, launchers, secret
         self._logs = directory / "logs"
         self._logs.mkdir(mode=0o700, exist_ok=True)
-        self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s)
+        self.limits = limits = config.limits
+        self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s, limits)
+        self.meetings = MeetingPlaces()
         modes = {mode: each.num_processes for mode, each in launchers.items()}
-        self._state = PoolState(config.num_workers, modes, config.timing, config.max_jobs)
-        self._processes = Processes(self._exited, directory, config.timing)
+        self._state = PoolState(config.num_workers, modes, config.timing, config.max_jobs, limits)
+        self._processes = Processes(self._exited, directory, config.timing, walls=config.walls)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs, socket, secret)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
+        # Which network worker processes on this machine see, in one line.
+        self.network = isolation.describe(own.networks, own.unisolated)
         self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
+        self._unread = Room(limits.unread_bytes_in_all)
         self._num_jobs = 0
         self._opened: dict[str, job_pb2.OpenJob] = {}
         self._relays: dict[str, JobRelay] = {}
-        self._rendezvous: dict[str, Rendezvous] = {}
         self._hosts: dict[str, Host] = {OWN_HOST: own}
         self._joined: dict[str, JoinedHost] = {}
         self._num_joined = 0
@@ -99,6 +108,7 @@ class Supervisor:
         self._samples: dict[str, job_pb2.Sample] = {}
         # Of each job.
         self._accounts: dict[str, list[job_pb2.WorkerUsage]] = {}
+        self._ended_steps: dict[str, int] = {}
         self._checked_s = time.monotonic()
         # When a process that was asked to end is terminated, and later killed.
         self._patience: dict[str, tuple[float, bool]] = {}
@@ -116,9 +126,22 @@ class Supervisor:
             lifecycle.EndJob: self._end_job,
         }
 
+        self._ended = threading.Event()
+        self.error: BaseException | None = None
+
     def start(self) -> None:
         """Begins to warm workers."""
         self._thread.start()
+
+    def wait(self) -> None:
+        """Waits until the pool has ended.
+
+        Raises:
+            Exception: It ended because of this one.
+        """
+        self._ended.wait()
+        if self.error is not None:
+            raise self.error
 
     def stop(self) -> None:
         """Ends all jobs and processes."""
@@ -137,8 +160,10 @@ class Supervisor:
         """Takes a new job in.
 
         Raises:
-            CapacityError: The pool is stopping.
+            CapacityError: Its names are too long, or the pool is stopping.
         """
+        check_name("The path of a script", opening.script, self.limits.script_bytes)
+        check_name("The name of a mode", opening.mode, self.limits.name_bytes)
         with self._lock:
             if not self._thread.is_alive():
                 raise CapacityError("The pool is stopping.")
@@ -146,7 +171,7 @@ class Supervisor:
             needs_pool = launcher is not None and launcher.needs_pool(opening.options)
             self._num_jobs += 1
             name = f"job-{self._num_jobs}"
-            relay = self._relays[name] = JobRelay(name)
+            relay = self._relays[name] = JobRelay(name, self.limits, self._unread)
             self._opened[name] = opening
         self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, opening.script, needs_pool))
         return relay
@@ -164,16 +189,28 @@ class Supervisor:
                 raise CapacityError("The pool is stopping.")
             hosts.admit(hello, self._config, host_versions(), self._joined.values())
             self._num_joined += 1
-            host = JoinedHost(f"host-{self._num_joined}", hello)
+            name = f"host-{self._num_joined}"
+            outbox = Outbox(self.limits.unread_bytes, None, functools.partial(self._host_full, name))
+            host = JoinedHost(name, hello, outbox)
             self._hosts[host.name] = self._joined[host.name] = host
         self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers))
         return host
+
+    def joined_hosts(self) -> list[str]:
+        """Returns what a person calls the hosts that have joined, and what they offer."""
+        with self._lock:
+            return [f"{host.label}, {host.num_workers} worker(s)" for host in self._joined.values()]
+
+    def _host_full(self, host: str, bound: str) -> None:
+        reason = f"was sent away: it does not take what the pool sends, and no more than {bound} are kept for it"
+        self.post(lifecycle.HostGone(time.time(), host, reason))
 
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
         """Takes note of the end of a process on a host that joined, and keeps its log."""
         if self._host_of.get(end.worker) is host:
             log = self._log(end.worker)
-            log.write_bytes(end.log)
+            with _said_only():
+                log.write_bytes(end.log)
             self.post(lifecycle.WorkerExited(time.time(), end.worker, end.status, last_words(log)))
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
@@ -196,9 +233,25 @@ class Supervisor:
 
     def heard(self, worker: str, sample: job_pb2.Sample | None = None) -> None:
         """Takes note that a worker lives, and of what it used."""
-        self._heard_s[worker] = time.monotonic()
-        if sample is not None:
-            self._samples[worker] = sample
+        with self._lock:
+            # One whose process has ended may still be heard of.
+            if worker not in self._heard_s:
+                return
+            self._heard_s[worker] = time.monotonic()
+            if sample is not None and sample.ByteSize() <= self.limits.account_bytes:
+                self._samples[worker] = sample
+
+    def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Takes blobs, which a worker of this machine has written into its own folder, into the store.
+
+        Raises:
+            ProtocolError: What is there is not what the worker says.
+        """
+        folder = self._processes.folder(worker)
+        # A folder that is gone went with its worker, whose end is told.
+        if refs and isinstance(self._host_of.get(worker), OwnHost) and folder.exists():
+            for ref in refs:
+                self.store.adopt(ref, folder)
 
     def host_of(self, worker: str) -> str:
         """Returns what a person calls the host of a worker; "" for the pool's own machine."""
@@ -230,9 +283,12 @@ class Supervisor:
         return Snapshot(found, workers)
 
     def account(self, job: str, usage: Sequence[job_pb2.WorkerUsage]) -> None:
-        """Takes note of what the workers of a job did so far."""
-        self._accounts = {known: kept for known, kept in self._accounts.items() if known in self._state.jobs}
-        self._accounts[job] = list(usage)
+        """Takes note of what the workers of a job did so far, unless it is too much to be kept for long."""
+        if sum(each.ByteSize() for each in usage) > self.limits.account_bytes * len(usage):
+            return
+        with self._lock:
+            self._accounts = {known: kept for known, kept in self._accounts.items() if known in self._state.jobs}
+            self._accounts[job] = list(usage)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
         """Returns the job that a worker serves, and its rank in it."""
@@ -248,7 +304,7 @@ class Supervisor:
 
     def _steps(self, job: str) -> int:
         relay = self._relays.get(job)
-        return relay.steps if relay else 0
+        return relay.steps if relay else self._ended_steps.get(job, 0)
 
     def load(self) -> tuple[int, int, int]:
         """Returns how many workers there are, how many of them are free, and how many processes are warm."""
@@ -270,6 +326,19 @@ class Supervisor:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Takes events until the pool is stopped. What nobody has a policy for ends the pool, and is raised by `wait`."""
+        try:
+            self._take_events()
+        except BaseException as error:
+            self.error = error
+            traceback.print_exc()
+        try:
+            # In this thread: the kernel kills workers when the thread that started them ends.
+            self._shut_down()
+        finally:
+            self._ended.set()
+
+    def _take_events(self) -> None:
         self._apply(lifecycle.Tick(time.time()))
         while True:
             try:
@@ -280,8 +349,6 @@ class Supervisor:
                 break
             self._apply(event)
             self._check_processes()
-        # In this thread: the kernel kills workers when the thread that started them ends.
-        self._shut_down()
 
     def _pause_s(self) -> float:
         deadline_s = self._state.next_deadline_s()
@@ -357,13 +424,14 @@ class Supervisor:
     # ---- instructions -----------------------------------------------------------------------------------------------
 
     def _start_worker(self, do: lifecycle.StartWorker) -> None:
-        self._outboxes[do.worker] = Outbox()
+        self._outboxes[do.worker] = Outbox(2 * self.limits.untaken_bytes)
         host = self._host_of[do.worker] = self._hosts[do.host]
-        self._prune_logs()
-        if do.host != OWN_HOST:
-            text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"
-            self._log(do.worker).write_text(text)
+        with _said_only():
+            self._prune_logs()
         try:
+            if do.host != OWN_HOST:
+                text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"
+                self._log(do.worker).write_text(text)
             host.start(do.worker, do.mode)
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
@@ -394,8 +462,13 @@ class Supervisor:
         workers = tuple(self._hosts[host].place for host, number in places for _ in range(number))
         placement = Placement(workers, self._hosts[OWN_HOST].place, places[0] == (OWN_HOST, 0))
         try:
-            self._rendezvous[do.job] = self._launchers[opening.mode].rendezvous(placement)
-            assignments = [self._assignment(do.job, rank, worker) for rank, worker in enumerate(do.workers)]
+            if self._launchers[opening.mode].tunnels and len(places) > 1 and not self._config.open_servers:
+                hosts.check_tunnels(self._hosts[host] for host, _ in places)
+                placement = dataclasses.replace(placement, tunnelled=True)
+            meeting = self.meetings.open(do.job, opening.num_workers)
+            assignments = [
+                self._assignment(do.job, rank, worker, placement, meeting) for rank, worker in enumerate(do.workers)
+            ]
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
@@ -406,15 +479,17 @@ class Supervisor:
             outbox.put(assignment)
         relay.assign(outboxes)
 
-    def _assignment(self, job: str, rank: int, worker: str) -> bytes:
+    def _assignment(self, job: str, rank: int, worker: str, placement: Placement, meeting: str) -> bytes:
         opening = self._opened[job]
         assignment = worker_pb2.Assignment(
             job=job,
             rank=rank,
             num_workers=opening.num_workers,
             num_threads=self._host_of[worker].num_threads,
-            environment=self._rendezvous[job].environment(rank),
+            environment=self._launchers[opening.mode].environment(placement, rank),
             options=opening.options,
+            meeting=meeting,
+            members=[place.address for place, _ in placement.processes] if placement.tunnelled else [],
         )
         return worker_pb2.WorkerInstruction(assignment=assignment).SerializeToString()
 
@@ -427,21 +502,19 @@ class Supervisor:
         self._relays[do.job].tell(job_pb2.Event(started=started))
 
     def _tell_failed(self, do: lifecycle.TellFailed) -> None:
-        failed = job_pb2.Failed(error=do.error, message=do.message, rank=do.rank, time_s=do.time_s)
+        failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
         self._relays[do.job].tell(job_pb2.Event(failed=failed))
 
     def _end_job(self, do: lifecycle.EndJob) -> None:
-        relay = self._relays[do.job]
+        relay = self._relays.pop(do.job)
         self.store.release(do.job)
-        self.drop(relay.passing_blobs())
+        with _said_only():
+            self.drop(relay.passing_blobs())
         relay.end()
-        rendezvous = self._rendezvous.pop(do.job, None)
-        if rendezvous is not None:
-            with contextlib.suppress(OSError):
-                rendezvous.close()
+        self.meetings.close(do.job)
+        self._ended_steps = {job: steps for job, steps in self._ended_steps.items() if job in self._state.jobs}
+        self._ended_steps[do.job] = relay.steps
         self._opened.pop(do.job, None)
-        for job in [job for job in self._relays if job not in self._state.jobs and job not in self._opened]:
-            del self._relays[job]
 
     # ---- files ------------------------------------------------------------------------------------------------------
 
@@ -453,3 +526,12 @@ class Supervisor:
         for log in logs[: max(0, len(logs) - _MAX_LOGS)]:
             if log.stem not in self._outboxes:
                 log.unlink()
+
+
+@contextlib.contextmanager
+def _said_only() -> Iterator[None]:
+    """Says what the disk or the system refuses, and goes on: a file that stays, or is missing, harms no job."""
+    try:
+        yield
+    except OSError as error:
+        print(f"fdt: {error}", file=sys.stderr, flush=True)

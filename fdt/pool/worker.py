@@ -3,7 +3,6 @@
 The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
 """
 
-import ctypes
 import dataclasses
 import faulthandler
 import functools
@@ -11,7 +10,6 @@ import json
 import os
 import queue
 import resource
-import signal
 import sys
 import threading
 import time
@@ -23,9 +21,11 @@ from typing import Any
 import grpc
 
 from fdt import rpc, wire
-from fdt.blobs import BlobClient, BlobStore, HostStore
+from fdt.blobs import BlobClient, BlobStore, Buffer, HostStore, WorkerStore
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError, WorkerError
+from fdt.pool.gateway import Gateway
+from fdt.pool.meeting import PoolMeetingPlace
 from fdt.pool.stall import StallWatch
 from fdt.runtime import Assignment, Engine
 from fdt.sampler import Sampler, Series
@@ -34,10 +34,10 @@ from protos import job_pb2, program_pb2, worker_pb2
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
+# Characters of an error that are told: some quote a tensor.
+MAX_FAILURE = 32 * 1024
 # How often an engine that works by itself is asked how far it is.
 POLL_S = 0.05
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,7 @@ class WorkerConfig:
         secret: With what to attach.
         name: The worker's.
         store: Directory of the host's blobs.
+        folder: The worker's own, for what it writes.
         timing: The pool's.
         tls_ca: Authority that signed the pool's certificate; None for a plain connection.
         joined: Whether this host joined the pool, so that its store fetches from there.
@@ -58,6 +59,7 @@ class WorkerConfig:
     secret: str
     name: str
     store: str
+    folder: str
     timing: Timing
     tls_ca: str | None = None
     joined: bool = False
@@ -73,19 +75,11 @@ class WorkerConfig:
         return cls(**{**fields, "timing": Timing(**fields["timing"])})
 
 
-def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 class Link:
     """The stream to the pool: events out from any thread, instructions in through a queue."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Attaches."""
+    def __init__(self, config: WorkerConfig, gateway: Gateway | None = None) -> None:
+        """Attaches; through the gateway where this process has no other way to the pool."""
         self._config = config
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
@@ -94,7 +88,10 @@ class Link:
         # Called with each heartbeat, in its thread.
         self.on_beat: Callable[[], None] = lambda: None
         credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
-        self.channel = rpc.open_channel(config.pool, credentials, config.timing)
+        pool, behind = config.pool, None
+        if gateway is not None and config.joined:
+            pool, behind = gateway.to_pool(config.pool), config.pool
+        self.channel = rpc.open_channel(pool, credentials, config.timing, behind)
         attach = self.channel.stream_stream(
             "/fdt.v1.Workers/Attach",
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
@@ -161,10 +158,31 @@ class Link:
 class Worker:
     """Drives an engine through one job."""
 
-    def __init__(self, engine: Engine, link: Link, store: BlobStore, timing: Timing) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        link: Link,
+        store: BlobStore,
+        timing: Timing,
+        attached: Callable[[], None] = lambda: None,
+        gateway: Gateway | None = None,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            engine: To drive.
+            link: To the pool.
+            store: Of this host's blobs.
+            timing: The pool's.
+            attached: Called once the pool has been heard of, before any program is.
+            gateway: Out of this process's network, if it has one of its own that has such a way.
+        """
+        self._attached = attached
         self._engine = engine
         self._link = link
         self._store = store
+        self._timing = timing
+        self._gateway = gateway
         self._stall = StallWatch(timing.stall_s)
         self._stalled = False
         link.on_beat = self._look
@@ -192,6 +210,7 @@ class Worker:
         first = self._link.receive()
         if first is None:
             return
+        self._attached()
         try:
             self._join(first.assignment)
             self._work()
@@ -212,8 +231,22 @@ class Worker:
             options=dict(message.options),
         )
         print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
-        self._engine.join(assignment, self._store)
+        meeting = PoolMeetingPlace(self._link.channel, message.meeting, self._timing)
+        self._join_networks(message, meeting)
+        self._engine.join(assignment, self._store, meeting)
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
+
+    def _join_networks(self, message: worker_pb2.Assignment, meeting: PoolMeetingPlace) -> None:
+        """Has this process's network joined to the others' of its job; a program comes later."""
+        if not message.members:
+            if self._gateway is not None:
+                self._gateway.seal()
+            return
+        if self._gateway is None:
+            raise WorkerError(
+                "This worker has no network of its own that a tunnel could join to the job's other hosts."
+            )
+        self._gateway.meet(message.rank, message.members, meeting)
 
     def _work(self) -> None:
         ran = False
@@ -267,7 +300,7 @@ class Worker:
 
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
-        waiting = [batch.indices for batch in run.batches]
+        waiting = [self._rows(batch) for batch in run.batches]
         while True:
             self._take_more(run, waiting)
             if not waiting:
@@ -277,7 +310,7 @@ class Worker:
             self._run_chunk(run, waiting[:size])
             del waiting[:size]
 
-    def _take_more(self, run: job_pb2.RunSteps, waiting: list[bytes]) -> None:
+    def _take_more(self, run: job_pb2.RunSteps, waiting: list[Buffer]) -> None:
         """Adds the steps of instructions that are here already and of the same kind."""
         while len(waiting) < self._chunk() and not self._next:
             try:
@@ -288,12 +321,19 @@ class Worker:
             if more is None or (more.program, more.data, more.results) != (run.program, run.data, run.results):
                 self._next.append(message)
                 return
-            waiting.extend(batch.indices for batch in more.batches)
+            waiting.extend(self._rows(batch) for batch in more.batches)
+
+    def _rows(self, batch: job_pb2.Batch) -> Buffer:
+        if not batch.HasField("blob"):
+            return batch.indices
+        rows = self._store.open(batch.blob)
+        self._send(job_pb2.Event(released=job_pb2.Released(blobs=[batch.blob])))
+        return rows
 
     def _chunk(self) -> int:
         return max(1, min(MAX_CHUNK, int(self._rate * CHUNK_S)))
 
-    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[bytes]) -> None:
+    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[Buffer]) -> None:
         began_s = time.perf_counter()
         deliver = functools.partial(self._deliver, self._given) if run.results else None
         self._engine.run(run.program, run.data, batches, deliver)
@@ -305,7 +345,7 @@ class Worker:
 
     def _deliver(self, before: int, number: int, outputs: bytes) -> None:
         if self._rank == 0:
-            results = job_pb2.Results(step=before + number, outputs=outputs)
+            results = job_pb2.Results(step=before + number, outputs=self._store.payload(outputs))
             self._send(job_pb2.Event(results=results))
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
@@ -358,7 +398,7 @@ class Worker:
             frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
             place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
             name, message = ("WorkerError", f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}")
-        failed = job_pb2.Failed(error=name, message=message, rank=self._rank, time_s=time.time())
+        failed = job_pb2.Failed(error=name, message=message[:MAX_FAILURE], rank=self._rank, time_s=time.time())
         self._send(job_pb2.Event(failed=failed))
 
     def _send(self, event: job_pb2.Event) -> None:
@@ -373,21 +413,33 @@ def _tensorflow_version() -> str:
 def _store(config: WorkerConfig, link: Link) -> BlobStore:
     directory = Path(config.store)
     if not config.joined:
-        return BlobStore(directory)
+        return WorkerStore(directory, Path(config.folder))
     return HostStore(directory, BlobClient(link.channel, config.timing), config.timing.chunk_s)
 
 
-def work(engine_class: Callable[[], Engine]) -> None:
-    """Runs a worker in this process, as its environment says; returns when its job has ended."""
+def work(
+    engine_class: Callable[[], Engine],
+    attached: Callable[[], None] = lambda: None,
+    gateway: Gateway | None = None,
+) -> None:
+    """Runs a worker in this process, as its environment says; returns when its job has ended.
+
+    Args:
+        engine_class: What it drives.
+        attached: See `Worker`.
+        gateway: See `Worker`.
+    """
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
     faulthandler.enable(sys.stderr, all_threads=True)
     # What the engine starts must not inherit the secret.
     del os.environ["FDT_WORKER"]
     engine = engine_class()
-    link = Link(config)
+    if gateway is not None:
+        gateway.serve()
+    link = Link(config, gateway)
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
-    Worker(engine, link, _store(config, link), config.timing).serve()
+    Worker(engine, link, _store(config, link), config.timing, attached, gateway).serve()
     link.close()

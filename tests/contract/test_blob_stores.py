@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from fdt import rpc
-from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, one_time, reference
+from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, WorkerStore, one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProtocolError
 from fdt.pool import server
+from fdt.pool.door import Door
+from fdt.pool.limits import DEFAULT
 from protos import blobs_pb2
 
 LIMIT_S = 20.0
@@ -35,8 +37,10 @@ def pool(tmp_path: Path) -> BlobStore:
 @pytest.fixture
 def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
     """Transfers to and from the pool's store, over the real wire."""
-    serving = rpc.create_server(rpc.RequireToken(None, {}), 8, TIMING)
-    blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], server._Blobs(pool, TIMING), {"Put", "Get"})
+    door = Door(DEFAULT, TIMING)
+    serving = rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, TIMING)
+    servicer = server._Blobs(pool, DEFAULT, TIMING)
+    blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, door, {"Put", "Get"})
     serving.add_generic_rpc_handlers((blobs,))
     address = rpc.listen(serving, f"unix:{tmp_path}/blobs.sock")
     serving.start()
@@ -49,7 +53,8 @@ def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     pool = request.getfixturevalue("pool")
     if request.param == "own":
-        return Stores(pool, pool)
+        (tmp_path / "worker").mkdir()
+        return Stores(WorkerStore(pool.directory, tmp_path / "worker"), pool)
     return Stores(HostStore(tmp_path / "host", request.getfixturevalue("client")), pool)
 
 
@@ -62,10 +67,14 @@ def test_what_a_client_uploaded_can_be_opened(stores: Stores, size: int) -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, 3 * CHUNK_BYTES + 1])
-def test_what_is_written_reaches_the_pool(stores: Stores, size: int) -> None:
+def test_what_is_written_reaches_the_pool(stores: Stores, size: int, tmp_path: Path) -> None:
     content = os.urandom(size)
     ref = stores.store.write(content)
-    assert ref == reference(content)
+    assert ref.size_bytes == size
+    if isinstance(stores.store, WorkerStore):
+        assert not stores.pool.has(ref)
+        stores.pool.adopt(ref, tmp_path / "worker")
+        assert not list((tmp_path / "worker").iterdir())
     assert stores.pool.open(ref).tobytes() == content
     assert stores.store.open(ref).tobytes() == content
 
@@ -84,6 +93,15 @@ def test_a_piece_of_a_stream_serves_once(stores: Stores, client: BlobClient, by:
         store.drop(ref)
     with pytest.raises(ProtocolError, match="upload it first"):
         stores.store.open(ref)
+
+
+def test_nobody_puts_another_blob_under_a_name_that_serves_once(stores: Stores, client: BlobClient) -> None:
+    ref = one_time(5)
+    client.send(ref, [b"first"])
+    with pytest.raises(ProtocolError, match="another blob under this name"):
+        client.send(ref, [b"other"])
+    assert stores.pool.open(ref).tobytes() == b"first"
+    assert not [path.name for path in stores.pool.directory.iterdir() if path.name.startswith("part-")]
 
 
 def test_an_opened_blob_is_private(stores: Stores) -> None:

@@ -30,7 +30,7 @@ def _wanted(items: list[pytest.Item], num_workers: int, mode: str, keras: int) -
     found: dict[str, None] = {}
     for item in items:
         parameters = {"mode": "sync", "keras": 3, **getattr(getattr(item, "callspec", None), "params", {})}
-        if "case" not in parameters or parameters["keras"] != keras:
+        if item.path.parent != Path(__file__).parent or "case" not in parameters or parameters["keras"] != keras:
             continue
         if num_workers == 0 or (num_workers, mode) == (parameters["num_workers"], parameters["mode"]):
             found[parameters["case"]] = None

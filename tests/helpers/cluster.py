@@ -87,8 +87,11 @@ def ip(*arguments: str) -> None:
 class Cluster:
     """A pool with one worker in the first namespace, reachable by TLS and token."""
 
-    def __init__(self, namespaces: tuple[str, str], directory: Path, process: Background, mode: str) -> None:
+    def __init__(
+        self, namespaces: tuple[str, str], directory: Path, process: Background, mode: str, options: Sequence[str] = ()
+    ) -> None:
         self.namespaces, self.directory, self.process, self.mode = namespaces, directory, process, mode
+        self._options = options
         match = re.search(rf"{POOL}:(\d+)", process.wait_for_line("pool at", START_S))
         assert match, process.so_far().describe()
         self.address = match[0]
@@ -104,6 +107,7 @@ class Cluster:
             "--trusted-network",
             HOST,
             *credentials(self.directory),
+            *self._options,
         ]
         with background(inside(self.namespaces[1], "serve", *options), cwd=self.directory) as process:
             process.wait_for_line("joined the pool", START_S)
@@ -139,8 +143,10 @@ def written(directory: Path, text: str) -> Path:
 
 
 @contextmanager
-def serving(namespaces: tuple[str, str], directory: Path, mode: str) -> Iterator[Cluster]:
-    """Starts the pool; files go into the directory."""
+def serving(
+    namespaces: tuple[str, str], directory: Path, mode: str, everywhere: Sequence[str] = ()
+) -> Iterator[Cluster]:
+    """Starts the pool; files go into the directory, options of all hosts are given to the pool and to those that join."""
     token = write_token(directory / "token", TOKEN)
     cert, key = certificate(directory, ["pool"], [POOL])
     options = [
@@ -155,9 +161,9 @@ def serving(namespaces: tuple[str, str], directory: Path, mode: str) -> Iterator
         "--token-file",
         str(token),
     ]
-    options += ["--tls-cert", str(cert), "--tls-key", str(key)]
+    options += ["--tls-cert", str(cert), "--tls-key", str(key), *everywhere]
     with background(inside(namespaces[0], "serve", *options), cwd=directory) as process:
-        yield Cluster(namespaces, directory, process, mode)
+        yield Cluster(namespaces, directory, process, mode, everywhere)
 
 
 def addresses(process: Background) -> set[str]:

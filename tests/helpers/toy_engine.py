@@ -1,5 +1,6 @@
 """A runtime without TensorFlow: it adds up the rows it is given. Faults are options of the job."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -9,30 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fdt.blobs import BlobStore
-from fdt.runtime import Assignment, Deliver, Placement
-from protos import blobs_pb2, job_pb2, program_pb2
+from fdt.blobs import BlobStore, Buffer
+from fdt.runtime import Assignment, Deliver, MeetingPlace, Placement
+from protos import job_pb2, program_pb2
 
-# States above this go through the store.
-INLINE_BYTES = 1 << 16
-
-
-class ToyRendezvous:
-    """Nothing to open."""
-
-    closed = 0
-
-    def environment(self, rank: int) -> Mapping[str, str]:
-        return {"TOY_RANK": str(rank)}
-
-    def close(self) -> None:
-        ToyRendezvous.closed += 1
+# What a flood's fault prints before it crashes: six times as much.
+FLOOD_BYTES = 8 << 20
 
 
 class ToyLauncher:
     """Starts `ToyEngine`s, one process a worker."""
 
     engine = "tests.helpers.toy_engine:ToyEngine"
+    tunnels = False
 
     def check(self, options: Mapping[str, str]) -> None:
         pass
@@ -43,8 +33,8 @@ class ToyLauncher:
     def needs_pool(self, options: Mapping[str, str]) -> bool:
         return False
 
-    def rendezvous(self, placement: Placement) -> ToyRendezvous:
-        return ToyRendezvous()
+    def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
+        return {"TOY_RANK": str(rank)}
 
 
 class BrokenLauncher(ToyLauncher):
@@ -61,14 +51,18 @@ class BrokenEngine:
 
 
 class ToyEngine:
-    """Adds up rows; `fault=KIND:RANK:STEP` makes a rank raise, exit, abort, be killed or stop at a step."""
+    """Adds up rows; `fault=KIND:RANK:STEP` makes a rank raise, exit, abort, be killed, print without end or stop at a
+    step; `read=FILE` makes it read a file.
+    """
 
-    def join(self, assignment: Assignment, blobs: BlobStore) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         assert assignment.environment["TOY_RANK"] == str(assignment.rank)
         self._assignment, self._blobs = assignment, blobs
         self._arrays: dict[int, list[np.ndarray]] = {}
         self._steps, self._samples, self._total = 0, 0, 0.0
         self._state = b""
+        if "read" in assignment.options:
+            Path(assignment.options["read"]).read_text()
         kind, rank, step = (assignment.options.get("fault") or "none:-1:-1").split(":")
         self._fault = (kind, int(step)) if int(rank) == assignment.rank else None
         if self._fault is not None and self._fault[1] == 0:
@@ -90,14 +84,18 @@ class ToyEngine:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         raise RuntimeError("all programs share one state here")
 
-    def run(self, program: int, data: int, batches: Sequence[bytes], deliver: Deliver | None) -> None:
-        for batch in batches:
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+        for number, batch in enumerate(batches):
             self._steps += 1
             if self._fault is not None and self._fault[1] == self._steps:
                 self._break()
             rows = np.frombuffer(batch, "<i8")
             self._samples += len(rows)
-            self._total += float(self._arrays[data][0][rows].sum())
+            total = float(self._arrays[data][0][rows].sum())
+            self._total += total
+            if deliver is not None:
+                num_bytes = int(self._assignment.options.get("result_bytes", "8"))
+                deliver(number, np.full(num_bytes // 8, total).tobytes())
 
     def _break(self) -> None:
         assert self._fault is not None
@@ -106,6 +104,11 @@ class ToyEngine:
             raise RuntimeError("toy failure")
         if kind == "exit":
             os._exit(7)
+        if kind == "flood":
+            for _ in range(FLOOD_BYTES >> 20):
+                os.write(1, b"flood " * (1 << 20))
+            faulthandler.dump_traceback(sys.stderr)
+            os.abort()
         if kind == "block":
             threading.Event().wait()
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind])
@@ -114,11 +117,7 @@ class ToyEngine:
         self, program: int, what: "job_pb2.Drain.What.ValueType", variables: Sequence[int] = ()
     ) -> job_pb2.Drained:
         content = np.float64(self._total).tobytes() + self._state
-        if len(content) > INLINE_BYTES:
-            payload = blobs_pb2.Payload(blob=self._blobs.write(content))
-        else:
-            payload = blobs_pb2.Payload(inline=content)
-        return job_pb2.Drained(state=job_pb2.State(variables=[0], payload=payload))
+        return job_pb2.Drained(state=job_pb2.State(variables=[0], payload=self._blobs.payload(content)))
 
     def steps(self) -> int:
         return self._steps

@@ -70,9 +70,13 @@ class TrainStream:
         state = job_pb2.State(payload=blobs_pb2.Payload(blob=blob))
         self._send(assign=job_pb2.AssignState(state=state))
 
-    def run(self, batches: Sequence[Sequence[int]]) -> None:
+    def run(self, batches: Sequence[Sequence[int]], results: bool = False) -> None:
         rows = [job_pb2.Batch(indices=np.array(batch, "<i8").tobytes()) for batch in batches]
-        self._send(run=job_pb2.RunSteps(batches=rows))
+        self._send(run=job_pb2.RunSteps(batches=rows, results=results))
+
+    def run_blob(self, blob: blobs_pb2.BlobRef) -> None:
+        """Runs a step whose row numbers are a blob."""
+        self._send(run=job_pb2.RunSteps(batches=[job_pb2.Batch(blob=blob)]))
 
     def drain(self, what: "job_pb2.Drain.What.ValueType" = job_pb2.Drain.WHAT_METRICS) -> job_pb2.Drained:
         self._serial += 1
@@ -80,8 +84,18 @@ class TrainStream:
         return self._wait(lambda: [e for e in self.kinds("drained") if e.drained.serial == self._serial])[0].drained
 
     def close(self) -> job_pb2.Closed:
+        """Returns the accounts of all processes, together."""
         self._send(close=job_pb2.CloseJob())
-        return self.wait("closed").closed
+        self._wait(lambda: [e for e in self.kinds("closed") if not e.closed.remaining])
+        closed = job_pb2.Closed()
+        for event in self.kinds("closed"):
+            closed.MergeFrom(event.closed)
+        closed.workers.sort(key=lambda usage: usage.rank)
+        closed.processes.sort(key=lambda process: process.rank)
+        return closed
+
+    def fetched(self, *blobs: blobs_pb2.BlobRef) -> None:
+        self._send(fetched=job_pb2.Fetched(blobs=blobs))
 
     def half_close(self) -> None:
         self._out.put(None)
@@ -107,6 +121,10 @@ class TrainStream:
                 assert left_s > 0 and not self._ended, f"it did not come; instead: {self.seen} {self._call}"
                 self._changed.wait(left_s)
             return result
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
 
     def wait_end(self) -> None:
         self._reader.join(LIMIT_S)

@@ -110,8 +110,8 @@ def test_no_port_is_opened(tmp_path: Path) -> None:
         model.fit(np.zeros((64, 4)), np.zeros((64, 1)), epochs=1, verbose=0, callbacks=[Look()])
     """
     finished, _ = _run(tmp_path, script, workers=2)
-    # The script, the pool, the process that workers are forked from, and the job's.
-    assert finished.expect(0).stdout == "4 processes listen on []\n"
+    # The script, the pool, the process that looks at programs, the one that workers are forked from, and the job's.
+    assert finished.expect(0).stdout == "5 processes listen on []\n"
 
 
 def _accuracy(output: str) -> float:

@@ -93,14 +93,24 @@ def test_delayed_gradients_of_every_kind_of_variable(cluster: Cluster, wire: str
     assert found[-1] < 0.5 * found[0], finished.describe()
 
 
-def workers_of(host: Background) -> list[psutil.Process]:
-    """Returns the processes that serve a job: those in the working state of the fork server's children."""
+def tunnels_of(host: Background) -> list[psutil.Process]:
+    """Returns the processes through which the workers of a host reach others: theirs alone have no children."""
     tree = psutil.Process(host.pid).children(recursive=True)
     return [process for process in tree if not process.children()]
 
 
+def workers_of(host: Background) -> list[psutil.Process]:
+    """Returns the processes that serve a job, or wait for one."""
+    return [parent for parent in (process.parent() for process in tunnels_of(host)) if parent is not None]
+
+
 def kill(cluster: Cluster, host: Background) -> None:
     for process in workers_of(host):
+        process.kill()
+
+
+def kill_tunnel(cluster: Cluster, host: Background) -> None:
+    for process in tunnels_of(host):
         process.kill()
 
 
@@ -121,6 +131,7 @@ def cut(cluster: Cluster, host: Background) -> None:
     ("fault", "expected"),
     [
         (kill, f"({HOST}) ended with signal 9"),
+        (kill_tunnel, f"({HOST})"),
         (stop, f"({HOST}) has stopped answering"),
         (kill_host, f"({HOST})"),
         # The silence, or what the kernel says of the connection, whichever is noticed first.

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,11 +29,12 @@ from fdt.errors import (
     VersionError,
 )
 from fdt.jobstream import JobStream
+from fdt.pool.logs import HEAD_BYTES, TAIL_BYTES
 from fdt.pool.server import Server
 from fdt.versions import versions
 from protos import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from tests.helpers.ends import wait_gone
-from tests.helpers.toy_engine import ROOT, BrokenLauncher, ToyLauncher
+from tests.helpers.toy_engine import FLOOD_BYTES, ROOT, BrokenLauncher, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
 
 TIMING = Timing(
@@ -107,7 +109,7 @@ def test_a_job_that_is_closed_leaves_no_call_to_the_garbage_collector(pool: Pool
     try:
         before = {id(found) for found in gc.get_objects() if isinstance(found, grpc.Call)}
         opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
-        stream = JobStream(pool.channel, pool.address, opening, TIMING)
+        stream = JobStream(pool.channel, pool.address, opening, TIMING, pool.blobs)
         stream.drain(0, job_pb2.Drain.WHAT_METRICS)
         stream.wait_drained(1)
         stream.close()
@@ -139,6 +141,66 @@ def train_ten_steps(pool: Pool, num_workers: int = 2) -> None:
 
 
 def test_train(pool: Pool) -> None:
+    train_ten_steps(pool)
+
+
+@pytest.mark.parametrize("walls", [True, False])
+def test_a_worker_cannot_read_the_users_files(tmp_path: Path, walls: bool) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    pool = Pool(num_workers=1, walls=walls)
+    try:
+        stream = pool.train(1, read=str(secret))
+        pool.prepare(stream, "MatMul")
+        if walls:
+            failed = stream.wait("failed").failed
+            assert "PermissionError" in failed.message and str(secret) in failed.message
+        else:
+            stream.run([[1, 0]])
+            assert stream.drain(job_pb2.Drain.WHAT_ALL).steps == 1
+            stream.close()
+    finally:
+        pool.close()
+
+
+def test_a_worker_has_a_folder_of_its_own_that_goes_with_it(tmp_path: Path) -> None:
+    directory = tmp_path / "pool"
+    directory.mkdir()
+    server = Server(
+        ServeConfig(listen=f"unix:{tmp_path}/pool.sock", num_workers=1, timing=TIMING),
+        {"sync": ToyLauncher()},
+        directory,
+    )
+    channel = rpc.connect(server.start(), Credentials(), TIMING)
+    try:
+        stream = TrainStream(channel, 1, {})
+        stream.wait("started")
+        (folder,) = (directory / "workers").iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (process,) = [process for process in children() if process.cwd() == str(folder)]
+        stream.close()
+        wait_gone([process])
+        # The next one has its own; the pool hears of an end just after it.
+        end_s = time.monotonic() + LIMIT_S
+        while folder.exists() and time.monotonic() < end_s:
+            threading.Event().wait(0.01)
+        assert not folder.exists()
+    finally:
+        channel.close()
+        server.stop()
+
+
+def test_a_log_is_bounded_and_shows_how_it_ended(pool: Pool) -> None:
+    stream = pool.train(1, fault="flood:0:1")
+    pool.prepare(stream, "MatMul")
+    stream.run([[1, 0]])
+    failed = stream.wait("failed").failed
+    assert "Fatal Python error: Aborted" in failed.message
+    name = list(pool.jobs())[-1]
+    log = b"".join(chunk.text for chunk in pool.stub.GetLogs(pool_pb2.GetLogsRequest(job=name), timeout=LIMIT_S))
+    assert b"fdt worker: rank 0" in log[:10_000], "how it began"
+    assert b"in _break" in log[-10_000:], "how it ended"
+    assert HEAD_BYTES + TAIL_BYTES <= len(log) <= HEAD_BYTES + TAIL_BYTES + (1 << 20) < 6 * FLOOD_BYTES
     train_ten_steps(pool)
 
 
@@ -411,7 +473,7 @@ def test_stop_leaves_nothing(tmp_path: Path) -> None:
     channel = rpc.connect(server.start(), Credentials(), TIMING)
     stream = TrainStream(channel, 2, {})
     stream.wait("started")
-    processes = [process for process in children() if process.cwd() == str(directory)]
+    processes = [process for process in children() if process.cwd().startswith(f"{directory}/workers/")]
     assert len(processes) == 2
     server.stop()
     assert stream.wait("failed").failed.error == "JobCancelledError"

@@ -17,6 +17,7 @@ from tests.fidelity.cases import SCRIPT
 from tests.fidelity.comparison import compare
 from tests.helpers.pool import Pool, serve
 from tests.helpers.processes import run
+from tests.helpers.registry import registry, unjudged
 
 UV = os.environ.get("FDT_UV", "")
 pytestmark = pytest.mark.skipif(not UV, reason="installs other TensorFlows; `make test-matrix` runs it")
@@ -61,6 +62,13 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     install = [UV, "pip", "install", "--quiet", "--python", environment / "bin" / "python", *packages]
     subprocess.run(install, check=True, timeout=LIMIT_S)
     return environment / "bin" / "python"
+
+
+def test_every_operation_is_judged(client: Path) -> None:
+    """What that TensorFlow's programs may hold, somebody has allowed or refused."""
+    found = registry(client)
+    assert len(found) > 1800
+    assert unjudged(found) == []
 
 
 def test_trains_as_by_itself(client: Path, pool: Pool, tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
-"""Programs are looked at whole, by name."""
+"""Programs are looked at whole: operations by name, attributes as TensorFlow will read them."""
+
+import re
 
 import pytest
 
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission
+from fdt.pool.operations import ALLOWED, ATTRIBUTES, OPERATIONS, REASONS, REFUSED
 from protos import program_pb2
 from protos.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
+from tests.helpers.hostile import CORPUS, HOSTILE, READERS, WRITERS, Hostile
 
 ORDINARY = """
     MatMul BatchMatMulV2 Conv2D Conv2DBackpropFilter BiasAdd Relu ReluGrad Softmax LogSoftmax FusedBatchNormV3 AddV2 Mul
@@ -14,12 +18,38 @@ ORDINARY = """
     StatelessWhile TensorListReserve TensorListSetItem Placeholder Const Identity IdentityN NoOp Cast Assert PrintV2
     LookupTableFindV2 LookupTableImportV2 MutableHashTableV2 SerializeTensor StringSplitV2 StringFormat Timestamp
     CudnnRNNV3 TopKV2 NonMaxSuppressionV5 ResizeBilinear Einsum XlaDot CheckNumerics DecodeJpeg TensorArrayWriteV3
-    TensorSliceDataset BatchDatasetV2 ShuffleDatasetV3 MapDataset Multinomial Case EnsureShape CTCLossV2
+    TensorSliceDataset BatchDatasetV2 ShuffleDatasetV3 MapDataset Multinomial Case EnsureShape CTCLossV2 SymbolicGradient
 """
-REFUSED = """
+REFUSED_OPS = """
     PyFunc EagerPyFunc WriteFile ReadFile SaveV2 RestoreV2 TFRecordDatasetV2 CreateSummaryFileWriter WriteScalarSummary
     RpcCall RemoteCall HorovodAllreduce DebugIdentityV2 DatasetFromGraph _Send CollectiveReduceV2 ImmutableConst
 """
+# Attributes as TensorFlow writes them into ordinary programs.
+ATTRIBUTES_OF = {
+    ("PrintV2", "output_stream"): AttrValue(s=b"log(warning)"),
+    ("PrintV2", "end"): AttrValue(s=b"file:///is/printed/here\n"),
+    ("FixedUnigramCandidateSampler", "vocab_file"): AttrValue(s=b""),
+    ("Conv2D", "padding"): AttrValue(s=b"SAME"),
+    ("UnicodeDecode", "input_encoding"): AttrValue(s=b"UTF-16-BE"),
+    ("VarHandleOp", "shared_name"): AttrValue(s=b"model/dense/kernel:0"),
+    ("VarHandleOp", "allowed_devices"): AttrValue(
+        list=AttrValue.ListValue(s=[b"/job:localhost/replica:0/task:0/device:GPU:1"])
+    ),
+    ("StringFormat", "template"): AttrValue(s=b"grpc://{}:{}"),
+    ("StringFormat", "placeholder"): AttrValue(s=b"{}"),
+    ("MatMul", "_class"): AttrValue(list=AttrValue.ListValue(s=[b"loc:@gradients/dense/MatMul"])),
+    ("MatMul", "_output_shapes"): AttrValue(list=AttrValue.ListValue()),
+    ("Identity", "_gradient_op_type"): AttrValue(s=b"CustomGradient-341"),
+    # A hundred programs of tests have this one, as it is.
+    ("StatefulPartitionedCall", "config_proto"): AttrValue(
+        s=b"\n\x07\n\x03CPU\x10\x01\n\x07\n\x03GPU\x10\x002\x02J\x008\x01\x82\x01\x00\x92\x01\x02J\x00"
+    ),
+}  # fmt: skip
+LOCAL_DEVICES = ["", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:GPU:3", "/cpu:0", "/GPU:*", "/gpu"]
+OTHER_DEVICES = [
+    "/job:worker/task:0", "/job:ps", "/job:localhost/task:1", "/replica:1", "/device:TPU:0", "/device:XLA_CPU:0",
+    "grpc://127.0.0.1:2222", "/job:localhost/replica:0/task:0/device:CPU:0\n", "CPU",
+]  # fmt: skip
 
 
 def graph(*ops: str, function: str | None = None) -> GraphDef:
@@ -34,51 +64,92 @@ def test_ordinary(op: str) -> None:
     admission.admit_graph(graph(op))
 
 
-@pytest.mark.parametrize("op", REFUSED.split())
+@pytest.mark.parametrize("op", REFUSED_OPS.split())
 @pytest.mark.parametrize("function", [None, "inner"])
 def test_refused_by_name_wherever_it_is(op: str, function: str | None) -> None:
-    with pytest.raises(ProgramRefusedError, match=rf"{op}.*n/{op}.*{function or 'the graph'}"):
+    with pytest.raises(ProgramRefusedError, match=rf"{op}.*n/{op}.*{function or 'the graph'}.*{REASONS[op]}"):
         admission.admit_graph(graph("MatMul", op, function=function))
 
 
-def test_a_function_cannot_hide_an_operation() -> None:
-    whole = graph("MatMul", function="PyFunc")
-    whole.node.add(name="call", op="PyFunc")
-    with pytest.raises(ProgramRefusedError, match="PyFunc"):
-        admission.admit_graph(whole)
+def test_each_operation_is_judged_once() -> None:
+    names = [name for names in ALLOWED.values() for name in re.findall(r"([^\s()]+)(?:\([^)]*\))?", names)]
+    names += [name for names in REFUSED.values() for name in names.split()]
+    assert len(names) == len(set(names)) == len(OPERATIONS) + len(REASONS)
+    used = {attribute for rules in OPERATIONS.values() for attribute in rules}
+    assert used == set(ATTRIBUTES), "a rule that no operation needs"
 
 
-@pytest.mark.parametrize("stream", [b"file:///etc/passwd", b"file:x"])
-def test_print_to_file(stream: bytes) -> None:
-    with pytest.raises(ProgramRefusedError, match="prints to a file"):
-        admission.admit_graph(GraphDef(node=[NodeDef(op="PrintV2", attr={"output_stream": AttrValue(s=stream)})]))
-    admission.admit_graph(GraphDef(node=[NodeDef(op="PrintV2", attr={"output_stream": AttrValue(s=b"stderr")})]))
+@pytest.mark.parametrize(("op", "attribute"), ATTRIBUTES_OF, ids="-".join)
+def test_ordinary_attributes(op: str, attribute: str) -> None:
+    node = NodeDef(op=op, attr={attribute: ATTRIBUTES_OF[op, attribute]})
+    admission.admit_graph(GraphDef(node=[node]))
+    # And of no other operation, unless all may have it.
+    if not attribute.startswith("_") and node.attr[attribute].s:
+        node.op = "NoOp"
+        with pytest.raises(ProgramRefusedError, match=rf"'{attribute}' of the operation 'NoOp'"):
+            admission.admit_graph(GraphDef(node=[node]))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        AttrValue(func=NameAttrList(name="nowhere")),
-        AttrValue(list=AttrValue.ListValue(func=[NameAttrList(name="inner"), NameAttrList(name="nowhere")])),
-        AttrValue(func=NameAttrList(name="inner", attr={"f": AttrValue(func=NameAttrList(name="nowhere"))})),
-    ],
-)
-def test_functions_that_are_not_there(value: AttrValue) -> None:
+@pytest.mark.parametrize("device", LOCAL_DEVICES)
+def test_devices_of_the_workers_own_host(device: str) -> None:
+    admission.admit_graph(GraphDef(node=[NodeDef(op="MatMul", device=device)]))
+
+
+@pytest.mark.parametrize("device", OTHER_DEVICES)
+def test_devices_elsewhere(device: str) -> None:
+    with pytest.raises(ProgramRefusedError, match=re.escape(repr(device))):
+        admission.admit_graph(GraphDef(node=[NodeDef(op="MatMul", name="far", device=device)]))
+
+
+def test_a_function_with_all_that_a_call_has() -> None:
+    """TensorFlow 1 writes a call's attributes beside the function of a gradient."""
     whole = graph("MatMul", function="inner")
-    whole.node.add(name="call", op="PartitionedCall", attr={"f": AttrValue(func=NameAttrList(name="inner"))})
+    inner = NameAttrList(name="inner", attr={"f": AttrValue(func=NameAttrList(name="inner"))})
+    whole.node.add(name="gradient", op="SymbolicGradient", attr={"f": AttrValue(func=inner)})
     admission.admit_graph(whole)
-    whole.node.add(name="other", op="PartitionedCall", attr={"f": value})
-    with pytest.raises(ProgramRefusedError, match=r"other.*nowhere"):
+
+
+@pytest.mark.parametrize("program", HOSTILE, ids=lambda case: case.name)
+def test_hostile(program: Hostile) -> None:
+    raw = program.build("/of/a/hostile/program").SerializeToString()
+    with pytest.raises(program.error) as caught:
+        admission.examine(raw)
+    assert type(caught.value) is program.error
+    message = str(caught.value)
+    missing = [word for word in program.words if word not in message]
+    assert not missing, message
+    assert len(message) < 1000 and message.isprintable()
+
+
+def test_the_corpus_is_large() -> None:
+    names = [name for name, _ in CORPUS]
+    assert len(names) == len(set(names)) >= 100
+    assert {*WRITERS, *READERS} <= set(names)
+
+
+@pytest.mark.parametrize("length", [1000, 4_000_000])
+def test_a_name_without_end_is_cut(length: int) -> None:
+    whole = GraphDef(node=[NodeDef(name="\x1b[2J" + "n" * length, op="o" * length)])
+    with pytest.raises(ProgramRefusedError) as caught:
         admission.admit_graph(whole)
+    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
 
 
-def test_gradient_functions_that_are_not_there() -> None:
-    whole = graph("MatMul", function="inner")
-    whole.library.gradient.add(function_name="inner", gradient_func="nowhere")
-    with pytest.raises(ProgramRefusedError, match="nowhere"):
-        admission.admit_graph(whole)
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = graph("MatMul", "Relu", function="inner")
+    whole.node.add(op="NoOp")
+    raw = program_pb2.StepProgram(step=program_pb2.Function(meta_graph=b"\x12\x00")).SerializeToString()
+    admission.admit_graph(whole)
+    admission.examine(raw)
+    for name, limit, said in [("NODES", 2, "3 nodes.*admits 2"), ("FUNCTIONS", 0, "1 functions.*admits 0")]:
+        with monkeypatch.context() as patch, pytest.raises(ProgramRefusedError, match=said):
+            patch.setattr(admission, f"MAX_{name}", limit)
+            admission.admit_graph(whole)
+    monkeypatch.setattr(admission, "MAX_BYTES", len(raw) - 1)
+    with pytest.raises(ProgramRefusedError, match=rf"{len(raw)} bytes.*admits {len(raw) - 1}"):
+        admission.examine(raw)
 
 
-def test_malformed_graph() -> None:
-    with pytest.raises(ProtocolError, match="MetaGraphDef"):
-        admission.admit(program_pb2.StepProgram(step=program_pb2.Function(meta_graph=b"\xff")))
+def test_malformed_program() -> None:
+    with pytest.raises(ProtocolError, match="StepProgram"):
+        admission.examine(b"\xff")

@@ -1,12 +1,10 @@
 """How the processes of an asynchronous job are told of each other."""
 
-import threading
-from collections.abc import Iterator
+import dataclasses
 
 import pytest
 
-from fdt.errors import UsageError, WorkerError
-from fdt.rendezvous import KeyValueClient, KeyValueServer
+from fdt.errors import UsageError
 from fdt.runtime import Place, Placement
 from nfdt.cluster import Member, read_cluster
 from nfdt.devices import HostDevices, cpu_beside
@@ -17,25 +15,25 @@ from nfdt.options import read_options
 OWN, OTHER = Place("", "127.0.0.1", "eth0"), Place("host-1", "127.0.0.9", "eth7")
 
 
-def test_on_one_host_nothing_is_opened_and_nothing_told() -> None:
+def test_on_one_host_nothing_is_told() -> None:
     for place in (OWN, OTHER):
-        rendezvous = ParameterServerLauncher().rendezvous(Placement((place,) * 3, OWN))
-        assert dict(rendezvous.environment(0)) == {}
-        assert read_cluster(rendezvous.environment(0)) is None
-        rendezvous.close()
+        environment = ParameterServerLauncher().environment(Placement((place,) * 3, OWN), 0)
+        assert dict(environment) == {}
+        assert read_cluster(environment) is None
 
 
 def test_every_process_knows_all_hosts_in_the_order_of_ranks() -> None:
-    rendezvous = ParameterServerLauncher().rendezvous(Placement((OWN, OTHER, OTHER), OWN))
-    try:
-        cluster = read_cluster(rendezvous.environment(0))
-        assert cluster == read_cluster(rendezvous.environment(1))
-        assert cluster is not None
-        assert cluster.members == (Member("127.0.0.1", 1), Member("127.0.0.9", 2))
-        cluster.client().put("host/1", b"here")
-        assert cluster.client().wait("host/1", 0.0) == b"here"
-    finally:
-        rendezvous.close()
+    placement = Placement((OWN, OTHER, OTHER), OWN)
+    cluster = read_cluster(ParameterServerLauncher().environment(placement, 0))
+    assert cluster == read_cluster(ParameterServerLauncher().environment(placement, 1))
+    assert cluster is not None
+    assert cluster.members == (Member("127.0.0.1", 1), Member("127.0.0.9", 2))
+    # The system chooses ports where it is the hosts' network; in a network of their own they are known.
+    assert [cluster.address(rank) for rank in (0, 1)] == [("127.0.0.1", 0), ("127.0.0.9", 0)]
+    tunnelled = dataclasses.replace(placement, tunnelled=True)
+    cluster = read_cluster(ParameterServerLauncher().environment(tunnelled, 0))
+    assert cluster is not None
+    assert [cluster.address(rank) for rank in (0, 1)] == [("127.0.1.1", 7100), ("127.0.1.2", 7101)]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +60,10 @@ def test_where_parameter_servers_cannot_be(options: dict[str, str], expected: st
 
 
 def test_the_pool_takes_part_without_workers() -> None:
-    rendezvous = ParameterServerLauncher().rendezvous(Placement((OTHER, OTHER), OWN, pool_takes_part=True))
-    try:
-        cluster = read_cluster(rendezvous.environment(0))
-        assert cluster is not None
-        assert cluster.members == (Member("127.0.0.1", 0), Member("127.0.0.9", 2))
-    finally:
-        rendezvous.close()
+    placement = Placement((OTHER, OTHER), OWN, pool_takes_part=True)
+    cluster = read_cluster(ParameterServerLauncher().environment(placement, 0))
+    assert cluster is not None
+    assert cluster.members == (Member("127.0.0.1", 0), Member("127.0.0.9", 2))
 
 
 def test_devices_of_a_host() -> None:
@@ -92,32 +87,3 @@ def test_devices_of_a_host() -> None:
 )
 def test_batches_are_gathered_beside_the_worker(device: str, expected: str) -> None:
     assert cpu_beside(device) == expected
-
-
-@pytest.fixture
-def store() -> Iterator[KeyValueServer]:
-    server = KeyValueServer("127.0.0.1", {"127.0.0.1"})
-    yield server
-    server.close()
-
-
-def test_a_value_is_waited_for(store: KeyValueServer) -> None:
-    found: list[bytes] = []
-    waiting = threading.Thread(target=lambda: found.append(KeyValueClient(store.address).wait("a", 20.0)))
-    waiting.start()
-    KeyValueClient(store.address).put("a", b"\x00\xff")
-    waiting.join(20.0)
-    assert found == [b"\x00\xff"]
-
-
-def test_nobody_says_it(store: KeyValueServer) -> None:
-    with pytest.raises(WorkerError, match="did not say host/1 within 0 s"):
-        KeyValueClient(store.address).wait("host/1", 0.0)
-
-
-def test_the_store_is_gone() -> None:
-    server = KeyValueServer("127.0.0.1", {"127.0.0.1"})
-    client = KeyValueClient(server.address)
-    server.close()
-    with pytest.raises(WorkerError, match="rendezvous does not answer"):
-        client.put("a", b"")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fdt import blobs, wire
-from fdt.blobs import BlobStore, reference
+from fdt.blobs import BlobStore, WorkerStore, one_time, reference
 from fdt.errors import CapacityError, ProtocolError
 from protos import blobs_pb2
 
@@ -98,9 +98,10 @@ def test_limit_counts_what_is_being_written(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, limit_bytes=300)
 
     def chunks():
+        yield b"y"
         with pytest.raises(CapacityError):
             store.write(b"x" * 200)
-        yield b"y" * 200
+        yield b"y" * 199
 
     store.put(reference(b"y" * 200), chunks())
     store.write(b"x" * 100)
@@ -159,3 +160,62 @@ def test_chunks_are_protobuf(size: int) -> None:
 def test_malformed_chunks(raw: bytes) -> None:
     with pytest.raises(ProtocolError, match="PutChunk"):
         blobs.decode_data(raw, blobs_pb2.PutChunk, 2)
+
+
+# ---- what a worker has written --------------------------------------------------------------------------------------
+
+
+def test_a_worker_writes_into_its_own_folder(store: BlobStore, tmp_path: Path) -> None:
+    ref = WorkerStore(store.directory, tmp_path / "own").write(b"state")
+    assert not files(store)
+    store.adopt(ref, tmp_path / "own")
+    assert store.open(ref).tobytes() == b"state" and not list((tmp_path / "own").iterdir())
+
+
+@pytest.mark.parametrize("trick", ["symbolic link", "hard link", "folder", "pipe", "shorter", "missing", "not new"])
+def test_only_a_plain_file_of_the_workers_own_is_taken_over(store: BlobStore, tmp_path: Path, trick: str) -> None:
+    ref, secret = one_time(6), tmp_path / "secret"
+    secret.write_text("secret")
+    own = tmp_path / "own"
+    own.mkdir()
+    path = own / store.path(ref).name
+    before: set[str] = set()
+    if trick == "symbolic link":
+        path.symlink_to(secret)
+    elif trick == "hard link":
+        path.hardlink_to(secret)
+    elif trick == "folder":
+        path.mkdir()
+    elif trick == "pipe":
+        os.mkfifo(path)
+    elif trick == "shorter":
+        path.write_text("short")
+    elif trick == "not new":
+        path.write_text("secret")
+        store.add(ref, [b"others"])
+        before = files(store)
+    with pytest.raises(ProtocolError, match="worker's blob"):
+        store.adopt(ref, own)
+    assert files(store) == before and secret.read_text() == "secret"
+    if before:
+        assert store.open(ref).tobytes() == b"others"
+
+
+def test_a_worker_cannot_promise_what_a_blob_holds(store: BlobStore, tmp_path: Path) -> None:
+    """Others would be given it for their own array."""
+    ref = reference(b"array")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / store.path(ref).name).write_bytes(b"other")
+    with pytest.raises(ProtocolError, match="name that serves once"):
+        store.adopt(ref, own)
+    assert not store.has(ref)
+
+
+def test_a_blob_that_is_cut_short_while_it_is_read_harms_nobody(store: BlobStore) -> None:
+    ref = store.write(os.urandom(3 * blobs.CHUNK_BYTES))
+    reading = store.chunks(ref)
+    next(reading)
+    os.truncate(store.path(ref), 0)
+    with pytest.raises(ProtocolError, match="cut short"):
+        list(reading)

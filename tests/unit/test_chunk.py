@@ -33,7 +33,7 @@ def test_a_batch_is_found_by_its_rows() -> None:
         arrays.append(content[described.offset : described.offset + size].view(dtype).reshape(shape))
     for batch, rows in zip(batches, chunk.batches(), strict=True):
         for array, expected in zip(arrays, batch, strict=True):
-            np.testing.assert_array_equal(array[np.frombuffer(rows.indices, "<i8")], expected)
+            np.testing.assert_array_equal(array[np.frombuffer(rows, "<i8")], expected)
 
 
 def test_batches_of_another_form_go_separately() -> None:

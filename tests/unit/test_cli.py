@@ -43,8 +43,8 @@ _OPTIONS = {
     "check": sorted([*_ASYNC_OPTIONS, "--mode", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": [
-        "--interface", "--join", "--listen", "--metrics", "--mode", "--slots", "--tls-ca", "--tls-cert", "--tls-key",
-        "--token-file", "--trusted-network", "--workers",
+        "--interface", "--join", "--listen", "--metrics", "--mode", "--no-token", "--no-walls", "--open-servers", "--slots",
+        "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--trusted-network", "--workers",
     ],
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--json", "--latency", "--load",
@@ -136,7 +136,10 @@ def test_everything_after_the_script_is_its_own(argv: list[str], name: str, argu
         (["serve", "--tls-cert", "c.pem"], "belong together"),
         (["serve", "--workers", "-1"], "1 or more"),
         (["serve", "--slots", "2"], "--join"),
+        (["serve", "--no-token", "--token-file", "t"], "not both"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--no-token"], "--no-token is the pool's own"),
         (["serve", "--interface", "10.0.0.5"], "--trusted-network"),
+        (["serve", "--open-servers"], "expected --trusted-network too"),
         (["serve", "--join", "pool", "--slots", "2", "--trusted-network", "lo"], "HOST:PORT"),
         (["serve", "--join", "pool:1", "--trusted-network", "lo"], "--slots N"),
         (["serve", "--join", "pool:1", "--slots", "0", "--trusted-network", "lo"], "1 or more"),
@@ -232,8 +235,21 @@ def test_a_host_that_is_given_a_mode_is_told_what_to_do(mode: str, capsys: pytes
     )
 
 
+def test_workers_are_walled_in_unless_the_operator_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    join = ("--join", "pool:7077", "--slots", "3", "--trusted-network", "127.0.0.1")
+    assert settings.serve_config(_parse("serve")).walls and settings.join_config(_parse("serve", *join)).walls
+    assert not settings.serve_config(_parse("serve", "--no-walls")).walls
+    assert not settings.join_config(_parse("serve", "--no-walls", *join)).walls
+    monkeypatch.setenv("FDT_NO_WALLS", "1")
+    assert not settings.serve_config(_parse("serve")).walls
+
+
 def test_a_pool_by_default_and_with_hosts() -> None:
-    assert settings.serve_config(_parse("serve")) == ServeConfig()
+    assert settings.serve_config(_parse("serve", "--no-token")) == ServeConfig()
+    made, again = (settings.serve_config(_parse("serve")).token for _ in range(2))
+    assert made and again and made != again and len(bytes.fromhex(made)) == 32
+    # Off loopback nobody would find it: the pool asks for one that is given.
+    assert settings.serve_config(_parse("serve", "--listen", "0.0.0.0:1")).token is None
     config = settings.serve_config(
         _parse("serve", "--workers", "0", "--trusted-network", "lo", "--interface", "127.0.0.1")
     )
@@ -252,6 +268,21 @@ def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert settings._token(file) == "secret"
     warning = capsys.readouterr().err
     assert "warning" in warning and "chmod 600" in warning and "secret" not in warning
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o602, 0o620, 0o777])
+def test_a_private_key_that_others_can_read(mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate.write_text("")
+    key.write_text("")
+    options = ["serve", "--tls-cert", str(certificate), "--tls-key", str(key)]
+    key.chmod(0o600)
+    settings.serve_config(_parse(*options))
+    assert capsys.readouterr().err == ""
+    key.chmod(mode)
+    settings.serve_config(_parse(*options))
+    warning = capsys.readouterr().err
+    assert "private key" in warning and f"chmod 600 {key}" in warning and warning.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"a\nb\n", b"\xff\xfe", "schlüssel".encode(), None])

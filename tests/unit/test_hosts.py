@@ -7,7 +7,7 @@ import pytest
 
 from fdt.config import Network, ServeConfig
 from fdt.errors import FdtError, UsageError, VersionError
-from fdt.pool import hosts
+from fdt.pool import hosts, isolation
 from fdt.pool.jobs import JobState
 from fdt.pool.lifecycle import (
     Assign,
@@ -33,6 +33,7 @@ from fdt.pool.lifecycle import (
     WorkerSilent,
 )
 from fdt.pool.network import choose, holds
+from fdt.pool.relay import Outbox
 from fdt.pool.state import MAX_FAILED_STARTS, Processes
 from fdt.runtime import Place, Placement
 from protos import host_pb2
@@ -345,17 +346,66 @@ def test_hosts_that_make_no_sense(changes: dict[str, object], words: str) -> Non
         admit(hello(**changes))
 
 
+def test_all_hosts_open_servers_or_none() -> None:
+    with pytest.raises(UsageError, match="on the pool False, on the host True"):
+        admit(hello(open_servers=True))
+    open_pool = ServeConfig(token="t", network=NETWORK, open_servers=True)
+    with pytest.raises(UsageError, match="on the pool True, on the host False"):
+        hosts.admit(hello(), open_pool, VERSIONS, ())
+    hosts.admit(hello(open_servers=True), open_pool, VERSIONS, ())
+
+
+def test_a_host_that_has_no_namespaces_is_named_with_what_is_missing() -> None:
+    able = hosts.JoinedHost("host-1", hello(), Outbox(1))
+    unable = hosts.JoinedHost("host-2", hello(unisolated="no\nnamespace"), Outbox(1))
+    hosts.check_tunnels([able, able])
+    with pytest.raises(UsageError) as caught:
+        hosts.check_tunnels([able, unable])
+    assert f"{unable.label}: nonamespace. Remedy:" in str(caught.value)
+    assert "--open-servers" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tunnels", "several", "is_open", "missing", "expected"),
+    [
+        (False, False, False, "", isolation.Network.SHARED),
+        (True, False, False, "", isolation.Network.OWN),
+        (True, True, False, "", isolation.Network.TUNNEL),
+        (False, True, False, "", isolation.Network.HOST),
+        (True, True, True, "", isolation.Network.HOST),
+        *(
+            (tunnels, several, False, "no", isolation.Network.HOST)
+            for tunnels in (False, True)
+            for several in (False, True)
+        ),
+    ],
+)
+def test_which_network_workers_see(
+    tunnels: bool, several: bool, is_open: bool, missing: str, expected: isolation.Network
+) -> None:
+    assert isolation.network_for(tunnels, several, is_open, missing) is expected
+
+
+def test_it_is_said_which_network_workers_see() -> None:
+    own, host = isolation.Network.TUNNEL, isolation.Network.HOST
+    assert isolation.describe({"async": own}, "") == "worker processes see no network but their job's"
+    assert isolation.describe({"async": own, "sync": host}, "").endswith("except for --mode sync: this machine's")
+    assert "see this machine's network (no namespace). Remedy: allow" in isolation.describe(
+        {"async": host}, "no namespace"
+    )
+
+
 def test_a_pool_that_takes_no_hosts() -> None:
     with pytest.raises(UsageError, match="--trusted-network"):
         admit(hello(), network=None)
 
 
 def test_a_pool_that_is_full_of_hosts() -> None:
-    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1)) for n in range(hosts.MAX_HOSTS)]
+    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1)) for n in range(hosts.MAX_HOSTS)]
     with pytest.raises(UsageError, match="as large as it can be"):
         admit(hello(), joined=others)
     with pytest.raises(UsageError, match="as large as it can be"):
-        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=hosts.MAX_JOINED_WORKERS))])
+        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=hosts.MAX_JOINED_WORKERS), Outbox(1))])
 
 
 @pytest.mark.parametrize(
@@ -373,7 +423,7 @@ def test_pools_that_make_no_sense(config: ServeConfig) -> None:
 
 
 def test_a_name_from_elsewhere_is_shown_in_one_line() -> None:
-    host = hosts.JoinedHost("host-1", hello(name="no\nde\x1b[2J" + "x" * 1000))
+    host = hosts.JoinedHost("host-1", hello(name="no\nde\x1b[2J" + "x" * 1000), Outbox(1))
     assert host.label.startswith("node[2J") and len(host.label) < 100
 
 

@@ -29,7 +29,8 @@ from fdt.pool.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
-from fdt.pool.state import MAX_QUEUED, MAX_REMEMBERED, PoolState, Processes
+from fdt.pool.limits import DEFAULT
+from fdt.pool.state import PoolState, Processes
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
 # A process a worker; and one for all workers of a job on one host.
@@ -167,7 +168,7 @@ def test_impossible_jobs_are_refused(mode: str, num_workers: int, error: str) ->
 
 def test_too_many_waiting() -> None:
     pool = Pool()
-    for number in range(MAX_QUEUED):
+    for number in range(DEFAULT.queued_jobs):
         pool.submit(f"job-{number}")
     assert only(TellFailed, pool.submit("one more"))
 
@@ -336,9 +337,9 @@ def test_what_comes_after_the_end_is_ignored() -> None:
 
 def test_old_jobs_are_forgotten() -> None:
     pool = Pool()
-    for number in range(MAX_REMEMBERED + 10):
+    for number in range(DEFAULT.remembered_jobs + 10):
         pool.submit(f"job-{number}", 3)
-    assert len(pool.state.jobs) == MAX_REMEMBERED and "job-0" not in pool.state.jobs
+    assert len(pool.state.jobs) == DEFAULT.remembered_jobs and "job-0" not in pool.state.jobs
 
 
 @pytest.mark.parametrize(("status", "words"), [(0, "exit status 0"), (-9, "SIGKILL"), (-64, "signal 64")])

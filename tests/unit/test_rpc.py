@@ -1,5 +1,7 @@
 """Errors to gRPC statuses and back; who may listen where."""
 
+import types
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -53,9 +55,29 @@ def test_translated() -> None:
         raise Failure(grpc.StatusCode.INTERNAL, "text")
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.8.8:80", "localhost:1", "[::1]:0", "unix:/tmp/x"])
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.8.8:80", "localhost:1", "[::1]:0"])
 def test_loopback_needs_nothing(listen: str) -> None:
     rpc.check_listen(listen, None, tls=False)
+
+
+def test_a_socket_needs_a_private_folder_or_a_token(tmp_path: Path) -> None:
+    listen = f"unix:{tmp_path}/pool.sock"
+    tmp_path.chmod(0o700)
+    rpc.check_listen(listen, None, tls=False)
+    tmp_path.chmod(0o711)
+    rpc.check_listen(listen, "token", tls=False)
+    with pytest.raises(UsageError, match=f"chmod 700 {tmp_path}"):
+        rpc.check_listen(listen, None, tls=False)
+    with pytest.raises(UsageError, match="Cannot listen there"):
+        rpc.check_listen(f"unix:{tmp_path}/absent/pool.sock", "token", tls=False)
+
+
+def test_a_status_is_cut_to_what_a_header_holds() -> None:
+    said: list[str] = []
+    context = types.SimpleNamespace(set_trailing_metadata=lambda _: None, abort=lambda _, text: said.append(text))
+    for text in ("x" * 100_000, "€" * 100_000, "short"):
+        rpc._abort(context, PoolError(text))
+    assert said == ["x" * 2000, "€" * 666, "short"]
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", ":1"])

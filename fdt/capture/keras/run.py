@@ -267,9 +267,9 @@ class Run:
 
     def _accept(self, drain: Drain) -> None:
         assert self._step is not None
-        drained, packed = drain.result()
-        self._step.state.accept(drained.state.variables, packed)
-        self._logs = self._step.traced.logs(drained.outputs)
+        answer = drain.result()
+        self._step.state.accept(answer.variables, answer.values)
+        self._logs = self._step.traced.logs(answer.outputs)
         self._refreshed_s = time.monotonic()
 
     def _record(self) -> None:

@@ -15,7 +15,7 @@ from fdt.capture.step.variables import tf_variable
 from fdt.messages import job_pb2, program_pb2
 from fdt.packing import pack, unpack
 from fdt.report import say
-from fdt.session import Session
+from fdt.session import Answer, Session
 from fdt.verification import Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -61,15 +61,15 @@ class VerifiedRun(Run):
         changed, values = self._changed()
         self._job.assign(step.program, changed, values)
         self.batches.run(self._job, step.program, item)
-        drained, packed = self._job.request(step.program, _ALL).result()
+        answer = self._job.request(step.program, _ALL).result()
         specs = [variable.tensor for variable in traced.program.variables]
-        indices = list(drained.state.variables)
-        theirs = dict(zip(indices, unpack(packed, [specs[i] for i in indices]), strict=True))
+        indices = list(answer.variables)
+        theirs = dict(zip(indices, unpack(answer.values, [specs[i] for i in indices]), strict=True))
         with in_place():
             self._make_nudged(item, changed)
             logs = self._local(item)
         mine = self._values()
-        losses = self._losses(logs, drained, theirs, mine)
+        losses = self._losses(logs, answer, theirs, mine)
         compared = [i for i in indices if traced.program.variables[i].role in _COMPARED]
         names = self._names()
         here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
@@ -138,7 +138,7 @@ class VerifiedRun(Run):
         return different, pack([now[i] for i in different])
 
     def _losses(
-        self, logs: Any, drained: job_pb2.Drained, theirs: dict[int, np.ndarray], mine: list[np.ndarray]
+        self, logs: Any, answer: Answer, theirs: dict[int, np.ndarray], mine: list[np.ndarray]
     ) -> tuple[float, float] | None:
         """Returns both losses; the pool's comes from its metrics' state, which is put in place for that."""
         assert self._step is not None
@@ -148,7 +148,7 @@ class VerifiedRun(Run):
         metrics = [i for i, v in enumerate(traced.program.variables) if v.role == program_pb2.ROLE_METRIC]
         for i in metrics:
             traced.variables[i].assign(theirs[i])
-        loss = float(np.asarray(traced.logs(drained.outputs)["loss"]))
+        loss = float(np.asarray(traced.logs(answer.outputs)["loss"]))
         for i in metrics:
             traced.variables[i].assign(mine[i])
         return float(np.asarray(logs["loss"])), loss

@@ -22,7 +22,7 @@ from fdt.data import full_spec, raw
 from fdt.errors import FdtError
 from fdt.messages import job_pb2, program_pb2
 from fdt.report import FitRecord, usage_since
-from fdt.session import Drain, Job, Session, StepResult
+from fdt.session import Answer, Drain, Job, Session, StepResult
 
 # Within it the script is told of a job that has failed.
 Told = Callable[[], contextlib.AbstractContextManager[None]]
@@ -64,8 +64,8 @@ class LoopRun:
             self._looks = 0
             self._session.count(1, functools.partial(self._leave_out, job))
             if step.returns_metrics:
-                drained = self._metrics_home(step, job.request(step.program, METRICS))
-                return step.traced.logs(drained.outputs)
+                answer = self._metrics_home(step, job.request(step.program, METRICS))
+                return step.traced.logs(answer.outputs)
             return [] if result is None else step.pending(result, self._told)
 
     def _leave_out(self, job: Job) -> None:
@@ -164,15 +164,15 @@ class LoopRun:
             for step, variables, drain in others:
                 self._accept(step, variables, drain)
 
-    def _metrics_home(self, step: "LoopStep", drain: Drain) -> job_pb2.Drained:
+    def _metrics_home(self, step: "LoopStep", drain: Drain) -> Answer:
         # Others of them may have come from another step, or from the script, since.
         return self._accept(step, step.metrics & self._newest.away().get(step, set()), drain)
 
-    def _accept(self, step: "LoopStep", variables: set[int], drain: Drain) -> job_pb2.Drained:
-        drained, packed = drain.result()
-        step.state.accept(drained.state.variables, packed, variables)
+    def _accept(self, step: "LoopStep", variables: set[int], drain: Drain) -> Answer:
+        answer = drain.result()
+        step.state.accept(answer.variables, answer.values, variables)
         self._newest.came_home(variables)
-        return drained
+        return answer
 
 
 class LoopStep(RemoteStep):

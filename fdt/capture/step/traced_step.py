@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.blobs import Buffer
 from fdt.errors import UnsupportedError
 from fdt.messages import program_pb2
 from fdt.packing import unpack_outputs
@@ -85,7 +86,7 @@ class TracedStep:
         """Returns the structure of what train_step returned, with zeros."""
         return tf.nest.map_structure(lambda leaf: 0.0, self._logs)
 
-    def logs(self, outputs: bytes) -> Any:
+    def logs(self, outputs: Buffer) -> Any:
         """Returns what train_step returned.
 
         Args:

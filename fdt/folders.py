@@ -1,0 +1,94 @@
+"""Temporary folders that hold what users send: gone with their owner, even one that was killed.
+
+Whoever makes one holds a lock on a file in it, which the kernel frees when the process ends. Who comes next deletes those
+whose lock is free.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+PREFIXES = ("fdt-pool-", "fdt-run-", "fdt-host-")
+_LOCK = "owner.lock"
+# The longest path that a unix socket can have is 107 bytes.
+_MAX_PARENT = 80
+
+
+class OwnFolder:
+    """A folder of this process's own.
+
+    Attributes:
+        path: It; only this user can open it.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Makes one, and sweeps what processes of this user's that were killed have left.
+
+        Args:
+            prefix: One of `PREFIXES`.
+        """
+        assert prefix in PREFIXES
+        parent = tempfile.gettempdir()
+        parent = parent if len(parent) <= _MAX_PARENT else "/tmp"
+        sweep(Path(parent))
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            lock = _locked(self.path, os.O_CREAT)
+            # A sweeper may have been here between the folder and its lock.
+            if lock is not None:
+                self._lock = lock
+                return
+
+    def remove(self) -> None:
+        """Deletes the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leaves the folder to whoever else holds it: what a forked child does."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Deletes the folders of this user's processes that are no more; returns which.
+
+    A folder is touched only if it has one of our names, belongs to this user, is no link, and holds a lock file that nobody
+    has locked.
+    """
+    swept = []
+    with contextlib.suppress(OSError):
+        for folder in [each for each in parent.iterdir() if each.name.startswith(PREFIXES)]:
+            with contextlib.suppress(OSError):
+                status = os.lstat(folder)
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                    continue
+                lock = _locked(folder, 0)
+                if lock is None:
+                    continue
+                try:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    swept.append(folder)
+                finally:
+                    os.close(lock)
+    return swept
+
+
+def _locked(folder: Path, flags: int) -> int | None:
+    """Locks a folder; returns the descriptor, or None if somebody else has it or it is gone."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Still the file of this name: whoever had the lock may have deleted it.
+        if os.stat(folder / _LOCK).st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    os.close(descriptor)
+    return None

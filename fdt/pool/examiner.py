@@ -1,0 +1,168 @@
+"""Looks at programs in a process of its own: a large one neither holds up the pool's other calls nor leaves its memory behind.
+
+The process has one program at a time. On its standard input comes the path of each, one JSON object a line; on its standard
+output goes what is wrong with it. It has limits of memory and time, ends with the pool, and does not import TensorFlow.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fdt.blobs import BlobStore, describe
+from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError, named
+from fdt.pool import admission
+from fdt.pool.lifetime import die_with
+from protos import blobs_pb2
+
+# A program of a million nodes takes some ten seconds of a core of its own, an ordinary one some milliseconds.
+LIMIT_S = 20.0
+# How long a program may wait for those before it.
+QUEUE_S = 60.0
+# The largest program that is admitted is in memory three times: as it came, its graph, and that decoded.
+MEMORY_BYTES = 2 << 30
+# A process that has once taken more is replaced: Python seldom gives memory back.
+_KEPT_BYTES = 256 << 20
+_STOP_S = 3.0
+
+
+class Examiner:
+    """Passes programs to the process, from one thread: the kernel ends a process with the thread that began it."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        """Starts the process, and does not wait for it."""
+        self._limit_s = limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="fdt-examiner")
+        self._thread.submit(self._running)
+
+    def examine(self, store: BlobStore, ref: blobs_pb2.BlobRef) -> None:
+        """Looks at a program that the store holds.
+
+        Raises:
+            ProgramRefusedError: The pool does not admit it.
+            ProtocolError: It is no program.
+            CapacityError: Others have been waiting for too long.
+        """
+        if not store.is_lasting(ref):
+            raise ProtocolError(
+                f"A program's blob is named by the SHA-256 of its bytes, so that it stays what was looked at. "
+                f"Received: {describe(ref)}"
+            )
+        asked = self._thread.submit(self._ask, store.path(ref))
+        try:
+            answer = asked.result(QUEUE_S)
+        except concurrent.futures.TimeoutError:
+            asked.cancel()
+            raise CapacityError(
+                f"The pool has many programs to look at, and did not come to this one in {QUEUE_S:g} s. Try again later."
+            ) from None
+        if "error" in answer:
+            raise named(answer["error"], answer["message"])
+
+    def close(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        self._thread.shutdown(cancel_futures=True)
+        self._end()
+
+    def _ask(self, path: Path) -> dict[str, Any]:
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps({"path": str(path)}).encode() + b"\n")
+            process.stdin.flush()
+        line = _read_line(process.stdout.fileno(), self._limit_s)
+        answer = json.loads(line) if line else _no_answer(self._limit_s)
+        if not line or answer["peak_bytes"] > _KEPT_BYTES:
+            self._end()
+            if not self._closed:
+                self._running()
+        return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            self._process = subprocess.Popen(
+                # -P: what lies in the directory must not stand in for a module.
+                [sys.executable, "-P", "-m", "fdt.pool.examiner", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate(timeout=_STOP_S)
+
+
+def _no_answer(limit_s: float) -> dict[str, Any]:
+    message = (
+        f"Looking at the program took more than {limit_s:g} s or {MEMORY_BYTES >> 20} MiB, which no ordinary one does. Hand "
+        f"large tensors over as data or as variables, and write loops of many steps as `tf.while_loop`s."
+    )
+    return {"error": ProgramRefusedError.__name__, "message": message}
+
+
+def _read_line(descriptor: int, limit_s: float) -> bytes:
+    """Returns a line; nothing if its writer ended or took too long."""
+    # Not `select.select`, which knows no descriptors above 1023.
+    readable = select.poll()
+    readable.register(descriptor, select.POLLIN)
+    line, end_s = b"", time.monotonic() + limit_s
+    while not line.endswith(b"\n"):
+        left_s = end_s - time.monotonic()
+        if left_s <= 0 or not readable.poll(left_s * 1000):
+            return b""
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            return b""
+        line += chunk
+    return line
+
+
+def _look(path: Path) -> dict[str, Any]:
+    try:
+        admission.examine(path.read_bytes())
+    except FdtError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        return _no_answer(LIMIT_S)
+    except OSError as error:
+        return {"error": ProtocolError.__name__, "message": f"The pool cannot read the program: {error}"}
+    return {}
+
+
+def _peak_bytes() -> int:
+    # Not `getrusage`: at first it has the peak of the process that this one was forked from.
+    status = Path("/proc/self/status").read_text()
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+
+
+def main() -> None:
+    """Looks at each program that standard input names, until that ends."""
+    die_with(int(sys.argv[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin.buffer:
+        answer = _look(Path(json.loads(line)["path"]))
+        answer["peak_bytes"] = _peak_bytes()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a worker prints, kept in a file of bounded size: how it began, and how it ended."""
+
+import contextlib
+import fcntl
+import os
+from collections import deque
+from pathlib import Path
+
+# Kept of a log's beginning, in its file, and of its end, in memory until the worker has ended.
+HEAD_BYTES = 15 << 20
+TAIL_BYTES = 1 << 20
+# How much is read at once, and what the pipe holds if the system lets it: a worker waits when it is full.
+_READ_BYTES = 1 << 16
+_PIPE_BYTES = 1 << 20
+
+
+class Log:
+    """The log of one worker: a pipe from it, read where nothing is waited for, and a file."""
+
+    def __init__(self, path: Path, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+        """Opens the pipe.
+
+        Args:
+            path: Of the file, to which is appended.
+            head_bytes: Written there as it comes.
+            tail_bytes: Of what comes after, kept of the end.
+
+        Raises:
+            OSError: No file or no pipe can be opened.
+        """
+        self._head_bytes, self._tail_bytes = head_bytes, tail_bytes
+        self._tail: deque[bytes] = deque()
+        self._kept_bytes = self._dropped_bytes = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self.reader, self.writer = os.pipe()
+        except OSError:
+            os.close(self._file)
+            raise
+        os.set_blocking(self.reader, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def read(self) -> bool:
+        """Takes what is there, at most 64 KiB; returns whether there may be more: not once the worker has closed its end."""
+        try:
+            chunk = os.read(self.reader, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self.write(chunk)
+        return bool(chunk)
+
+    def write(self, chunk: bytes) -> None:
+        """Adds to the log."""
+        head, rest = chunk[: self._head_bytes], chunk[self._head_bytes :]
+        self._head_bytes -= len(head)
+        self._append(head)
+        if rest:
+            self._tail.append(rest)
+            self._kept_bytes += len(rest)
+        while self._kept_bytes - len(self._tail[0] if self._tail else b"") >= self._tail_bytes:
+            gone = len(self._tail.popleft())
+            self._kept_bytes -= gone
+            self._dropped_bytes += gone
+
+    def close(self) -> None:
+        """Takes what the worker has left in the pipe, and writes the end; the worker is gone."""
+        # Bounded: what it has started could go on for ever.
+        for _ in range(2 * _PIPE_BYTES // _READ_BYTES):
+            if not self.read():
+                break
+        os.close(self.reader)
+        if self._dropped_bytes:
+            self._append(f"\nfdt: {self._dropped_bytes:,} bytes of this log were left out here\n".encode())
+        for chunk in self._tail:
+            self._append(chunk)
+        os.close(self._file)
+
+    def _append(self, chunk: bytes) -> None:
+        # On a full disk a log ends early; the worker goes on.
+        with contextlib.suppress(OSError):
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(self._file, view) :]

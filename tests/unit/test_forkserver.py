@@ -1,0 +1,42 @@
+"""What a worker has open when it begins: what libraries opened before it was forked, and nothing of the server's."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+# A process of its own: a fork of the tests' would take along what they have open.
+_PROGRAM = """
+import os, sys
+from pathlib import Path
+from fdt.pool import forkserver, walls
+from fdt.pool.isolation import Network
+
+folder = Path(sys.argv[1])
+os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, forkserver.NETWORK)})
+library = os.open("/dev/urandom", os.O_RDONLY)
+server = forkserver.ForkServer(object, Network.HOST)
+
+def work(*_):
+    found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors()}
+    assert found == {library: "/dev/urandom"}, found
+    print("as it should be", flush=True)
+
+forkserver.work = work
+fields = walls.Reach(folder, (), ()).fields()
+for name in ("one", "two"):
+    # The second must not have what the server keeps for the first.
+    server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False})
+for pid, log in server._logs.items():
+    os.waitpid(pid, 0)
+    while log.read():
+        pass
+"""
+
+
+def test_a_worker_has_open_what_libraries_opened_and_nothing_of_the_servers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("one", "two"):
+        assert (tmp_path / name).read_text() == "as it should be\n"
