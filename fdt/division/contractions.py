@@ -1,0 +1,209 @@
+"""Rules for products of matrices and tensors: a contraction over the divided dimension is partial."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
+from fdt.division.value import Value
+from fdt.division.walker import Node
+
+
+def contracted(node: Node, terms: Sequence[str], result: str) -> list[Value] | None:
+    """Divides a contraction.
+
+    Args:
+        node: It.
+        terms: For each input a letter for each dimension, as in an equation of `tf.einsum`.
+        result: The same for the output.
+    """
+    if PARTIAL in node.layouts and not any(isinstance(layout, Divided) for layout in node.layouts):
+        linear = node.layouts.count(PARTIAL) == 1 and not node.walk.has(node.inputs[node.layouts.index(PARTIAL)], WHOLE)
+        return node.run([node.own(i) for i in range(len(terms))], PARTIAL) if linear else None
+    chosen = _chosen(node, terms)
+    if chosen is None:
+        return None
+    letter, divided = chosen
+    inputs = []
+    for index, term in enumerate(terms):
+        layout: Layout = divided.at(term.index(letter)) if letter in term else WHOLE
+        inputs.append(node.local(index, layout))
+    return node.run(inputs, divided.at(result.index(letter)) if letter in result else PARTIAL)
+
+
+def _chosen(node: Node, terms: Sequence[str]) -> tuple[str, Divided] | None:
+    """Returns the dimension by which the largest divided input is divided."""
+    found = []
+    for index, term in enumerate(terms):
+        layout = node.layouts[index]
+        if not isinstance(layout, Divided):
+            continue
+        letter = term[layout.dim]
+        places = [(i, other.index(letter)) for i, other in enumerate(terms) if letter in other]
+        sizes = [(node.inputs[i].shape or (None,) * (d + 1))[d] for i, d in places]
+        if all(size == layout.size for size in sizes) and term.count(letter) == 1:
+            found.append((node.inputs[index].num_bytes, -index, letter, layout))
+    best = max(found, default=None, key=lambda each: each[:2])
+    return None if best is None else best[2:]
+
+
+def matrices(node: Node) -> list[Value] | None:
+    """MatMul."""
+    terms = ["km" if node.attr("transpose_a") else "mk", "nk" if node.attr("transpose_b") else "kn"]
+    return contracted(node, terms, "mn")
+
+
+def batches_of_matrices(node: Node) -> list[Value] | None:
+    """BatchMatMulV2 and V3: leading dimensions broadcast."""
+    ranks = [node.rank_of(0), node.rank_of(1)]
+    if ranks[0] is None or ranks[1] is None:
+        return None
+    terms = ["km" if node.attr("adj_x") else "mk", "nk" if node.attr("adj_y") else "kn"]
+    leading = max(ranks[0], ranks[1]) - 2
+    letters = "abcdefgh"[:leading]
+    for i, rank in enumerate((ranks[0], ranks[1])):
+        own = letters[leading - (rank - 2) :]
+        shape = node.inputs[i].shape or ()
+        # A dimension of size 1 is there once for all: it has no letter of the others.
+        terms[i] = (
+            "".join("ABCDEFGH"[leading - (rank - 2) + d] if shape[d] == 1 else own[d] for d in range(rank - 2))
+            + terms[i]
+        )
+    result = "".join(letter if any(letter in term for term in terms) else letter.upper() for letter in letters) + "mn"
+    return contracted(node, terms, result)
+
+
+def einsum(node: Node) -> list[Value] | None:
+    """Einsum, without an ellipsis."""
+    equation = node.attr("equation").decode().replace(" ", "")
+    if "." in equation or "->" not in equation:
+        return None
+    given, result = equation.split("->")
+    return contracted(node, given.split(","), result)
+
+
+# ---- convolutions and pools: rows of a batch by themselves ----------------------------------------------------------
+
+
+def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value] | None]:
+    """Returns a rule for operations whose inputs `data` and output have the batch as dimension 0; others are whole.
+
+    Args:
+        *data: Places of these inputs.
+        sizes: Place of the input that says the output's whole shape.
+    """
+
+    def rule(node: Node) -> list[Value] | None:
+        rows = _rows(node, data)
+        if rows is None:
+            return None
+        inputs = [node.local(i, rows) if i in data else node.whole(i) for i in range(len(node.inputs))]
+        if sizes is not None:
+            shape = node.constant(sizes)
+            if shape is None or len(shape) < 3 or shape[0] != rows.size:
+                return None
+            inputs[sizes] = node.constants(lambda r: np.array([rows.sizes[r], *shape[1:]], shape.dtype))
+        return run_rows(node, inputs, rows)
+
+    return rule
+
+
+def run_rows(node: Node, inputs: Sequence[tuple[tf.Tensor, ...]], rows: Divided) -> list[Value] | None:
+    """Runs an operation on each worker's rows. Kernels differ in what they make of no rows at all, so they are not asked."""
+    if 0 not in rows.sizes:
+        return node.run(inputs, rows)
+    shapes = [output.shape for output in node.op.outputs]
+    if any(shape.rank is None or not shape[1:].is_fully_defined() for shape in shapes):
+        return None
+    runs = []
+    for place, rank in enumerate(node.walk.exchange.ranks):
+        if rows.sizes[rank]:
+            runs.append(node.emit([each[place] for each in inputs]))
+        else:
+            runs.append(
+                [tf.zeros([0, *shape[1:]], output.dtype) for shape, output in zip(shapes, node.op.outputs, strict=True)]
+            )
+    return [node.value(rows, [run[k] for run in runs]) for k in range(len(shapes))]
+
+
+def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:
+    """Returns a rule for operations that add up over dimension 0 of the inputs `data`: the gradients of filters."""
+
+    def rule(node: Node) -> list[Value] | None:
+        rows = _rows(node, data)
+        if rows is None:
+            return None
+        inputs = [node.local(i, rows) if i in data else node.whole(i) for i in range(len(node.inputs))]
+        if 0 not in rows.sizes:
+            return node.run(inputs, PARTIAL)
+        # Kernels differ in what they make of no rows at all.
+        parts = []
+        for place, r in enumerate(node.walk.exchange.ranks):
+            own = [given[place] for given in inputs]
+            made = node.emit(own)[0] if rows.sizes[r] else None
+            parts.append(made)
+        shape, dtype = _filter_shape(node), node.op.outputs[0].dtype
+        if shape is None:
+            return None
+        return [node.value(PARTIAL, [tf.zeros(shape, dtype) if part is None else part for part in parts])]
+
+    return rule
+
+
+def _filter_shape(node: Node) -> list[int] | None:
+    known = node.constant(1)
+    return None if known is None else [int(size) for size in known]
+
+
+def _rows(node: Node, data: Sequence[int]) -> Divided | None:
+    layouts = [node.layouts[i] for i in data if isinstance(node.layouts[i], Divided)]
+    if not layouts or any(layout != layouts[0] for layout in layouts):
+        return None
+    if any(node.inputs[i].shape is None for i in data):
+        return None
+    rows = layouts[0]
+    assert isinstance(rows, Divided)
+    return rows if rows.dim == 0 else None
+
+
+def bias(node: Node) -> list[Value] | None:
+    """BiasAdd: the channels are the last dimension, or the second."""
+    layout, rank = node.layouts[0], node.rank_of(0)
+    if not isinstance(layout, Divided) or rank is None:
+        return None
+    channels = 1 if node.attr("data_format") == b"NCHW" else rank - 1
+    vector = node.local(1, layout.at(0)) if layout.dim == channels else node.whole(1)
+    return node.run([node.own(0), vector], layout)
+
+
+_ROWS_OF: dict[str, Callable[[Node], list[Value] | None]] = {
+    "Conv2D": rows_of(0), "Conv3D": rows_of(0), "DepthwiseConv2dNative": rows_of(0), "Conv": rows_of(0),
+    "Dilation2D": rows_of(0),
+    "Conv2DBackpropInput": rows_of(2, sizes=0), "Conv3DBackpropInputV2": rows_of(2, sizes=0),
+    "DepthwiseConv2dNativeBackpropInput": rows_of(2, sizes=0),
+    "Dilation2DBackpropInput": rows_of(0, 2),
+    "MaxPool": rows_of(0), "MaxPoolV2": rows_of(0), "MaxPool3D": rows_of(0), "AvgPool": rows_of(0), "AvgPool3D": rows_of(0),
+    "MaxPoolGrad": rows_of(0, 1, 2), "MaxPoolGradV2": rows_of(0, 1, 2), "MaxPool3DGrad": rows_of(0, 1, 2),
+    "MaxPoolGradGrad": rows_of(0, 1, 2), "MaxPool3DGradGrad": rows_of(0, 1, 2),
+    "AvgPoolGrad": rows_of(1, sizes=0), "AvgPool3DGrad": rows_of(1, sizes=0),
+    "InTopKV2": rows_of(0, 1), "InTopK": rows_of(0, 1),
+    "LRN": rows_of(0), "LRNGrad": rows_of(0, 1, 2),
+    "ResizeBilinear": rows_of(0), "ResizeNearestNeighbor": rows_of(0), "ResizeBicubic": rows_of(0), "ResizeArea": rows_of(0),
+    "ResizeBilinearGrad": rows_of(0, 1), "ResizeNearestNeighborGrad": rows_of(0), "ResizeBicubicGrad": rows_of(0, 1),
+    "ImageProjectiveTransformV3": rows_of(0, 1), "ExtractImagePatches": rows_of(0), "ExtractVolumePatches": rows_of(0),
+    "AdjustHue": rows_of(0), "AdjustSaturation": rows_of(0), "AdjustContrastv2": rows_of(0), "RGBToHSV": rows_of(0),
+    "HSVToRGB": rows_of(0), "DepthToSpace": rows_of(0), "SpaceToDepth": rows_of(0),
+}  # fmt: skip
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    table: dict[str, object] = {
+        "MatMul": matrices, "BatchMatMul": batches_of_matrices, "BatchMatMulV2": batches_of_matrices,
+        "BatchMatMulV3": batches_of_matrices, "Einsum": einsum, "BiasAdd": bias,
+        "Conv2DBackpropFilter": summed_over_rows(0, 2), "Conv3DBackpropFilterV2": summed_over_rows(0, 2),
+        "DepthwiseConv2dNativeBackpropFilter": summed_over_rows(0, 2),
+    }  # fmt: skip
+    table.update(_ROWS_OF)
+    return table

@@ -1,0 +1,178 @@
+"""Rules for operations that compute each entry of their output from the entries at the same place."""
+
+import tensorflow as tf
+
+from fdt.division import lists
+from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.division.value import Value
+from fdt.division.walker import Node
+
+UNARY = """
+Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1
+Floor Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri OnesLike Real Reciprocal Relu Relu6 Rint
+Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh CheckNumerics CheckNumericsV2 ComplexAbs
+BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK1 BesselK0e BesselK1e BesselY0 BesselY1 Dawsn Expint FresnelCos FresnelSin
+Spence FakeQuantWithMinMaxArgs PopulationCount StringLower StringUpper StringLength
+StringStrip AsString StringToNumber StringToHashBucketFast StringToHashBucketStrong StringToHashBucket StaticRegexReplace
+StaticRegexFullMatch EncodeBase64 DecodeBase64 UnicodeTranscode Bucketize
+""".split()
+
+BROADCASTING = """
+AddV2 Add Sub Mul Div RealDiv FloorDiv TruncateDiv DivNoNan MulNoNan Xdivy Xlogy Xlog1py Mod FloorMod TruncateMod Pow Maximum
+Minimum SquaredDifference Atan2 Complex Igamma Igammac IgammaGradA Zeta Polygamma Betainc NextAfter Equal NotEqual Less
+LessEqual Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift
+SelectV2
+ClipByValue AddN EluGrad SeluGrad ReluGrad Relu6Grad LeakyReluGrad SigmoidGrad TanhGrad SqrtGrad RsqrtGrad SoftplusGrad
+SoftsignGrad InvGrad ReciprocalGrad FakeQuantWithMinMaxArgsGradient
+""".split()
+
+# A partial sum may pass them: of the sum they make what they make of the parts.
+_ADDING = frozenset({"AddV2", "Add", "Sub", "AddN"})
+_LINEAR = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "Neg", "Conj", "Real", "Imag"})
+
+
+def passing(node: Node) -> list[Value]:
+    """Identity and the like: the value itself, in whatever layout and whatever its type."""
+    (value,) = node.inputs
+    if (value.constant is not None and not value.tensors) or value.dtype == tf.variant:
+        return [value]
+    tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if value.layout == WHOLE else value.tensors)]
+    passed = node.value(value.layout, tensors)
+    for layout, others in value.others.items():
+        passed.others[layout] = list(others)
+    return [passed]
+
+
+def passing_each(node: Node) -> list[Value]:
+    """IdentityN."""
+    return list(node.inputs)
+
+
+def negated(node: Node) -> list[Value] | None:
+    """Operations of one input, linear: a part of the sum of what it is makes a part of the sum of what it becomes."""
+    (layout,) = node.layouts
+    return node.run([node.own(0)], layout) if layout in (WHOLE, PARTIAL) else elementwise(node)
+
+
+def cast(node: Node) -> list[Value] | None:
+    """Cast: sums may be cast in parts where nothing is cut off."""
+    source, target = node.inputs[0].dtype, node.op.outputs[0].dtype
+    keeps = target.is_floating or target.is_complex or (source.is_integer and target.is_integer)
+    if node.layouts[0] == PARTIAL and keeps and source.name != "bool" and target.size >= source.size:
+        return node.run([node.own(0)], PARTIAL)
+    return elementwise(node)
+
+
+def elementwise(node: Node) -> list[Value] | None:
+    """Divided as one of the inputs is; the others are cut to fit, or are of size 1 there."""
+    if node.inputs[0].dtype == tf.variant:
+        return lists.added(node)
+    summed = _summed(node)
+    if summed is not None:
+        return summed
+    return along(node, _target(node))
+
+
+def _summed(node: Node) -> list[Value] | None:
+    """Sums of partial values, and their products with whole ones, stay partial."""
+    partial = [i for i, layout in enumerate(node.layouts) if layout == PARTIAL]
+    if not partial or any(isinstance(layout, Divided) for layout in node.layouts):
+        return None
+    if all(node.walk.has(node.inputs[i], WHOLE) for i in partial):
+        return None
+    if node.op.type in _ADDING:
+        return node.run([node.local(i, PARTIAL) for i in range(len(node.inputs))], PARTIAL)
+    if node.op.type == "Mul" and len(partial) == 1:
+        return node.run([node.own(i) for i in range(2)], PARTIAL)
+    return None
+
+
+def _target(node: Node) -> tuple[int, Divided] | None:
+    """Returns along which dimension, counted from the last (-1), and how the output is divided."""
+    best: tuple[int, int, Divided] | None = None
+    for value in node.inputs:
+        if not isinstance(value.layout, Divided) or value.shape is None:
+            continue
+        dim = value.layout.dim - len(value.shape)
+        fits = all(_size_at(other, dim) in (1, value.layout.size, None) for other in node.inputs)
+        if fits and (best is None or value.num_bytes > best[0]):
+            best = (value.num_bytes, dim, value.layout)
+    return None if best is None else best[1:]
+
+
+def _size_at(value: Value, dim: int) -> int | None:
+    shape = value.shape
+    if shape is None:
+        return None
+    return 1 if -dim > len(shape) else shape[dim]
+
+
+def along(node: Node, target: tuple[int, Divided] | None) -> list[Value] | None:
+    """Computes an elementwise operation on each worker's entries along a dimension of the output, counted from the last."""
+    if target is None or any(value.shape is None for value in node.inputs):
+        return None
+    dim, divided = target
+    output_rank = max(len(value.shape or ()) for value in node.inputs)
+    inputs = []
+    for index, value in enumerate(node.inputs):
+        rank = len(value.shape or ())
+        layout: Layout = WHOLE
+        # An input of size 1 serves all entries, unless the divided dimension itself has that size.
+        if -dim <= rank and (_size_at(value, dim) != 1 or value.layout == divided.at(rank + dim)):
+            layout = divided.at(rank + dim)
+        inputs.append(node.local(index, layout))
+    return node.run(inputs, divided.at(output_rank + dim))
+
+
+def unary(node: Node) -> list[Value] | None:
+    """Operations of one input; those of monotone functions could pass a maximum, which nobody needs."""
+    (layout,) = node.layouts
+    return node.run([node.own(0)], layout) if isinstance(layout, Divided) else None
+
+
+def bitcast(node: Node) -> list[Value] | None:
+    """Bitcast: entry by entry, between types of one size."""
+    return unary(node) if node.inputs[0].dtype.size == node.op.outputs[0].dtype.size else None
+
+
+def like(node: Node) -> list[Value] | None:
+    """ZerosLike, OnesLike: what the workers hold of the input says what they hold of the output."""
+    (layout,) = node.layouts
+    # Of a partial value only the shape is read, and all have it.
+    values = node.run([node.own(0)], WHOLE if isinstance(layout, Partial) else layout)
+    if values[0].dtype == tf.variant:
+        values[0].source = node.inputs[0].source
+    return values
+
+
+def select(node: Node) -> list[Value] | None:
+    """Select, of TensorFlow 1: its condition may be a vector that picks rows."""
+    ranks = [node.rank_of(i) for i in range(3)]
+    if ranks[0] == ranks[1] or ranks[0] == 0:
+        return elementwise(node)
+    rows = next((layout for layout in node.layouts if isinstance(layout, Divided) and layout.dim == 0), None)
+    if rows is None or ranks[0] != 1:
+        return None
+    return node.run([node.local(i, rows) for i in range(3)], rows)
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    table: dict[str, object] = dict.fromkeys(UNARY, unary)
+    table.update(dict.fromkeys(BROADCASTING, elementwise))
+    table.update(dict.fromkeys(_LINEAR - {"Identity", "StopGradient", "PreventGradient", "Snapshot"}, negated))
+    table.update(dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), passing))
+    table.update(
+        {
+            "IdentityN": passing_each,
+            "Cast": cast,
+            "Bitcast": bitcast,
+            "Select": select,
+            "ZerosLike": like,
+            "OnesLike": like,
+        }
+    )
+    return table
+
+
+COMBINE_OF = {"Max": Combine.MAX, "Min": Combine.MIN, "Any": Combine.MAX, "All": Combine.MIN}

@@ -1,0 +1,74 @@
+"""Where workers exchange values: what a division needs of a runtime."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from fdt.division.layout import Combine
+
+
+class Exchange(Protocol):
+    """Fills the places of a divided step where workers exchange values.
+
+    A graph may hold the part of one worker, as in training, or of all of them, as in tests; `ranks` says whose.
+    """
+
+    num_workers: int
+    ranks: tuple[int, ...]
+
+    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> tf.Tensor:
+        """Returns the sum (maximum, minimum) over all workers.
+
+        Args:
+            tensors: Of the workers in `ranks`, all of one shape.
+            combine: Which of the three.
+            name: The same on all workers, and once in a step.
+        """
+
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+        """Returns the workers' entries along dimension 0, one worker's after the other's.
+
+        Args:
+            tensors: Of the workers in `ranks`, [sizes[rank], ...].
+            sizes: Of all workers.
+            name: The same on all workers, and once in a step.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchanged:
+    """One exchange of a step, for the report.
+
+    Attributes:
+        kind: "sum", "max", "min" or "gather".
+        num_bytes: Of the whole tensor; 0 where its shape is not known.
+        source: Name of the operation of the script's step whose output is exchanged.
+        reader: Name of the operation that needs it.
+    """
+
+    kind: str
+    num_bytes: int
+    source: str
+    reader: str
+
+
+class Together:
+    """All workers in one graph: the exchange is a sum or a concatenation. For tests, and for what a division would cost."""
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self.ranks = tuple(range(num_workers))
+
+    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> tf.Tensor:
+        """See `Exchange.reduce`."""
+        if combine is Combine.SUM:
+            return tf.add_n(list(tensors)) if tensors[0].dtype != tf.bool else tf.reduce_any(tf.stack(tensors), 0)
+        stacked = tf.stack([tf.cast(t, tf.int32) if t.dtype == tf.bool else t for t in tensors])
+        reduced = tf.reduce_max(stacked, 0) if combine is Combine.MAX else tf.reduce_min(stacked, 0)
+        return tf.cast(reduced, tensors[0].dtype)
+
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+        """See `Exchange.gather`."""
+        return tf.concat(list(tensors), 0)

@@ -1,0 +1,143 @@
+"""Rules for lists of tensors (TensorList): a list is divided as its elements are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division.layout import WHOLE, Divided, Layout
+from fdt.division.value import Value
+from fdt.division.walker import Node
+
+
+def _own_shape(node: Node, index: int, layout: Layout) -> tuple[tf.Tensor, ...] | None:
+    """Returns an input that says the elements' shape, for each worker's own elements."""
+    known = node.constant(index)
+    if not isinstance(layout, Divided):
+        return node.whole(index)
+    if known is None:
+        return _worked_out(node, index, layout)
+    if known.ndim == 0 or int(known[layout.dim]) < 0:
+        return node.whole(index)
+    return node.constants(
+        lambda r: np.array([*known[: layout.dim], layout.sizes[r], *known[layout.dim + 1 :]], known.dtype)
+    )
+
+
+def _worked_out(node: Node, index: int, layout: Divided) -> tuple[tf.Tensor, ...] | None:
+    whole = node.whole(index)[0]
+    if whole.shape.rank != 1:
+        return None
+    sizes = node.constants(lambda r: np.array([layout.sizes[r]], whole.dtype.as_numpy_dtype))
+    return tuple(tf.concat([whole[: layout.dim], own, whole[layout.dim + 1 :]], 0) for own in sizes)
+
+
+def made(node: Node) -> list[Value]:
+    """TensorListReserve, EmptyTensorList: nothing is in it yet, so its first element says how it is divided."""
+    shape_at = 0
+
+    def remake(layout: Layout) -> Value:
+        own_shape = _own_shape(node, shape_at, layout)
+        if own_shape is None or node.op.name in node.walk.must_be_whole:
+            raise node.walk.refusal(result)
+        (value,) = node.run([own_shape, node.whole(1)], layout)
+        return value
+
+    (result,) = node.run([node.whole(0), node.whole(1)], WHOLE)
+    if node.op.name not in node.walk.must_be_whole:
+        result.remake = remake
+    return [result]
+
+
+def from_tensor(node: Node) -> list[Value] | None:
+    """TensorListFromTensor: of [time, rows, ...] the rows of each element stay divided."""
+    layout = node.layouts[0]
+    if not isinstance(layout, Divided) or layout.dim == 0 or node.op.name in node.walk.must_be_whole:
+        return None
+    elements = layout.at(layout.dim - 1)
+    own_shape = _own_shape(node, 1, elements)
+    return None if own_shape is None else node.run([node.own(0), own_shape], elements)
+
+
+def stacked(node: Node) -> list[Value] | None:
+    """TensorListStack."""
+    layout = node.layouts[0]
+    own_shape = _own_shape(node, 1, layout)
+    if own_shape is None:
+        return None
+    return node.run([node.own(0), own_shape], layout.at(layout.dim + 1) if isinstance(layout, Divided) else layout)
+
+
+def item(node: Node) -> list[Value] | None:
+    """TensorListGetItem."""
+    own_shape = _own_shape(node, 2, node.layouts[0])
+    return None if own_shape is None else node.run([node.own(0), node.whole(1), own_shape], node.layouts[0])
+
+
+def with_item(node: Node) -> list[Value] | None:
+    """TensorListSetItem."""
+    return _added_to(node, 2, [1])
+
+
+def pushed(node: Node) -> list[Value] | None:
+    """TensorListPushBack."""
+    return _added_to(node, 1, [])
+
+
+def _added_to(node: Node, element: int, others: Sequence[int]) -> list[Value]:
+    listed = node.inputs[0]
+    layout = listed.layout
+    if listed.remake is not None:
+        layout = node.layouts[element]
+    inputs: list[tuple[tf.Tensor, ...]] = [()] * len(node.inputs)
+    inputs[0], inputs[element] = node.local(0, layout), node.local(element, layout)
+    for index in others:
+        inputs[index] = node.whole(index)
+    (value,) = node.run(inputs, layout)
+    value.source = listed.source
+    return [value]
+
+
+def popped(node: Node) -> list[Value] | None:
+    """TensorListPopBack."""
+    own_shape = _own_shape(node, 1, node.layouts[0])
+    if own_shape is None:
+        return None
+    rest, element = node.run([node.own(0), own_shape], node.layouts[0])
+    rest.source = node.inputs[0].source
+    return [rest, element]
+
+
+def length(node: Node) -> list[Value]:
+    """TensorListLength: all workers' lists have the same."""
+    return node.run([node.own(0)], WHOLE)
+
+
+def element_shape(node: Node) -> list[Value] | None:
+    """TensorListElementShape: of a whole element."""
+    layout = node.layouts[0]
+    if not isinstance(layout, Divided):
+        return node.run([node.own(0)], WHOLE)
+    own = node.emit([node.own(0)[0]])[0]
+    size = tf.constant([layout.size], own.dtype)
+    return [node.value(WHOLE, [tf.concat([own[: layout.dim], size, own[layout.dim + 1 :]], 0)])]
+
+
+def added(node: Node) -> list[Value] | None:
+    """AddN of lists, element by element."""
+    layout = next((v.layout for v in node.inputs if v.remake is None and v.layout != WHOLE), WHOLE)
+    if layout != WHOLE and any(v.remake is None and v.layout != layout for v in node.inputs):
+        raise node.walk.refusal(next(v for v in node.inputs if v.layout == layout))
+    values = node.run([node.local(i, layout) for i in range(len(node.inputs))], layout)
+    values[0].source = next((v.source for v in node.inputs if v.remake is None), values[0].source)
+    return values
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    return {
+        "TensorListReserve": made, "EmptyTensorList": made, "TensorListFromTensor": from_tensor,
+        "TensorListStack": stacked, "TensorListGetItem": item, "TensorListSetItem": with_item,
+        "TensorListPushBack": pushed, "TensorListPopBack": popped, "TensorListLength": length,
+        "TensorListElementShape": element_shape,
+    }  # fmt: skip

@@ -1,0 +1,98 @@
+"""Rules for sums, means and extremes over dimensions: over the divided one the result is partial."""
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division.elementwise import COMBINE_OF
+from fdt.division.layout import PARTIAL, Divided, Partial
+from fdt.division.value import Value
+from fdt.division.walker import Node, for_divided
+
+Shape = tuple[int | None, ...]
+
+
+def reduced(node: Node) -> list[Value] | None:
+    """Sum, Mean, Max, Min, All, Any, Prod and EuclideanNorm over the axes of the second input."""
+    axes_given, rank = node.constant(1), node.rank_of(0)
+    if axes_given is None or rank is None:
+        return None
+    axes = {int(axis) % rank for axis in np.ravel(axes_given)} if rank else set()
+    axes_whole, layout = node.whole(1), node.layouts[0]
+    if layout == PARTIAL and node.op.type in ("Sum", "Mean"):
+        return node.run([node.own(0), axes_whole], PARTIAL)
+    if not isinstance(layout, Divided):
+        return None
+    if layout.dim not in axes:
+        kept = layout.dim if node.attr("keep_dims") else layout.dim - sum(axis < layout.dim for axis in axes)
+        return node.run([node.own(0), axes_whole], layout.at(kept))
+    if node.op.type == "Mean":
+        return _mean(node, axes)
+    if node.op.type == "Sum":
+        return node.run([node.own(0), axes_whole], PARTIAL)
+    if node.op.type in COMBINE_OF:
+        return node.run([node.own(0), axes_whole], Partial(COMBINE_OF[node.op.type]))
+    return None
+
+
+def _mean(node: Node, axes: set[int]) -> list[Value] | None:
+    """A worker's sum over the number of all entries: never 0 / 0, however few rows it has."""
+    shape = node.inputs[0].shape
+    assert shape is not None
+    sizes = [shape[axis] for axis in axes]
+    dtype = node.inputs[0].dtype
+    if not dtype.is_floating or any(size is None for size in sizes):
+        return None
+    count = float(np.prod([size for size in sizes if size is not None]))
+    keep = node.attr("keep_dims")
+    parts = [tf.reduce_sum(own, sorted(axes), keepdims=keep) / tf.constant(count, dtype) for own in node.own(0)]
+    return [node.value(PARTIAL, parts)]
+
+
+@for_divided()
+def halved_squares(node: Node, layout: Divided, shape: Shape) -> list[Value]:
+    """L2Loss: half the sum of squares of all entries."""
+    return node.run_with(0, PARTIAL)
+
+
+@for_divided(linear=True)
+def bias_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value]:
+    """BiasAddGrad: a sum over all dimensions but the channels'."""
+    channels = 1 if node.attr("data_format") == b"NCHW" else len(shape) - 1
+    return node.run_with(0, layout.at(0) if layout.dim == channels else PARTIAL)
+
+
+@for_divided()
+def along_others(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """ArgMax, Cumsum and the like: along one axis, each entry of the other dimensions by itself."""
+    axis = node.constant(1)
+    along = None if axis is None else int(axis) % len(shape)
+    if along is None or along == layout.dim:
+        return None
+    dropped = node.op.type in ("ArgMax", "ArgMin")
+    return node.run_with(0, layout.at(layout.dim - (dropped and along < layout.dim)))
+
+
+@for_divided()
+def along_last(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """Softmax, TopK and the like: along the last dimension, each row of the others by itself."""
+    return node.run_with(0, layout) if layout.dim < len(shape) - 1 else None
+
+
+def row_losses(node: Node) -> list[Value] | None:
+    """(Sparse)SoftmaxCrossEntropyWithLogits: a loss and a gradient for each row of [rows, classes]."""
+    rows = next((layout for layout in node.layouts if isinstance(layout, Divided)), None)
+    if rows is None or rows.dim != 0 or node.rank_of(0) != 2:
+        return None
+    return node.run([node.local(0, rows), node.local(1, rows)], rows)
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    table: dict[str, object] = dict.fromkeys(
+        ["Sum", "Mean", "Max", "Min", "All", "Any", "Prod", "EuclideanNorm"], reduced
+    )
+    table.update(dict.fromkeys(["ArgMax", "ArgMin", "Cumsum", "Cumprod", "CumulativeLogsumexp"], along_others))
+    table.update(dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement"], along_last))
+    table.update(dict.fromkeys(["SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"], row_losses))
+    table.update({"L2Loss": halved_squares, "BiasAddGrad": bias_gradient})
+    return table

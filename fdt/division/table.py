@@ -1,0 +1,20 @@
+"""All rules, by operation."""
+
+from typing import cast
+
+from fdt.division import (
+    contractions,
+    control,
+    elementwise,
+    indexing,
+    lists,
+    normalization,
+    reductions,
+    shaping,
+    variables,
+)
+from fdt.division.walker import Rule
+
+_FILES = (elementwise, reductions, shaping, contractions, indexing, normalization, lists, control, variables)
+
+RULES: dict[str, Rule] = {name: cast(Rule, rule) for file in _FILES for name, rule in file.rules().items()}

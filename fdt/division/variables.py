@@ -1,0 +1,28 @@
+"""Rules for variables that the workers hold in part: what is added to them needs no exchange until somebody looks."""
+
+from fdt.division.layout import PARTIAL, Partial
+from fdt.division.value import Value
+from fdt.division.walker import Node
+
+
+def read(node: Node) -> list[Value] | None:
+    """ReadVariableOp."""
+    return node.run([node.own(0)], PARTIAL) if isinstance(node.layouts[0], Partial) else None
+
+
+def written(node: Node) -> list[Value] | None:
+    """AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp: a whole value counts once."""
+    if not isinstance(node.layouts[0], Partial):
+        return None
+    runs = zip(node.own(0), node.local(1, PARTIAL), strict=True)
+    for handle, value in runs:
+        node.emit([handle, value])
+    return []
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    return {
+        "ReadVariableOp": read,
+        **dict.fromkeys(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"), written),
+    }

@@ -1,0 +1,31 @@
+"""Keras's layers, losses, metrics and optimizers over simulated workers: the model's own `train_step`, untouched."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.divided import over_workers, side_by_side
+from tests.helpers.divided_models import MODELS, batches
+
+_ROWS, _WORKERS, _NUM_STEPS = 15, 3, 3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str) -> None:
+    keras.utils.set_random_seed(1)
+    shape, build = MODELS[name]
+    net, data = build(), batches(shape, _ROWS, _NUM_STEPS)
+    net._symbolic_build(data_batch=data[0])
+    net.optimizer.build(net.trainable_variables)
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in data[0]]
+    whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
+    divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)
+    outputs, variables = side_by_side(
+        lambda: [np.stack([float(value) for value in whole(*map(tf.constant, batch))]) for batch in data],
+        lambda: [np.stack([float(value) for value in divided.function(*map(tf.constant, batch))]) for batch in data],
+        list(whole.graph.variables),
+    )
+    assert outputs <= 1e-5 and variables <= 1e-5
+    assert divided.account is not None
+    assert divided.account.computed_whole == {}

@@ -1,0 +1,122 @@
+"""A step divided over simulated workers, all in one graph of this process, beside the step as it is."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division import divide
+from fdt.division.exchange import Together
+from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """How a step was divided.
+
+    Attributes:
+        computed_whole: Operations that got divided inputs whole, by type.
+        exchanges: How many there are of each kind.
+    """
+
+    computed_whole: Mapping[str, int]
+    exchanges: Mapping[str, int]
+
+
+class DividedStep:
+    """A traced step, and the same over simulated workers."""
+
+    def __init__(
+        self, concrete: Any, rows: Mapping[int, Layout], num_workers: int, in_part: Sequence[tf.Variable] = ()
+    ) -> None:
+        """Divides it.
+
+        Args:
+            concrete: ConcreteFunction, traced for the whole batch.
+            rows: How arguments come in, by their places; others are whole.
+            num_workers: Simulated.
+            in_part: Variables of the step that the workers hold in part.
+        """
+        self._graph, self._exchange = concrete.graph, Together(num_workers)
+        self._captured = list(concrete.captured_inputs)
+        self._num_arguments = len(self._graph.inputs) - len(self._captured)
+        layouts = [rows.get(i, WHOLE) for i in range(self._num_arguments)] + [WHOLE] * len(self._captured)
+        self.parts: dict[int, list[tf.Variable]] = {}
+        for variable in in_part:
+            place = next(i for i, tensor in enumerate(self._captured) if tensor is variable.handle)
+            layouts[self._num_arguments + place] = PARTIAL
+            self.parts[place] = [
+                tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
+            ]
+        self._plan = divide.plan(self._graph, self._exchange, layouts)
+        self.account: Account | None = None
+        self.function = tf.function(self._step, autograph=False)
+
+    def _step(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        inputs = [self._cut(a, layout) for a, layout in zip(arguments, self._plan.layouts, strict=False)]
+        graph: Any = tf.compat.v1.get_default_graph()
+        num = self._exchange.num_workers
+        for place, tensor in enumerate(self._captured):
+            layout = self._plan.layouts[self._num_arguments + place]
+            own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
+            inputs.append([graph.capture(each) for each in own])
+        built = divide.build(self._graph, self._exchange, self._plan, inputs)
+        kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
+        self.account = Account(built.computed_whole, dict(kinds))
+        return divide.whole_outputs(self._exchange, built)
+
+    def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
+        num = self._exchange.num_workers
+        if isinstance(layout, Divided):
+            return tf.split(tensor, layout.sizes, layout.dim) if tensor.dtype != tf.string else _split(tensor, layout)
+        if isinstance(layout, Partial):
+            # Parts that have nothing to do with each other but their sum.
+            others = [tf.cast(tensor * (r + 1), tensor.dtype) for r in range(1, num)]
+            return [tensor - tf.add_n(others) if others else tensor, *others]
+        return [tensor] * num
+
+
+def _split(tensor: tf.Tensor, layout: Divided) -> list[tf.Tensor]:
+    starts = [layout.start(r) for r in range(len(layout.sizes))]
+    return [tf.gather(tensor, tf.range(s, s + n), axis=layout.dim) for s, n in zip(starts, layout.sizes, strict=True)]
+
+
+def over_workers(concrete: Any, num_rows: int, num_workers: int, num_arguments: int) -> DividedStep:
+    """Divides a step whose first arguments are the batch, along their first dimension."""
+    rows = Divided(0, shares(num_rows, num_workers))
+    return DividedStep(concrete, dict.fromkeys(range(num_arguments), rows), num_workers)
+
+
+def largest_difference(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """Returns the largest difference of two lists of arrays, relative to the largest entry of each."""
+    worst = 0.0
+    for a, b in zip(map(np.asarray, one), map(np.asarray, other), strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
+        if a.dtype.kind not in "fc":
+            worst = max(worst, float((a != b).any()))
+        elif a.size:
+            assert (np.isnan(a) == np.isnan(b)).all()
+            # Whatever is no number is so in both.
+            a, b = np.nan_to_num(a), np.nan_to_num(b)
+            worst = max(worst, float(np.max(np.abs(a - b)) / (np.max(np.abs(a)) + 1e-6)))
+    return worst
+
+
+def side_by_side(
+    run: Callable[[], list[np.ndarray]], divided: Callable[[], list[np.ndarray]], variables: Sequence[tf.Variable]
+) -> tuple[float, float]:
+    """Runs a step both ways from the same variables.
+
+    Returns:
+        The largest relative difference of what it returns, and of the variables afterwards.
+    """
+    first = [v.numpy() for v in variables]
+    outputs = run()
+    after = [v.numpy() for v in variables]
+    for variable, value in zip(variables, first, strict=True):
+        variable.assign(value)
+    other_outputs = divided()
+    return largest_difference(outputs, other_outputs), largest_difference(after, [v.numpy() for v in variables])
