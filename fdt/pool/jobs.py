@@ -83,7 +83,7 @@ class Job:
     failures: dict[str, lifecycle.WorkerFailed] = dataclasses.field(default_factory=dict)
     told: tuple[int, str] = (0, "")
     # Of the script, once its client closes the job.
-    exit_status: int = 0
+    exit_status: int | None = None
 
 
 def describe_status(status: int) -> str:

@@ -201,6 +201,10 @@ class PoolState:
         job = self.jobs.get(event.job)
         if job is None or job.state.ended:
             return
+        if isinstance(event, lifecycle.ClientGone) and job.exit_status is not None:
+            # It had said goodbye; that its workers have ended may be on the way here still.
+            self._end(job, *_ending(job.exit_status), event.time_s)
+            return
         if isinstance(event, lifecycle.Cancelled):
             message = f"Job {job.name} was cancelled."
             self._out.append(lifecycle.TellFailed(job.name, "JobCancelledError", message, -1, event.time_s))
@@ -314,7 +318,7 @@ class PoolState:
         _, job = found
         job.closed.add(event.worker)
         if len(job.closed) == len(job.workers):
-            self._end(job, *_ending(job.exit_status), event.time_s)
+            self._end(job, *_ending(job.exit_status or 0), event.time_s)
 
     def _closing(self, event: lifecycle.Closing) -> None:
         job = self.jobs.get(event.job)

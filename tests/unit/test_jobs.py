@@ -10,6 +10,7 @@ from fdt.pool.lifecycle import (
     Assign,
     Cancelled,
     ClientGone,
+    Closing,
     EndJob,
     EndWorker,
     Event,
@@ -305,6 +306,20 @@ def test_cancel_is_told_and_client_gone_is_not() -> None:
     out = pool(ClientGone(6.0, "b"))
     assert only(TellFailed, out) == [] and len(only(KillWorker, out)) == 2
     assert pool.state_of("b") is JobState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "expected"), [(0, JobState.FINISHED), (3, JobState.FINISHED), (130, JobState.CANCELLED)]
+)
+def test_a_client_that_said_goodbye_may_hang_up_before_its_workers_have_ended(
+    exit_status: int, expected: JobState
+) -> None:
+    pool = Pool()
+    pool.running("a")
+    pool(Closing(5.0, "a", exit_status), WorkerClosed(5.0, "sync-1"), ClientGone(5.0, "a"))
+    assert pool.state_of("a") is expected
+    pool(WorkerClosed(5.1, "sync-2"))
+    assert pool.state_of("a") is expected
 
 
 def test_refused_program() -> None:
