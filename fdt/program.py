@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.holes import OpenHole
 from fdt.messages import program_pb2
 from fdt.tables import Table, describe
 
-# In the place of a number of rows that a worker must be given: whatever a batch has.
-ALL_ROWS = 2**32 - 1
-# Sets the seeds of workers far apart.
-_SEED_STRIDE = 0x3C6EF35F
 # Of tensors that a step captured; more of them belongs into the data.
 _MAX_CONSTANT_BYTES = 256 << 20
 _load_numbers = itertools.count()
@@ -73,7 +70,7 @@ def export(
             program_pb2.Gradient(variable=positions[id(v)], sparse=sparse)
             for v, sparse in zip(hole.variables, hole.sparse, strict=True)
         ]
-        program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients, weighted=hole.weighted)
+        program.holes.add(kind=hole.kind, function=hole.function, gradients=gradients)
     return program, variables
 
 
@@ -181,12 +178,14 @@ class LoadedProgram:
         step: WrappedFunction step(share, *batch) -> list of tensors.
         variables: In the program's order; zero until they are assigned.
         tables: In the program's order.
+        holes: Names of the functions that its gradients pass.
     """
 
     source: program_pb2.StepProgram
     step: Any
     variables: list[tf.Variable]
     tables: list[Table]
+    holes: frozenset[str]
 
     def with_role(self, *roles: "program_pb2.Role", among: Sequence[int] | None = None) -> list[int]:
         """Returns the indices of the variables, or of some of them, that have one of these roles."""
@@ -198,35 +197,50 @@ class LoadedProgram:
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
-def load(source: program_pb2.StepProgram, fill: Filler, rank: int = 0) -> LoadedProgram:
-    """Makes a program runnable, its holes filled.
+def load(source: program_pb2.StepProgram, seed: Callable[[], int] | None = None) -> LoadedProgram:
+    """Makes a program runnable.
 
     Args:
         source: The program.
-        fill: What fills each hole.
-        rank: The worker's; each draws random numbers of its own, the first those of the script.
+        seed: Returns the seed of operations that draw random numbers without one; called if there are any.
 
     Raises:
         ProtocolError: The program contradicts itself.
     """
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
-    _set_seeds_apart(meta_graph.graph_def, rank)
-    fill_holes(source, meta_graph, fill)
+    if seed is not None:
+        _set_seeds(meta_graph.graph_def, seed)
+    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    missing = [hole.function for hole in source.holes if hole.function not in library]
+    if missing:
+        raise ProtocolError(f"A hole names the function {missing[0]!r}, which the program does not hold.")
+    _rename_functions(meta_graph.graph_def)
+    of_gradients = [hole.function for hole in source.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
     variables = [
         tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
         for i, v in enumerate(source.variables)
     ]
     tables = make_tables(source)
-    return LoadedProgram(source, _import_step(source, meta_graph, variables, tables), variables, tables)
+    step = _import_step(source, meta_graph, variables, tables)
+    return LoadedProgram(
+        source, step, variables, tables, frozenset(library[name].signature.name for name in of_gradients)
+    )
 
 
-def _set_seeds_apart(graph: Any, rank: int) -> None:
-    """Changes the seeds of operations that keep their random state themselves; without a seed they differ anyway."""
-    if not rank:
-        return
-    for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
-        if "seed" in node.attr and "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i = (node.attr["seed2"].i + rank * _SEED_STRIDE) % 2**31
+def _set_seeds(graph: Any, seed: Callable[[], int]) -> None:
+    """Gives operations that draw without a seed one each: workers that share a batch draw the same numbers."""
+    everything = itertools.chain(graph.node, *(f.node_def for f in graph.library.function))
+    drawing = [node for node in everything if _draws_without_seed(node)]
+    if drawing:
+        first = seed()
+        for number, node in enumerate(drawing):
+            node.attr["seed"].i, node.attr["seed2"].i = first, number
+
+
+def _draws_without_seed(node: Any) -> bool:
+    definition = op_def_registry.get(node.op)
+    known = {attribute.name for attribute in definition.attr} if definition is not None else set()
+    return {"seed", "seed2"} <= known and not any(n in node.attr and node.attr[n].i for n in ("seed", "seed2"))
 
 
 def make_tables(source: program_pb2.StepProgram) -> list[Table]:

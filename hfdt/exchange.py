@@ -1,7 +1,7 @@
-"""Fills the holes of a step with Horovod's collectives.
+"""Horovod's collectives: for a divided step, within its graph, and for what ranks ask each other outside of steps.
 
-Inside a hole nothing of ours runs but TensorFlow and Horovod operations. What it counts (seconds, bytes) is kept in a
-variable found by its shared name, because a library function cannot capture one.
+What is counted (seconds, bytes) is kept in a variable found by its shared name, because a graph of a loop within a loop cannot
+always capture one.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,12 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from protos import program_pb2
+from fdt.division.layout import Combine
 
 _METER = "fdt_exchange_meter"
-_SECONDS, _BYTES = 0, 1
+_OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
+# What Horovod adds up; others travel as a type that holds all their values.
+_KNOWN = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 
 
 class Meter:
@@ -28,122 +30,78 @@ class Meter:
         return float(seconds), int(num_bytes)
 
 
-def fill(position: int, hole: program_pb2.Hole, rounded: bool = False) -> Callable[..., Sequence[tf.Tensor]] | None:
-    """Returns what fills a hole: (share, *tensors) -> tensors of the same types; see `fdt.program.Filler`.
+class HorovodExchange:
+    """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`."""
 
-    Gradients are weighted by the rank's share and added up; sparse ones are put one after the other in rank order, which
-    is the order of the samples. A share of 0 contributes zeros, or no rows, whatever the tensors hold. With one rank the
-    step is left as it is, and the learning rate always.
+    def __init__(self, prefix: str, rounded: bool = False) -> None:
+        """Takes what tells this step's exchanges from another's.
 
-    Args:
-        position: Of the hole in its program.
-        hole: What is to be filled.
-        rounded: Whether gradients travel as 16-bit floats.
-    """
-    if hvd.size() == 1 or hole.kind == program_pb2.Hole.KIND_RATE:
-        return None
-    if hole.kind == program_pb2.Hole.KIND_SUM:
-        return _sum(f"fdt_sum_{position}")
-    if hole.kind == program_pb2.Hole.KIND_LARGEST:
-        return _largest(f"fdt_largest_{position}")
-    if hole.kind == program_pb2.Hole.KIND_ROWS:
-        return _rows(f"fdt_rows_{position}")
-    return _gradients(f"fdt_gradients_{position}", [g.sparse for g in hole.gradients], hole.weighted, rounded)
+        Args:
+            prefix: Of their names; the same on all ranks.
+            rounded: Whether gradients travel as 16-bit floats.
+        """
+        self.num_workers: int = hvd.size()
+        self.ranks: tuple[int, ...] = (hvd.rank(),)
+        self._prefix, self._rounded = prefix, rounded
 
+    def reduce(
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+    ) -> list[tf.Tensor]:
+        """See `fdt.division.exchange.Exchange.reduce`."""
+        mine = [tensor for (tensor,) in values]
+        sent = [tf.cast(tensor, self._travelling(tensor.dtype, gradients)) for tensor in mine]
+        summed = _metered(sent, lambda ready: self._together(ready, combine, name))
+        return [_back(tensor, given.dtype) for tensor, given in zip(summed, mine, strict=True)]
 
-def _sum(name: str) -> Callable[..., Sequence[tf.Tensor]]:
-    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
-        mine = tf.where(share > 0, tensor, tf.zeros_like(tensor))
-        return [hvd.mpi_ops._allreduce(mine, name=name, op=hvd.Sum, ignore_name_scope=True)]
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+        """See `fdt.division.exchange.Exchange.gather`."""
+        (mine,) = tensors
+        dtype = tf.uint8 if mine.dtype == tf.bool else mine.dtype
+        (gathered,) = _metered(
+            [tf.cast(mine, dtype)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
+        )
+        return tf.cast(gathered, mine.dtype)
 
-    return body
+    def _together(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> list[tf.Tensor]:
+        return _grouped(f"{self._prefix}_{name}", tensors, _OPERATIONS[combine])
 
-
-def _largest(name: str) -> Callable[..., Sequence[tf.Tensor]]:
-    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
-        mine = tf.where(share > 0, tensor, tf.fill(tf.shape(tensor), tensor.dtype.min))
-        return [tf.reduce_max(hvd.allgather(mine[None], name=name, ignore_name_scope=True), 0)]
-
-    return body
-
-
-def _rows(name: str) -> Callable[..., Sequence[tf.Tensor]]:
-    def body(share: tf.Tensor, tensor: tf.Tensor) -> list[tf.Tensor]:
-        mine = tf.cond(share > 0, lambda: tensor, lambda: tensor[:0])
-        sizes = hvd.allgather(tf.shape(mine)[:1], name=f"{name}_sizes", ignore_name_scope=True)
-        rows = hvd.allgather(mine, name=name, ignore_name_scope=True)
-        return [rows, tf.reduce_sum(sizes[: hvd.rank()])]
-
-    return body
+    def _travelling(self, dtype: tf.DType, gradients: bool) -> tf.DType:
+        if gradients and self._rounded and dtype in (tf.float32, tf.float64):
+            return tf.float16
+        if dtype in _KNOWN:
+            return dtype
+        return tf.float32 if dtype.is_floating else tf.int32 if dtype.size < 4 or dtype == tf.bool else tf.int64
 
 
-def _gradients(name: str, sparse: Sequence[bool], weighted: bool, rounded: bool) -> Callable[..., Sequence[tf.Tensor]]:
-    def body(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        mine = _contribution(share, tensors, sparse, weighted)
-        if rounded:
-            mine = [tf.cast(t, tf.float16) if t.dtype in (tf.float32, tf.float64) else t for t in mine]
-        with tf.control_dependencies(mine):
-            started = tf.timestamp()
-        with tf.control_dependencies([started]):
-            exchanged = _exchange(name, [tf.identity(t) for t in mine], sparse)
-        with tf.control_dependencies(exchanged):
-            seconds = tf.timestamp() - started
-            count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=tf.stack([seconds, _num_bytes(mine)]))
-        with tf.control_dependencies([count]):
-            return [tf.identity(tf.cast(t, given.dtype)) for t, given in zip(exchanged, tensors, strict=True)]
-
-    return body
+def _back(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tensor > 0 if dtype == tf.bool else tf.cast(tensor, dtype)
 
 
-def _contribution(
-    share: tf.Tensor, tensors: Sequence[tf.Tensor], sparse: Sequence[bool], weighted: bool
-) -> list[tf.Tensor]:
-    rows = [is_rows for is_sparse in sparse for is_rows in ([True, True] if is_sparse else [False])]
-
-    def something() -> list[tf.Tensor]:
-        as_it_is = [weighted or tensor.dtype.is_integer for tensor in tensors]
-        return [t if same else t * tf.cast(share, t.dtype) for t, same in zip(tensors, as_it_is, strict=True)]
-
-    def nothing() -> list[tf.Tensor]:
-        return [t[:0] if is_rows else tf.zeros_like(t) for t, is_rows in zip(tensors, rows, strict=True)]
-
-    # A branch, not tf.where: gradients that come weighted are then passed on without being read.
-    return list(tf.cond(share > 0, something, nothing))
+def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
+    """Exchanges tensors when all of them are ready, and counts."""
+    num_bytes = tf.add_n([tf.cast(tf.size(t, tf.int64) * t.dtype.size, tf.float64) for t in tensors])
+    with tf.control_dependencies(list(tensors)):
+        started = tf.timestamp()
+    with tf.control_dependencies([started]):
+        exchanged = exchange([tf.identity(t) for t in tensors])
+    with tf.control_dependencies(exchanged):
+        spent = tf.stack([tf.timestamp() - started, num_bytes])
+        count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=spent)
+    with tf.control_dependencies([count]):
+        return [tf.identity(t) for t in exchanged]
 
 
-def _exchange(name: str, tensors: Sequence[tf.Tensor], sparse: Sequence[bool]) -> list[tf.Tensor]:
-    flat, dense, rows = iter(tensors), [], []
-    for is_sparse in sparse:
-        rows.append((next(flat), next(flat)) if is_sparse else None)
-        if not is_sparse:
-            dense.append(next(flat))
-    summed = iter(_grouped_sum(name, dense))
-    exchanged = []
-    for i, pair in enumerate(rows):
-        if pair is None:
-            exchanged.append(next(summed))
-        else:
-            values, indices = pair
-            exchanged.append(hvd.allgather(values, name=f"{name}_values_{i}", ignore_name_scope=True))
-            exchanged.append(hvd.allgather(indices, name=f"{name}_indices_{i}", ignore_name_scope=True))
-    return exchanged
-
-
-def _grouped_sum(name: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds up tensors over the ranks; those of one type go together."""
-    summed = list(tensors)
+def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Sum) -> list[tf.Tensor]:
+    """Adds up tensors over the ranks, or finds their largest or smallest; those of one type go together."""
+    put_together = list(tensors)
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
         together = hvd.mpi_ops._grouped_allreduce(
-            [tensors[i] for i in places], name=f"{name}_{dtype.name}", op=hvd.Sum, ignore_name_scope=True
+            [tensors[i] for i in places], name=f"{name}_{dtype.name}", op=operation, ignore_name_scope=True
         )
         for i, tensor in zip(places, together, strict=True):
-            summed[i] = tensor
-    return summed
-
-
-def _num_bytes(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.add_n([tf.cast(tf.size(t, tf.int64) * t.dtype.size, tf.float64) for t in tensors])
+            put_together[i] = tensor
+    return put_together
 
 
 def _meter() -> tf.Tensor:
@@ -151,26 +109,16 @@ def _meter() -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[2], shared_name=_METER, container="")
 
 
-def average_of_rows(share: tf.Tensor, variables: Sequence[tf.Variable]) -> None:
-    """Has every rank hold the mean of what all have, weighted by their shares of the batch; within a step."""
-    mine = [tf.where(share > 0, v * tf.cast(share, v.dtype), tf.zeros_like(v)) for v in variables]
-    for variable, value in zip(variables, _grouped_sum("fdt_each_step", mine), strict=True):
-        variable.assign(value)
-
-
 def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
     if hvd.size() == 1 or not arrays:
         return list(arrays)
-    return [t.numpy() for t in _grouped_sum(name, [tf.convert_to_tensor(a) for a in arrays])]
+    return [t.numpy() for t in _grouped(name, [tf.convert_to_tensor(a) for a in arrays])]
 
 
-def from_first_rank(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns rank 0's arrays on every rank."""
-    if hvd.size() == 1:
-        return list(arrays)
-    pending = [hvd.broadcast(tf.convert_to_tensor(a), 0, name=f"{name}_{i}") for i, a in enumerate(arrays)]
-    return [t.numpy() for t in pending]
+def from_first_rank(name: str, number: int) -> int:
+    """Returns rank 0's number on every rank."""
+    return int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
 
 
 def gather(name: str, rows: np.ndarray) -> np.ndarray:

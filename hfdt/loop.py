@@ -9,66 +9,44 @@ import tensorflow as tf
 from fdt.packing import empty
 from fdt.program import LoadedProgram, shape_of
 
-
-def share_of(batch_size: int, rank: int, num_ranks: int, rows: int = 0) -> tuple[int, int]:
-    """Returns [low, high), the rows of a batch that a rank computes on.
-
-    The parts are contiguous and in rank order; the first batch_size % num_ranks ranks get one row more. If a rank has to be
-    given so many `rows` and no other number, the first ranks are, and the others nothing.
-    """
-    if rows:
-        low = min(rank * rows, batch_size)
-        return low, min(low + rows, batch_size)
-    small, extra = divmod(batch_size, num_ranks)
-    low = rank * small + min(rank, extra)
-    return low, low + small + (1 if rank < extra else 0)
-
-
-# Given a worker's share of the batch.
-PutTogether = Callable[[tf.Tensor], None]
+# Given arrays [num_samples, ...] and the numbers of a batch's rows, int64 [batch], makes a step; returns its outputs.
+Step = Callable[[Sequence[tf.Tensor], tf.Tensor], Sequence[tf.Tensor]]
 
 
 class StepLoop:
     """Runs a program's step over batches of rows of the bound arrays."""
 
-    def __init__(self, loaded: LoadedProgram, put_together: PutTogether):
+    def __init__(self, loaded: LoadedProgram, step: Step):
         """Takes a program.
 
         Args:
             loaded: It.
-            put_together: What to do with variables after each step.
+            step: Its step.
         """
-        self._step, self._put_together = loaded.step, put_together
+        self._step = step
         self._outputs = [output.tensor for output in loaded.source.outputs]
         specs = [tf.TensorSpec(_any_length(shape_of(t)), t.dtype) for t in loaded.source.batch]
         self._function = tf.function(
-            self._loop,
-            autograph=False,
-            input_signature=[specs, tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([], tf.float32)],
+            self._loop, autograph=False, input_signature=[specs, tf.TensorSpec([None, None], tf.int64)]
         )
 
-    def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray, share: float) -> list[np.ndarray]:
+    def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> list[np.ndarray]:
         """Runs one step a line of `rows`.
 
         Args:
             arrays: [num_samples, ...], one for each input of the batch.
-            rows: int64 [num_steps, batch], this worker's rows.
-            share: This worker's part of the global batch.
+            rows: int64 [num_steps, batch], of whole batches.
 
         Returns:
             The last step's outputs.
         """
-        outputs = self._function(list(arrays), tf.constant(rows, tf.int64), tf.constant(share, tf.float32))
-        return [output.numpy() for output in outputs]
+        return [output.numpy() for output in self._function(list(arrays), tf.constant(rows, tf.int64))]
 
-    def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, share: tf.Tensor) -> list[tf.Tensor]:
+    def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
         num_steps = tf.shape(rows)[0]
 
         def body(i: tf.Tensor, _: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            with tf.device("/cpu:0"):
-                batch = [tf.gather(array, rows[i]) for array in arrays]
-            outputs = self._step(share, *batch)
-            self._put_together(share)
+            outputs = self._step(arrays, rows[i])
             return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
 
         shapes = [shape_of(s) for s in self._outputs]
@@ -81,6 +59,22 @@ class StepLoop:
             parallel_iterations=1,
         )
         return outputs
+
+
+def undivided(loaded: LoadedProgram) -> Step:
+    """Returns a program's step as it is."""
+
+    def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
+        outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *[taken(array, rows) for array in arrays])
+        return outputs
+
+    return step
+
+
+def taken(array: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Returns rows of an array, where arrays are."""
+    with tf.device("/cpu:0"):
+        return tf.gather(array, rows)
 
 
 def _any_length(shape: tf.TensorShape) -> tf.TensorShape:

@@ -1,9 +1,9 @@
-"""The synchronous runtime: N ranks, each with its share of every batch, gradients added up in each step."""
+"""The synchronous runtime: N ranks, each with its part of every batch, one step together."""
 
-import functools
 import os
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,28 @@ import tensorflow as tf
 
 from fdt import rounding
 from fdt.blobs import BlobStore, Buffer
-from fdt.engine import as_state, bound_arrays, state_values, worker_seed
+from fdt.division.layout import shares
+from fdt.engine import as_state, bound_arrays, state_values
 from fdt.errors import ProtocolError, WorkerError
 from fdt.packing import empty, pack_outputs
-from fdt.program import ALL_ROWS, LoadedProgram, load
+from fdt.program import LoadedProgram, load
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from hfdt import exchange
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
+from hfdt.division import DividedProgram
 from hfdt.launch import ADDRESS
-from hfdt.loop import StepLoop, share_of
 from protos import job_pb2, program_pb2
 
-_TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
-_METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+_METRIC = program_pb2.ROLE_METRIC
 # The client knows the others.
-_DRAINED = (_TRAINABLE, _OPTIMIZER, _METRIC, _SEED, _OTHER)
+_DRAINED = (
+    program_pb2.ROLE_TRAINABLE,
+    program_pb2.ROLE_OPTIMIZER,
+    program_pb2.ROLE_METRIC,
+    program_pb2.ROLE_SEED,
+    program_pb2.ROLE_OTHER,
+)
 
 
 class HorovodEngine:
@@ -36,7 +42,7 @@ class HorovodEngine:
 
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
-        self._loops: dict[int, StepLoop] = {}
+        self._divided: dict[int, DividedProgram] = {}
         self._data: dict[int, list[tf.Tensor]] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
@@ -45,8 +51,8 @@ class HorovodEngine:
         self._rounded = False
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
-        # By program: what its last step gave, and this worker's share of that.
-        self._last: dict[int, tuple[list[np.ndarray], float]] = {}
+        # By program: what its last step gave.
+        self._last: dict[int, list[np.ndarray]] = {}
 
     def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Meets the other ranks."""
@@ -66,21 +72,10 @@ class HorovodEngine:
         self._meter = exchange.Meter()
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
-        """Imports the step with its holes filled."""
-        loaded = load(step_program, functools.partial(exchange.fill, rounded=self._rounded), self._rank)
+        """Imports the step."""
+        loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
         self._programs[program] = loaded
-        equal = [loaded.variables[i] for i in self._equal_after_each_step(loaded)]
-        self._loops[program] = StepLoop(loaded, functools.partial(exchange.average_of_rows, variables=equal))
-
-    def _equal_after_each_step(self, loaded: LoadedProgram) -> list[int]:
-        """Returns the variables that are put together after every step: of one rank that has all rows, none."""
-        alone = self._size == 1 or loaded.source.rows == ALL_ROWS
-        return [i for i, v in enumerate(loaded.source.variables) if v.each_step and not alone]
-
-    def _apart(self, loaded: LoadedProgram, among: Sequence[int] | None = None) -> list[int]:
-        """Returns the variables of which each rank has its own."""
-        equal = self._equal_after_each_step(loaded)
-        return [i for i in loaded.with_role(_OTHER, among=among) if i not in equal]
+        self._divided[program] = DividedProgram(loaded, program, self._size, self._rounded)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
@@ -92,26 +87,22 @@ class HorovodEngine:
         del self._data[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
-        """Sets variables; what adds up over ranks goes to rank 0 alone, seeds are set apart."""
+        """Sets variables; those that ranks hold in part go to rank 0 alone."""
         assert self._blobs is not None
         loaded = self._programs[program]
         for i, value in state_values(self._blobs, loaded.source, state).items():
-            role = loaded.source.variables[i].role
-            if role == _SEED:
-                value = worker_seed(value, self._rank)
-            loaded.variables[i].assign(self._part(role, value))
+            loaded.variables[i].assign(self._part(program, i, value))
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Sets variables to another program's; those that are equal on all ranks stay on the device."""
+        """Sets variables to another program's; those that every rank holds whole stay on the device."""
         target, giving = self._programs[program], self._programs[source]
-        values: dict[int, Any] = self._put_together(giving, source_variables)
+        values: dict[int, Any] = self._summed(source, source_variables)
         for i, j in zip(variables, source_variables, strict=True):
-            value = values.get(j, giving.variables[j])
-            target.variables[i].assign(self._part(target.source.variables[i].role, value))
+            target.variables[i].assign(self._part(program, i, values.get(j, giving.variables[j])))
 
-    def _part(self, role: "program_pb2.Role", value: Any) -> Any:
-        """Returns what this rank gets of a variable's value: what adds up goes to the first."""
-        return tf.zeros_like(value) if role == _METRIC and self._rank > 0 else value
+    def _part(self, program: int, index: int, value: Any) -> Any:
+        """Returns what this rank gets of a variable's value."""
+        return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
@@ -133,62 +124,33 @@ class HorovodEngine:
 
     def _run_equal(self, program: int, data: int, rows: np.ndarray) -> None:
         """Runs steps whose batches have one size; rows: int64 [num_steps, batch]."""
-        batch_size = rows.shape[1]
+        num_steps, batch_size = rows.shape
         if batch_size == 0:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
-        fixed = self._programs[program].source.rows
-        if fixed and batch_size > fixed and (batch_size % fixed or batch_size > fixed * self._size):
-            raise ProtocolError(f"A batch of {batch_size} rows for {self._size} ranks that take {fixed} rows each.")
-        low, high = share_of(batch_size, self._rank, self._size, fixed)
-        share = (high - low) / batch_size
-        if batch_size < self._size * max(1, fixed):
-            outputs = self._run_with_idle_ranks(program, data, rows, low, high)
-        else:
-            outputs = self._loops[program].run(self._data[data], rows[:, low:high], share)
-        self._last[program] = (outputs, share)
-        self._usage.samples += rows.shape[0] * (high - low)
-
-    def _run_with_idle_ranks(self, program: int, data: int, rows: np.ndarray, low: int, high: int) -> list[np.ndarray]:
-        """Runs steps that have fewer samples than there are ranks.
-
-        A rank without samples computes on the first one with share 0: it takes part in every collective, its gradients
-        count as zeros, and its optimizer makes the same update as everybody's. What its step did to metrics is undone,
-        and what it did to other variables is replaced by rank 0's (docs/decisions/0002).
-        """
-        loaded = self._programs[program]
-        metrics = [loaded.variables[i] for i in loaded.with_role(_METRIC)]
-        others = [loaded.variables[i] for i in self._apart(loaded)]
-        idle = low == high
-        loop = self._loops[program]
-        outputs: list[np.ndarray] = []
-        for batch in rows:
-            before = [v.numpy().copy() for v in metrics] if idle else []
-            mine = batch[: loaded.source.rows or 1] if idle else batch[low:high]
-            outputs = loop.run(self._data[data], mine[None, :], (high - low) / len(batch))
-            for variable, value in zip(metrics, before, strict=False):
-                variable.assign(value)
-            first = exchange.from_first_rank("fdt_idle", [v.numpy() for v in others])
-            if idle:
-                for variable, value in zip(others, first, strict=True):
-                    variable.assign(value)
-        return outputs
+        arrays = self._data[data]
+        shapes = [(batch_size, *array.shape[1:].as_list()) for array in arrays]
+        loop, no_longer_in_part = self._divided[program].loop(shapes)
+        for i, value in self._sums(program, no_longer_in_part).items():
+            self._programs[program].variables[i].assign(value)
+        self._last[program] = loop.run(arrays, rows)
+        if self._programs[program].source.one_row:
+            batch_size = next((shape[1] for shape in shapes if len(shape) > 1), 1)
+        self._usage.samples += num_steps * shares(batch_size, self._size)[self._rank]
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]
-        if what == job_pb2.Drain.WHAT_ALL:
-            among = variables or loaded.with_role(*_DRAINED)
-            values = self._put_together(loaded, among)
-            values |= {i: loaded.variables[i].numpy() for i in among if i not in values}
-            equal = loaded.with_role(_TRAINABLE, _OPTIMIZER, among=among)
-            self._check_equal(loaded, equal, [values[i] for i in equal])
-        else:
-            values = self._summed(loaded, loaded.with_role(_METRIC), "fdt_metrics")
-        # All ranks take part in this.
-        outputs = b"" if variables else self._outputs(program)
+        everything = what == job_pb2.Drain.WHAT_ALL
+        among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
+        values = self._summed(program, among)
+        whole = [i for i in among if i not in values]
+        values |= {i: loaded.variables[i].numpy() for i in whole}
+        if everything:
+            self._check_equal(loaded, whole, [values[i] for i in whole])
         if self._rank:
             return job_pb2.Drained()
         assert self._blobs is not None
+        outputs = b"" if variables else self._outputs(program)
         return job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
@@ -200,41 +162,19 @@ class HorovodEngine:
         self._usage.compute_s = max(0.0, self._run_s - seconds)
         return [self._usage]
 
-    def _put_together(self, loaded: LoadedProgram, among: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns, of variables of which each rank has its own, what they come to."""
-        sums = self._summed(loaded, loaded.with_role(_METRIC, among=among), "fdt_metrics")
-        return sums | self._averaged(loaded, self._apart(loaded, among))
+    def _summed(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:
+        """Returns, of variables that ranks hold in part, the values."""
+        return self._sums(program, [i for i in among if i in self._divided[program].in_part])
 
-    def _summed(self, loaded: LoadedProgram, indices: Sequence[int], name: str) -> dict[int, np.ndarray]:
-        arrays = [loaded.variables[i].numpy() for i in indices]
-        return dict(zip(indices, exchange.sum_over_ranks(name, arrays), strict=True))
-
-    def _averaged(self, loaded: LoadedProgram, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Averages floating-point variables that every rank updated by its own rows; of others takes rank 0's."""
-        floating = [i for i in indices if loaded.variables[i].dtype.is_floating]
-        averages = {i: (total / self._size).astype(total.dtype) for i, total in self._sums(loaded, floating).items()}
-        rest = [i for i in indices if i not in averages]
-        first = exchange.from_first_rank("fdt_others", [loaded.variables[i].numpy() for i in rest])
-        values = averages | dict(zip(rest, first, strict=True))
-        if self._size > 1:
-            for i, value in values.items():
-                loaded.variables[i].assign(value)
-        return values
-
-    def _sums(self, loaded: LoadedProgram, indices: Sequence[int]) -> Mapping[int, np.ndarray]:
-        return self._summed(loaded, indices, "fdt_averages")
+    def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
+        indices = sorted(indices)
+        arrays = [self._programs[program].variables[i].numpy() for i in indices]
+        return dict(zip(indices, exchange.sum_over_ranks("fdt_in_part", arrays), strict=True))
 
     def _outputs(self, program: int) -> bytes:
-        """Returns the last step's outputs, packed: floating-point ones weighted by share, others rank 0's."""
-        described = self._programs[program].source.outputs
-        outputs, share = self._last.get(program) or ([empty(output.tensor) for output in described], 0.0)
-        whole = [output.whole for output in described]
-        floating = [i for i, o in enumerate(outputs) if np.issubdtype(o.dtype, np.floating) and not whole[i]]
-        mine = [outputs[i] * outputs[i].dtype.type(share) if share else np.zeros_like(outputs[i]) for i in floating]
-        combined = list(outputs)
-        for i, total in zip(floating, exchange.sum_over_ranks("fdt_outputs", mine), strict=True):
-            combined[i] = total
-        return pack_outputs(combined, [output.tensor for output in described])
+        """Returns the last step's outputs, packed."""
+        described = [output.tensor for output in self._programs[program].source.outputs]
+        return pack_outputs(self._last.get(program) or [empty(tensor) for tensor in described], described)
 
     def _check_equal(self, loaded: LoadedProgram, indices: Sequence[int], values: Sequence[np.ndarray]) -> None:
         if self._size == 1 or not indices:

@@ -130,7 +130,7 @@ class _Program:
     def __init__(self, source: program_pb2.StepProgram, devices: Sequence[str], outer: str):
         self.source, self._devices = source, devices
         with tf.device(devices[0]):
-            loaded: LoadedProgram = load(source, lambda position, hole: None)
+            loaded: LoadedProgram = load(source)
         self.variables, self._tables = [loaded.variables], [loaded.tables]
         for device in devices[1:]:
             with tf.device(device):

@@ -24,7 +24,7 @@ ROLE_OTHER: Role
 ROLE_CONSTANT: Role
 
 class StepProgram(_message.Message):
-    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "rows")
+    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "one_row", "one_size")
     STEP_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -32,7 +32,8 @@ class StepProgram(_message.Message):
     HOLES_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
-    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ONE_ROW_FIELD_NUMBER: _ClassVar[int]
+    ONE_SIZE_FIELD_NUMBER: _ClassVar[int]
     step: Function
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     batch: _containers.RepeatedCompositeFieldContainer[Tensor]
@@ -40,8 +41,9 @@ class StepProgram(_message.Message):
     holes: _containers.RepeatedCompositeFieldContainer[Hole]
     versions: Versions
     tables: _containers.RepeatedCompositeFieldContainer[Table]
-    rows: int
-    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., rows: _Optional[int] = ...) -> None: ...
+    one_row: bool
+    one_size: bool
+    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., one_row: bool = ..., one_size: bool = ...) -> None: ...
 
 class Function(_message.Message):
     __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs", "tables")
@@ -78,50 +80,38 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("tensor", "role", "momentum", "each_step")
+    __slots__ = ("tensor", "role", "momentum")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
-    EACH_STEP_FIELD_NUMBER: _ClassVar[int]
     tensor: Tensor
     role: Role
     momentum: float
-    each_step: bool
-    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ..., each_step: bool = ...) -> None: ...
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., role: _Optional[_Union[Role, str]] = ..., momentum: _Optional[float] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("tensor", "whole")
+    __slots__ = ("tensor",)
     TENSOR_FIELD_NUMBER: _ClassVar[int]
-    WHOLE_FIELD_NUMBER: _ClassVar[int]
     tensor: Tensor
-    whole: bool
-    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ..., whole: bool = ...) -> None: ...
+    def __init__(self, tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Hole(_message.Message):
-    __slots__ = ("kind", "function", "gradients", "weighted")
+    __slots__ = ("kind", "function", "gradients")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Hole.Kind]
         KIND_GRADIENTS: _ClassVar[Hole.Kind]
-        KIND_SUM: _ClassVar[Hole.Kind]
         KIND_RATE: _ClassVar[Hole.Kind]
-        KIND_ROWS: _ClassVar[Hole.Kind]
-        KIND_LARGEST: _ClassVar[Hole.Kind]
     KIND_UNSPECIFIED: Hole.Kind
     KIND_GRADIENTS: Hole.Kind
-    KIND_SUM: Hole.Kind
     KIND_RATE: Hole.Kind
-    KIND_ROWS: Hole.Kind
-    KIND_LARGEST: Hole.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTED_FIELD_NUMBER: _ClassVar[int]
     kind: Hole.Kind
     function: str
     gradients: _containers.RepeatedCompositeFieldContainer[Gradient]
-    weighted: bool
-    def __init__(self, kind: _Optional[_Union[Hole.Kind, str]] = ..., function: _Optional[str] = ..., gradients: _Optional[_Iterable[_Union[Gradient, _Mapping]]] = ..., weighted: bool = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Hole.Kind, str]] = ..., function: _Optional[str] = ..., gradients: _Optional[_Iterable[_Union[Gradient, _Mapping]]] = ...) -> None: ...
 
 class Gradient(_message.Message):
     __slots__ = ("variable", "sparse")

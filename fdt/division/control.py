@@ -15,6 +15,8 @@ _MAX_LOOKS = 6
 
 def call(node: Node) -> list[Value]:
     """PartitionedCall and StatefulPartitionedCall."""
+    if node.attr("f").name in node.walk.marks:
+        node.walk.gradients |= {value.key for value in node.inputs}
     return node.walk.function(node.walk.called(node.op, "f"), node.inputs, node.op.name)
 
 
@@ -51,6 +53,7 @@ def _chosen(node: Node, graphs: Sequence[Any], choose: Callable[[list[Callable[[
         with node.walk.trial():
             seen.append(node.walk.function(graph, arguments, f"{node.op.name}.{number}"))
     layouts = [_joined([values[k] for values in seen]) for k in range(len(node.op.outputs))]
+    node.walk.settle()
 
     def made(number: int) -> Callable[[], list[tf.Tensor]]:
         def body() -> list[tf.Tensor]:
@@ -127,6 +130,7 @@ def loop(node: Node) -> list[Value]:
 
     if node.walk.planning:
         return arguments([tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(start, shapes, strict=True)])
+    node.walk.settle()
     # One iteration after the other: exchanges inside must meet those of the same iteration.
     results = tf.while_loop(proceeds, once, start, shape_invariants=shapes, parallel_iterations=1)
     flat = list(results) if isinstance(results, list | tuple) else [results]

@@ -1,7 +1,7 @@
 """Divides a step."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,19 +19,49 @@ _MAX_TRIES = 64
 
 
 @dataclasses.dataclass(frozen=True)
+class Input:
+    """How an input of a step comes in.
+
+    Attributes:
+        layout: What a worker has of it; a variable's handle that is partial is held in part.
+        shape: Of the whole tensor.
+        is_readable: Whether every worker can read it whole, too.
+    """
+
+    layout: Layout
+    shape: tf.TensorShape
+    is_readable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """An input of a divided step.
+
+    Attributes:
+        parts: One tensor for each worker in `Exchange.ranks`, in the input's layout.
+        whole: Reads it whole; None if that takes an exchange.
+    """
+
+    parts: Sequence[tf.Tensor]
+    whole: Callable[[], tf.Tensor] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """What was found out about a step before it is built.
 
     Attributes:
         layouts: Of its inputs.
         whole: Lists that must be whole.
-        wanted: Partial values that are exchanged where they are made.
+        wanted: Partial values that somebody needs whole.
+        gradients: See `Walk.gradients`.
         loops: See `Walk.loops`.
     """
 
     layouts: tuple[Layout, ...]
     whole: frozenset[str]
     wanted: frozenset[str]
+    gradients: frozenset[str]
     loops: dict[Any, Any]
 
 
@@ -40,37 +70,39 @@ class Built:
     """A divided step.
 
     Attributes:
-        outputs: Of the step.
+        outputs: Of the step, whole.
         exchanged: What its workers exchange.
         computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
     """
 
-    outputs: list[Value]
+    outputs: list[tf.Tensor]
     exchanged: list[Exchanged]
     computed_whole: dict[str, int]
 
 
-def plan(graph: Any, exchange: Exchange, layouts: Sequence[Layout]) -> Plan:
+def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collection[str] = ()) -> Plan:
     """Looks at a step: builds it as often as it takes, and throws that away.
 
     Args:
-        graph: FuncGraph of the step, traced for the whole batch; its inputs are its arguments, captured ones last.
+        graph: FuncGraph of the step; its inputs are its arguments, captured ones last.
         exchange: See `Exchange`.
-        layouts: How each input comes in; a variable's handle that is partial is held in part.
+        inputs: How each of them comes in.
+        marks: See `Walk`.
     """
-    layouts = list(layouts)
+    layouts = [each.layout for each in inputs]
     whole: set[str] = set()
     names = [placeholder.op.name for placeholder in graph.inputs]
     for _ in range(_MAX_TRIES):
-        walk = Walk(exchange, RULES, whole)
+        walk = Walk(exchange, RULES, whole, marks=marks)
         walk.planning = True
         trial = func_graph.FuncGraph("plan")
         try:
             with trial.as_default():
                 arguments = [
-                    _stand_in(exchange, tensor, layout) for tensor, layout in zip(graph.inputs, layouts, strict=True)
+                    _stand_in(exchange, tensor, given, layout)
+                    for tensor, given, layout in zip(graph.inputs, inputs, layouts, strict=True)
                 ]
-                walk.function(graph, arguments)
+                _outputs(walk, graph, arguments)
         except MustBeWholeError as error:
             if error.source in names:
                 layouts[names.index(error.source)] = WHOLE
@@ -78,46 +110,42 @@ def plan(graph: Any, exchange: Exchange, layouts: Sequence[Layout]) -> Plan:
                 raise
             whole.add(error.source)
             continue
-        return Plan(tuple(layouts), frozenset(whole), frozenset(walk.made_whole), walk.loops)
+        return Plan(tuple(layouts), frozenset(whole), frozenset(walk.made_whole), frozenset(walk.gradients), walk.loops)
     raise AssertionError(f"After {_MAX_TRIES} tries there are still lists that cannot be divided: {sorted(whole)}")
 
 
-def build(graph: Any, exchange: Exchange, planned: Plan, inputs: Sequence[Sequence[tf.Tensor]]) -> Built:
+def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed]) -> Built:
     """Builds a divided step in the current graph.
 
     Args:
         graph: See `plan`.
         exchange: See `plan`.
         planned: By `plan`.
-        inputs: For each input of the graph, in its layout, one tensor for each worker in `exchange.ranks`.
+        feeds: For each input of the graph.
     """
-    walk = Walk(exchange, RULES, planned.whole, planned.wanted)
+    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients)
     walk.loops = dict(planned.loops)
     arguments = [
-        Value(layout, placeholder.op.name, tuple(tensors))
-        for placeholder, layout, tensors in zip(graph.inputs, planned.layouts, inputs, strict=True)
+        Value(layout, placeholder.op.name, tuple(feed.parts), whole=feed.whole)
+        for placeholder, layout, feed in zip(graph.inputs, planned.layouts, feeds, strict=True)
     ]
-    return Built(walk.function(graph, arguments), walk.exchanged, dict(walk.computed_whole))
+    return Built(_outputs(walk, graph, arguments), walk.exchanged, dict(walk.computed_whole))
 
 
-def whole_outputs(exchange: Exchange, built: Built) -> list[tf.Tensor]:
-    """Returns the outputs of a divided step whole, as the script's step gives them."""
-    walk = Walk(exchange, RULES)
-    walk.after(len(built.exchanged))
-    return [walk.tensors(walk.converted(value, WHOLE, "the step's outputs"))[0] for value in built.outputs]
+def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:
+    values = walk.function(graph, arguments)
+    return [walk.tensors(walk.converted(value, WHOLE, "the step's outputs"))[0] for value in values]
 
 
-def _stand_in(exchange: Exchange, tensor: Any, layout: Layout) -> Value:
-    def one(rank: int) -> Any:
-        shape = tensor.shape
-        if isinstance(layout, Divided):
+def _stand_in(exchange: Exchange, tensor: Any, given: Input, layout: Layout) -> Value:
+    def one(rank: int | None) -> Any:
+        shape = given.shape
+        if isinstance(layout, Divided) and rank is not None:
             shape = tf.TensorShape([*shape[: layout.dim], layout.sizes[rank], *shape[layout.dim + 1 :]])
-        return tf.compat.v1.placeholder(tensor.dtype, shape)
-
-    made = [one(rank) for rank in exchange.ranks]
-    if layout == WHOLE:
-        made = made[:1] * len(made)
-    for stand_in in made:
+        made = tf.compat.v1.placeholder(tensor.dtype, shape)
         if tensor.dtype == tf.resource:
-            handle_data_util.copy_handle_data(tensor, stand_in)
-    return Value(layout, tensor.op.name, tuple(made))
+            handle_data_util.copy_handle_data(tensor, made)
+        return made
+
+    made = [one(None)] * len(exchange.ranks) if layout == WHOLE else [one(rank) for rank in exchange.ranks]
+    return Value(layout, tensor.op.name, tuple(made), whole=(lambda: one(None)) if given.is_readable else None)

@@ -38,8 +38,8 @@ def passing(node: Node) -> list[Value]:
         return [value]
     tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if value.layout == WHOLE else value.tensors)]
     passed = node.value(value.layout, tensors)
-    for layout, others in value.others.items():
-        passed.others[layout] = list(others)
+    # It is exchanged once, whoever asks for it.
+    passed.others, passed.whole = value.others, value.whole
     return [passed]
 
 

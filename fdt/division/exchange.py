@@ -18,13 +18,16 @@ class Exchange(Protocol):
     num_workers: int
     ranks: tuple[int, ...]
 
-    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> tf.Tensor:
-        """Returns the sum (maximum, minimum) over all workers.
+    def reduce(
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+    ) -> list[tf.Tensor]:
+        """Returns the sums (maxima, minima) over all workers of values that are ready together.
 
         Args:
-            tensors: Of the workers in `ranks`, all of one shape.
+            values: For each of them the tensors of the workers in `ranks`, all of one shape.
             combine: Which of the three.
             name: The same on all workers, and once in a step.
+            gradients: Whether they are gradients, as they come to an optimizer.
         """
 
     def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
@@ -61,14 +64,20 @@ class Together:
         self.num_workers = num_workers
         self.ranks = tuple(range(num_workers))
 
-    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> tf.Tensor:
+    def reduce(
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+    ) -> list[tf.Tensor]:
         """See `Exchange.reduce`."""
-        if combine is Combine.SUM:
-            return tf.add_n(list(tensors)) if tensors[0].dtype != tf.bool else tf.reduce_any(tf.stack(tensors), 0)
-        stacked = tf.stack([tf.cast(t, tf.int32) if t.dtype == tf.bool else t for t in tensors])
-        reduced = tf.reduce_max(stacked, 0) if combine is Combine.MAX else tf.reduce_min(stacked, 0)
-        return tf.cast(reduced, tensors[0].dtype)
+        return [_reduced(tensors, combine) for tensors in values]
 
     def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
         """See `Exchange.gather`."""
         return tf.concat(list(tensors), 0)
+
+
+def _reduced(tensors: Sequence[tf.Tensor], combine: Combine) -> tf.Tensor:
+    if combine is Combine.SUM:
+        return tf.add_n(list(tensors)) if tensors[0].dtype != tf.bool else tf.reduce_any(tf.stack(tensors), 0)
+    stacked = tf.stack([tf.cast(t, tf.int32) if t.dtype == tf.bool else t for t in tensors])
+    reduced = tf.reduce_max(stacked, 0) if combine is Combine.MAX else tf.reduce_min(stacked, 0)
+    return tf.cast(reduced, tensors[0].dtype)

@@ -20,6 +20,7 @@ class Value:
         tensors: One for each of these workers; of a whole value the same one.
         constant: Its elements, where they are known while the step is divided.
         remake: Makes the value in another layout of elements; only of lists that hold nothing yet.
+        whole: Makes it whole without an exchange; of an input of the step, which every worker can read in full.
     """
 
     layout: Layout
@@ -27,6 +28,7 @@ class Value:
     tensors: tuple[tf.Tensor, ...] = ()
     constant: np.ndarray | None = None
     remake: "Callable[[Layout], Value] | None" = None
+    whole: Callable[[], tf.Tensor] | None = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.

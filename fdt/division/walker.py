@@ -19,9 +19,18 @@ from fdt.division.exchange import Exchange, Exchanged
 from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
 from fdt.division.value import Value
 
-# Attributes that describe the place of an operation in the script's graph.
 # What has no form as an array.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
+# Stateful for TensorFlow, and without effect.
+_LOOKING = (
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "VariableShape",
+    "VarIsInitializedOp",
+    "Placeholder",
+)
+# Attributes that describe the place of an operation in the script's graph.
 _LEFT_OUT = ("_output_shapes", "_class", "_has_manual_control_dependencies", "_XlaMustCompile")
 
 
@@ -168,12 +177,19 @@ class Walk:
         computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
         made_whole: Keys of values that were exchanged.
         must_be_whole: Sources of lists that must not be divided.
+        gradients: Keys of values that are gradients, as they come to an optimizer.
         planning: Whether what is built is thrown away, so that loops need not be.
         loops: What was found out about loops, by where they are and how their variables come in.
     """
 
     def __init__(
-        self, exchange: Exchange, rules: Mapping[str, Rule], whole: Collection[str] = (), wanted: Collection[str] = ()
+        self,
+        exchange: Exchange,
+        rules: Mapping[str, Rule],
+        whole: Collection[str] = (),
+        wanted: Collection[str] = (),
+        gradients: Collection[str] = (),
+        marks: Collection[str] = (),
     ) -> None:
         """Begins a division.
 
@@ -181,17 +197,23 @@ class Walk:
             exchange: See `Exchange`.
             rules: By the type of an operation. A rule returns None where it has nothing better than whole inputs.
             whole: Sources of lists that must not be divided.
-            wanted: Keys of partial values that some operation will need whole: they are exchanged where they are made.
+            wanted: Keys of partial values that some operation will need whole: those that are there when the first of them is
+                needed are exchanged together.
+            gradients: See the class.
+            marks: Names of functions that are given gradients, as they come to an optimizer.
         """
         self.exchange = exchange
         self.exchanged: list[Exchanged] = []
         self.computed_whole: collections.Counter[str] = collections.Counter()
         self.made_whole: set[str] = set()
         self.must_be_whole = frozenset(whole)
+        self.gradients, self.marks = set(gradients), frozenset(marks)
         self.planning = False
         self.loops: dict[Any, Any] = {}
         self._rules, self._wanted = rules, frozenset(wanted)
         self._num_exchanges = 0
+        # Partial values that will be needed whole, made in the current graph and not exchanged yet.
+        self._ready: list[Value] = []
         self._paths: list[str] = []
         self._made: list[tf.Operation] = []
 
@@ -246,19 +268,26 @@ class Walk:
     def _keyed(self, value: Value, key: str) -> Value:
         if not value.key:
             value.key = key
-            if key in self._wanted and isinstance(value.layout, Partial):
-                self.converted(value, WHOLE, "")
+            is_wanted = key in self._wanted and isinstance(value.layout, Partial) and not self.has(value, WHOLE)
+            if is_wanted and all(other.others is not value.others for other in self._ready):
+                self._ready.append(value)
         return value
+
+    def settle(self) -> None:
+        """Exchanges what is ready: a branch or loop is about to be built, and each would do it for itself."""
+        while self._ready:
+            self.converted(self._ready[0], WHOLE, "")
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
         """Builds a part that is thrown away, to see which layouts come out of it."""
         graph = func_graph.FuncGraph("trial")
         graph._outer_graph = tf.compat.v1.get_default_graph()
-        state = self._num_exchanges, len(self.exchanged), self.computed_whole.copy(), self._made
+        state = self._num_exchanges, len(self.exchanged), self.computed_whole.copy(), self._made, self._ready
+        self._ready = []
         with graph.as_default():
             yield
-        self._num_exchanges, count, self.computed_whole, self._made = state
+        self._num_exchanges, count, self.computed_whole, self._made, self._ready = state
         del self.exchanged[count:]
 
     @property
@@ -269,13 +298,10 @@ class Walk:
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Builds a part in a graph of its own, whose operations those around it do not wait for."""
-        made, self._made = self._made, []
+        outer = self._made, self._ready
+        self._made, self._ready = [], []
         yield
-        self._made = made
-
-    def after(self, num_exchanges: int) -> None:
-        """Names exchanges from this number on."""
-        self._num_exchanges = num_exchanges
+        self._made, self._ready = outer
 
     def note(self, op: tf.Operation) -> None:
         """Takes note of an operation that was made without `emit`."""
@@ -340,7 +366,8 @@ class Walk:
             if _visible(known):
                 return known
         made = self._convert(value, layout, reader)
-        value.others.setdefault(layout, []).append(made)
+        if not self.has(value, layout):
+            value.others.setdefault(layout, []).append(made)
         return made
 
     def has(self, value: Value, layout: Layout) -> bool:
@@ -363,19 +390,47 @@ class Walk:
         return Value(layout, value.source, tuple(cut))
 
     def _made_whole(self, value: Value, reader: str) -> Value:
-        name = f"exchange_{self._num_exchanges}"
-        self._num_exchanges += 1
+        if value.whole is not None:
+            return Value(WHOLE, value.source, (value.whole(),) * len(self.exchange.ranks))
         self.made_whole.add(value.key)
         if isinstance(value.layout, Partial):
-            kind = value.layout.combine.value
-            tensor = self.exchange.reduce(value.tensors, value.layout.combine, name)
+            mine = next((ready for ready in self._ready if ready.others is value.others), None)
+            if mine is None:
+                return self._reduced([value], reader)[0]
+            together = [other for other in self._ready if self._goes_with(mine, other)]
+            self._ready = [other for other in self._ready if other not in together]
+            return self._reduced(together, reader)[together.index(mine)]
+        assert isinstance(value.layout, Divided)
+        with tf.control_dependencies(None):
+            front = [_to_front(t, value.layout.dim) for t in value.tensors]
+            gathered = self.exchange.gather(front, value.layout.sizes, self._next_name())
+            tensor = _from_front(gathered, value.layout.dim)
+        tensor.set_shape(value.shape)
+        return self._exchanged(value, tensor, "gather", reader)
+
+    def _goes_with(self, value: Value, other: Value) -> bool:
+        alike = value.layout == other.layout and value.dtype == other.dtype
+        return alike and (value.key in self.gradients) == (other.key in self.gradients)
+
+    def _reduced(self, values: Sequence[Value], reader: str) -> list[Value]:
+        layout = values[0].layout
+        assert isinstance(layout, Partial)
+        with tf.control_dependencies(None):
+            tensors = self.exchange.reduce(
+                [v.tensors for v in values], layout.combine, self._next_name(), values[0].key in self.gradients
+            )
+        whole = []
+        for value, tensor in zip(values, tensors, strict=True):
             tensor.set_shape(value.tensors[0].shape)
-        else:
-            assert isinstance(value.layout, Divided)
-            kind, dim = "gather", value.layout.dim
-            front = [_to_front(t, dim) for t in value.tensors]
-            tensor = _from_front(self.exchange.gather(front, value.layout.sizes, name), dim)
-            tensor.set_shape(value.shape)
+            whole.append(self._exchanged(value, tensor, layout.combine.value, reader))
+            value.others.setdefault(WHOLE, []).append(whole[-1])
+        return whole
+
+    def _next_name(self) -> str:
+        self._num_exchanges += 1
+        return f"exchange_{self._num_exchanges}"
+
+    def _exchanged(self, value: Value, tensor: tf.Tensor, kind: str, reader: str) -> Value:
         self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader))
         self._made.append(tensor.op)
         return Value(WHOLE, value.source, (tensor,) * len(self.exchange.ranks))
@@ -395,11 +450,11 @@ def _tell_shape(value: Value, whole: tf.TensorShape) -> None:
 
 
 def in_order(graph: Any) -> list[Any]:
-    """Returns a graph's operations, each after those it needs, else as they were made.
+    """Returns the operations of a function that are run, each after those it needs, else as they were made.
 
     As they were made is not enough: the gradient of a loop gives the loop further inputs.
     """
-    operations = graph.get_operations()
+    operations = _run(graph)
     place = {op.name: i for i, op in enumerate(operations)}
     waiting = {
         op.name: len({*(t.op.name for t in op.inputs), *(c.name for c in op.control_inputs)}) for op in operations
@@ -419,6 +474,20 @@ def in_order(graph: Any) -> list[Any]:
             if not waiting[name]:
                 heapq.heappush(ready, place[name])
     return ordered
+
+
+def _run(graph: Any) -> list[Any]:
+    """Returns what a function runs: what its outputs need, and what does something besides giving its outputs."""
+    everything = graph.get_operations()
+    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    waiting += [op for op in everything if op.type not in _LOOKING and op._is_stateful]
+    needed = {tensor.op.name for tensor in graph.inputs}
+    while waiting:
+        op = waiting.pop()
+        if op.name not in needed:
+            needed.add(op.name)
+            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return [op for op in everything if op.name in needed]
 
 
 def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:

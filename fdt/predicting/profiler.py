@@ -93,8 +93,7 @@ class Bench:
         """
         with self._job(mode, workers) as job:
             program = job.load(sample.program)
-            data = job.bind([raw(a) for a in sample.arrays], [full_spec(a) for a in sample.arrays])
-            return [self._measure(job, sample, program, data, size) for size in sizes]
+            return [self._measure(job, sample, program, size) for size in sizes]
 
     @contextlib.contextmanager
     def _job(self, mode: str, workers: int) -> Iterator[Job]:
@@ -106,10 +105,12 @@ class Bench:
         finally:
             job.close()
 
-    def _measure(self, job: Job, sample: Sample, program: int, data: int, size: int) -> Measured:
+    def _measure(self, job: Job, sample: Sample, program: int, size: int) -> Measured:
+        arrays = sample.first(size)
+        data = job.bind([raw(a) for a in arrays], [full_spec(a) for a in arrays])
         # Every size begins with the script's own values: a step repeated on one batch drives them away.
         job.assign(program, *SharedState(sample.program, sample.variables).changes())
-        indices = np.arange(size, dtype="<i8").tobytes()
+        indices = np.arange(len(arrays[0]), dtype="<i8").tobytes()
 
         def run(steps: int) -> _Account:
             before = _Account.of(job.usage)
@@ -306,7 +307,6 @@ def _workload(
         tables=tuple(sample.tensor_bytes(sparse=True)),
         row_bytes=servers.row_bytes,
         local=local,
-        undivided=sample.is_undivided,
     )
 
 

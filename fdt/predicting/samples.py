@@ -28,19 +28,20 @@ class Sample:
     @property
     def rows(self) -> int:
         """Rows of the batch."""
-        return len(self.arrays[0])
-
-    @property
-    def is_undivided(self) -> bool:
-        """Whether one worker has to be given all of a batch."""
-        return self.program.rows >= self.rows > 0
+        dim = 1 if self.program.one_row else 0
+        return next((array.shape[dim] for array in self.arrays if array.ndim > dim), 1)
 
     def sizes(self) -> list[int]:
         """Returns sizes of batch at which to measure, the largest first: all of it, a half, a quarter, an eighth."""
-        if self.program.rows:
-            # It works for that number alone, or for all of a batch.
-            return [min(self.program.rows, self.rows)]
-        return [self.rows // part for part in (1, 2, 4, 8) if self.rows >= part]
+        parts = (1,) if self.program.one_size else (1, 2, 4, 8)
+        return [self.rows // part for part in parts if self.rows >= part]
+
+    def first(self, rows: int) -> "list[np.ndarray]":
+        """Returns the arrays of the batch's first rows."""
+        if not self.program.one_row:
+            return [array[:rows] for array in self.arrays]
+        are_rows = [array.ndim > 1 and array.shape[1] == self.rows for array in self.arrays]
+        return [array[:, :rows] if cut else array for array, cut in zip(self.arrays, are_rows, strict=True)]
 
     def tensor_bytes(self, sparse: bool) -> list[int]:
         """Returns the bytes of each trained tensor whose gradient is sparse, or dense."""

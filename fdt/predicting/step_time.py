@@ -66,7 +66,6 @@ class Workload:
         tables: Bytes of each tensor whose gradient travels as rows.
         row_bytes: Of such gradients, for one row of the batch.
         local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
-        undivided: Whether one worker has to compute all of a batch of the ring's, while the others wait for its gradients.
     """
 
     script: str
@@ -80,7 +79,6 @@ class Workload:
     tables: tuple[int, ...]
     row_bytes: float
     local: float
-    undivided: bool = False
 
     @property
     def pulled_bytes(self) -> int:
@@ -247,7 +245,7 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     worker on a whole one, and what all of them do at once counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
-    rows = workload.batch * steps / (1 if workload.undivided else workers)
+    rows = workload.batch * steps / workers
     compute = network.contention * compute_seconds(workload.step, rows)
     if workers == 1:
         return Range(compute, compute, compute)

@@ -51,7 +51,8 @@ class DividedStep:
             self.parts[place] = [
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
             ]
-        self._plan = divide.plan(self._graph, self._exchange, layouts)
+        inputs = [divide.Input(layout, t.shape) for layout, t in zip(layouts, self._graph.inputs, strict=True)]
+        self._plan = divide.plan(self._graph, self._exchange, inputs)
         self.account: Account | None = None
         self.function = tf.function(self._step, autograph=False)
 
@@ -63,10 +64,10 @@ class DividedStep:
             layout = self._plan.layouts[self._num_arguments + place]
             own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
             inputs.append([graph.capture(each) for each in own])
-        built = divide.build(self._graph, self._exchange, self._plan, inputs)
+        built = divide.build(self._graph, self._exchange, self._plan, [divide.Feed(parts) for parts in inputs])
         kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
         self.account = Account(built.computed_whole, dict(kinds))
-        return divide.whole_outputs(self._exchange, built)
+        return built.outputs
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
         num = self._exchange.num_workers

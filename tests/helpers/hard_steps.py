@@ -290,7 +290,7 @@ def branch_on_the_loss(net: Net, x: Any, y: Any) -> Any:
     return tf.cond(value < 1.4, both, one)
 
 
-@hard(GatherV2=1)
+@hard()
 def each_samples_gradient_clipped(net: Net, x: Any, y: Any) -> Any:
     with tf.GradientTape() as tape:
         each = net.losses(x, y)

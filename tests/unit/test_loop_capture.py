@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from fdt.capture.loop.arguments import Arguments, Travel
 from fdt.capture.loop.divided_step import Call, trace_step
 from fdt.capture.loop.division import Division, Over, divide
+from fdt.capture.step.trial_holes import IndivisibleError
+
+from fdt.capture.loop.arguments import Arguments, Travel
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import LoopTrace
 from fdt.capture.patch import Patches
-from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.config import RunConfig
 from protos import program_pb2
 

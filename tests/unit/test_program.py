@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from fdt.capture.step.trial_holes import IndivisibleError
 
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
-from fdt.capture.step.trial_holes import IndivisibleError
 from fdt.errors import UnsupportedError
 from fdt.packing import pack, unpack
 from fdt.program import load

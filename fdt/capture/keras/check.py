@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fdt.capture.keras.fit import KerasFit, check_model
-from fdt.capture.keras.opening import opening_lines, undivided
+from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteTrainFunction, Run, batches_like
-from fdt.capture.keras.train_step import try_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.capture.step.traced_step import TracedStep
@@ -17,7 +16,7 @@ from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
 from fdt.messages import program_pb2
 from fdt.pool import admission
-from fdt.program import ALL_ROWS, dtype_of
+from fdt.program import dtype_of
 
 
 class CheckedError(BaseException):
@@ -87,11 +86,6 @@ class KerasCheck(KerasFit):
     def _looked(self, run: Any, what: str) -> None:
         """Is given each training that could be distributed."""
         assert run.traced is not None
-        config = self._config
-        if config.mode == "sync" and config.num_workers > 1 and run.traced.program.rows == ALL_ROWS:
-            why = undivided(list(run.model._flatten_layers()), run.traced)
-            self._findings.refuse(where(), what, f"One worker would compute all of each batch: {why}.")
-            return
         self._findings.add(Finding(where(), what, tuple(run.describe())))
 
     def _refuse(self, what: str, error: FdtError) -> None:
@@ -109,7 +103,7 @@ class CheckedRun(Run):
         """May change the arguments of a `fit` that is about to begin."""
 
     def prepare(self, force: bool) -> None:
-        """Looks, and ends the `fit`, unless only its first batch can tell more."""
+        """Looks, and ends the `fit`, unless its first batch is wanted."""
         self.look()
         if not self._needs_batch():
             raise CheckedError
@@ -123,17 +117,13 @@ class CheckedRun(Run):
         raise CheckedError
 
     def take(self, item: Any) -> None:
-        """Looks at what Keras's iterator yielded first."""
-        assert self.batches is not None and self.traced is not None
-        if self.is_to_be_tried(self.traced):
-            try_train_step(self.keras, self.model, self.traced, self.batches.element, self.batches.encode(item))
+        """Is given what Keras's iterator yielded first."""
 
     def end_epoch(self) -> None:
         """Has nothing to bring home."""
 
     def _needs_batch(self) -> bool:
-        assert self.traced is not None
-        return self.is_to_be_tried(self.traced)
+        return False
 
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""
@@ -146,7 +136,7 @@ class CheckedRun(Run):
         """Returns what would happen."""
         assert self.batches is not None and self.traced is not None
         program = self.traced.program
-        lines = opening_lines(list(self.model._flatten_layers()), self._config, self.batches.batch_size, self.traced)
+        lines = opening_lines(self._config, self.batches.batch_size, self.traced)
         if isinstance(self.batches, ArrayBatches):
             size = sum(array.nbytes for array in self.batches.arrays)
             lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")

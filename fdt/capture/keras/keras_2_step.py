@@ -1,28 +1,22 @@
 """What a training step calls of Keras 2, and what a trace is told of it."""
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src.engine.base_layer import Layer
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
-from tf_keras.src.metrics.base_metric import Reduce
 from tf_keras.src.mixed_precision.loss_scale_optimizer import LossScaleOptimizer, LossScaleOptimizerV3
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
-from tf_keras.src.utils import losses_utils, metrics_utils
+from tf_keras.src.utils import metrics_utils
 
 from fdt.capture.patch import Patches
-from fdt.capture.step.shares import correction, sum_loss
 from fdt.capture.step.tracing import OptimizerParts, StepTrace
 from fdt.capture.step.variables import tf_variables
-from fdt.holes import current_holes
 
 OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)
-_MEANS = (losses_utils.ReductionV2.AUTO, losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE)
 
 
 class _Active:
@@ -39,10 +33,9 @@ def hook_metrics(patches: Patches) -> None:
 
         @functools.wraps(wrapped)
         def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
-            if _Active.trace is None:
-                return wrapped(metric, *args, **kwargs)
-            with _Active.trace.updating(metric):
-                return wrapped(metric, *args, **kwargs)
+            if _Active.trace is not None:
+                _Active.trace.updates(metric)
+            return wrapped(metric, *args, **kwargs)
 
         return update_state
 
@@ -58,14 +51,8 @@ def hook_metrics(patches: Patches) -> None:
 
         return result
 
-    def reduce(original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
-        if _Active.trace is not None and metric.reduction != metrics_utils.Reduction.SUM_OVER_BATCH_SIZE:
-            values, sample_weight = _Active.trace.told_mean(metric, values, sample_weight)
-        return original(metric, values, sample_weight=sample_weight)
-
     patches.wrap(metrics_utils, "update_state_wrapper", update_state_wrapper)
     patches.wrap(metrics_utils, "result_wrapper", result_wrapper)
-    patches.wrap(Reduce, "update_state", reduce)
 
 
 class StepHooks:
@@ -77,7 +64,6 @@ class StepHooks:
     def install(self, patches: Patches) -> None:
         """Puts them in place."""
         patches.set(_Active, "trace", self._trace)
-        patches.wrap(Layer, "__call__", self._call)
         patches.wrap(BatchNormalizationBase, "call", self._normalise)
         for optimizer in OPTIMIZERS:
             if "apply_gradients" in vars(optimizer):
@@ -85,14 +71,6 @@ class StepHooks:
         rate = vars(_BaseOptimizer)["learning_rate"]
         patches.set(_BaseOptimizer, "learning_rate", property(self._learning_rate(rate.fget), rate.fset))
         patches.wrap(OptimizerV2, "_decayed_lr", self._decayed_rate)
-        patches.wrap(Layer, "add_loss", self._add_loss)
-        patches.wrap(losses_utils, "compute_weighted_loss", self._compute_weighted_loss)
-        patches.wrap(losses_utils, "apply_valid_mask", _apply_valid_mask)
-
-    def _call(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        own = type(layer).__module__.startswith("tf_keras.") and not isinstance(layer, tf_keras.Model)
-        with self._trace.losses.in_layer() if own else contextlib.nullcontext():
-            return original(layer, *args, **kwargs)
 
     def _apply_gradients(
         self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
@@ -119,28 +97,9 @@ class StepHooks:
     def _decayed_rate(self, original: Callable[..., Any], optimizer: Any, dtype: Any) -> Any:
         return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
-    def _add_loss(self, original: Callable[..., Any], layer: Any, losses: Any, **kwargs: Any) -> Any:
-        return original(layer, tf.nest.map_structure(self._trace.losses.added, losses), **kwargs)
-
-    def _compute_weighted_loss(
-        self,
-        original: Callable[..., Any],
-        losses: Any,
-        sample_weight: Any = None,
-        reduction: Any = losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE,
-        name: str | None = None,
-    ) -> Any:
-        loss = original(losses, sample_weight, reduction, name)
-        holes = current_holes()
-        if holes is None or not len(getattr(losses, "shape", ())) or self._trace.losses.mixes(losses):
-            # A function of the script's that has reduced by itself, or brought rows together.
-            return self._trace.losses.as_mean(loss)
-        if reduction == losses_utils.ReductionV2.SUM:
-            loss = sum_loss(holes, loss)
-        return self._trace.losses.is_mean(loss) if reduction != losses_utils.ReductionV2.NONE else loss
-
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._trace.normalise(original, layer, *args, **kwargs)
+        self._trace.normalises(layer)
+        return original(layer, *args, **kwargs)
 
 
 def _parts(optimizer: Any) -> OptimizerParts:
@@ -161,11 +120,3 @@ def _momenta(optimizer: Any) -> dict[int, float]:
     if isinstance(optimizer, tf_keras.optimizers.SGD) and optimizer.momentum:
         return {id(v): float(optimizer.momentum) for v in tf_variables(optimizer.momentums)}
     return {}
-
-
-def _apply_valid_mask(original: Callable[..., Any], losses: Any, weight: Any, mask: Any, reduction: Any) -> Any:
-    masked = original(losses, weight, mask, reduction)
-    holes = current_holes()
-    if holes is None or mask is None or reduction not in _MEANS:
-        return masked
-    return masked * correction(holes, tf.reduce_sum(tf.cast(mask, masked.dtype)))

@@ -1,4 +1,4 @@
-"""The opening lines of a distributed `fit`: what will happen, and what a worker sees only a part of."""
+"""The opening lines of a distributed training: what will happen, and what asynchronous workers have for themselves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,6 @@ from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
-from fdt.program import ALL_ROWS
-
-# Why one worker computes all of a batch.
-_UNDIVIDED = (
-    "the step cannot be divided: it works for the script's number of rows only (if that is written out in its code, take it "
-    "from the data, with tf.shape(x)[0]), or picks rows by their places"
-)
 
 
 def stateful(layers: Sequence[Any]) -> list[str]:
@@ -23,39 +16,17 @@ def stateful(layers: Sequence[Any]) -> list[str]:
     return [layer.name for layer in found if not hasattr(layer, "layers")] or [layer.name for layer in found]
 
 
-def undivided(layers: Sequence[Any], traced: TracedStep) -> str:
-    """Returns why one worker has to compute all of each batch.
-
-    Args:
-        layers: Keras layers that the step calls.
-        traced: The step.
-    """
-    if traced.undivided is not None:
-        return f"the step cannot be divided: {traced.undivided}"
-    names = stateful(layers)
-    if not names:
-        return _UNDIVIDED
-    return (
-        f"the layer {names[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended (build it with "
-        "stateful=False if it need not)"
-    )
-
-
-def opening_lines(layers: Sequence[Any], config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
+def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
     """Returns what to say before the first step.
 
     Args:
-        layers: Keras layers that the step calls.
         config: The run's configuration.
         batch_size: Rows of a full step over all workers; None if that is not known.
         traced: The step.
     """
     num_workers, program = config.num_workers, traced.program
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
-    if config.mode == "sync":
-        lines = _synchronous(config, batch_size, undivided(layers, traced) if program.rows == ALL_ROWS else None)
-    else:
-        lines = _asynchronous(config, batch_size)
+    lines = _synchronous(config, batch_size) if config.mode == "sync" else _asynchronous(config, batch_size)
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
     if config.mode == "async" and optimizers > 1 and config.options.get("update") != "averaging":
         lines.append(
@@ -76,37 +47,28 @@ def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
     """
     if config.num_workers == 1:
         return []
-    is_whole = config.mode == "sync" and traced.program.rows == ALL_ROWS
-    lines = [] if is_whole else _partial_views(traced, config)
-    if not (is_whole or traced.was_compared):
-        lines += [*traced.unsure, *traced.own_numbers]
+    lines = []
     if config.options.get("wire") == "fp16":
         lines.append("--wire fp16: what workers exchange is rounded to 16 bits (3 digits; beyond 65504 it is infinite)")
-    if traced.is_random and not is_whole:
-        first = "rank 0" if config.mode == "sync" else "the first"
-        lines.append(f"random layers (Dropout and the like): every worker draws its own numbers, {first} the script's")
-    if is_whole or traced.was_compared:
+    if config.mode == "sync":
         return lines
-    when = "after each step" if config.mode == "sync" else "where the script looks"
+    lines += _moving_statistics(traced)
+    if traced.is_random:
+        lines.append("random layers (Dropout and the like): every worker draws its own numbers, the first the script's")
     of_layers = {id(v) for layer in traced.normalisations for v in tf_variables(layer.weights)}
     for variable, described in zip(traced.variables, traced.program.variables, strict=True):
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
                 f"state of the step's own ({variable.name.removesuffix(':0')}): no optimizer's or metric's; every "
-                f"worker updates one by its own rows, and they are averaged {when}"
+                "worker updates one by its own rows, and they are averaged where the script looks"
             )
     return lines
 
 
-def _synchronous(config: RunConfig, batch_size: int | None, whole: str | None) -> list[str]:
+def _synchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     num_workers = config.num_workers
     if config.batch == "global":
-        if whole is not None and num_workers > 1:
-            size = (
-                "global batch as in the script: one worker computes all of it and the others make its update, because "
-            )
-            size += whole
-        elif batch_size is None:
+        if batch_size is None:
             size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
         else:
             size = f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)} rows a worker"
@@ -153,13 +115,9 @@ def _scaling(rule: str, num_workers: int) -> str:
     return f"x {factor:g}, reached over 5 epochs (--scale-lr {rule})"
 
 
-def _partial_views(traced: TracedStep, config: RunConfig) -> list[str]:
+def _moving_statistics(traced: TracedStep) -> list[str]:
     normalisations = [layer.name for layer in traced.normalisations if layer.trainable]
     if not normalisations:
         return []
     shown = ", ".join(normalisations[:3]) + (f" and {len(normalisations) - 3} more" if len(normalisations) > 3 else "")
-    if config.mode == "async":
-        return [f"BatchNormalization ({shown}): every worker has moving statistics of its own, averaged over workers"]
-    return [
-        f"BatchNormalization ({shown}) sees only a worker's rows of a batch; its moving statistics are averaged over workers"
-    ]
+    return [f"BatchNormalization ({shown}): every worker has moving statistics of its own, averaged over workers"]

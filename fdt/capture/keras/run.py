@@ -10,14 +10,13 @@ import tensorflow as tf
 
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import opening_lines, stateful
-from fdt.capture.keras.train_step import trace_train_step, try_train_step
+from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.messages import job_pb2
-from fdt.program import ALL_ROWS
 from fdt.report import FitRecord, usage_since
 from fdt.session import Drain, Job, Session
 from fdt.state import SharedState
@@ -107,54 +106,29 @@ class Run:
         self.model.train_function = steps
         self._step.begin(self._job)
         self._in_epoch = 0
-        if self._step.is_tried or not self.is_to_be_tried(self._step.traced):
-            self._open()
+        self._open()
 
     def _open(self) -> None:
         """Says what is about to happen."""
         assert self._step is not None and self.batches is not None
-        layers = list(self.model._flatten_layers())
-        self._session.opening(opening_lines(layers, self._config, self.batches.batch_size, self._step.traced))
-
-    def is_to_be_tried(self, traced: TracedStep) -> bool:
-        """Returns whether a step's first batch is to tell if it may be divided: what Keras's own parts do is known."""
-        if not self._divides or self.num_together > 1 or traced.program.rows:
-            return False
-        return bool(traced.unsure) or self.keras.has_code_of_the_script(self.model)
-
-    def _try(self, item: Any) -> None:
-        """Tries the step on what Keras's iterator yielded first."""
-        assert self._step is not None and self.batches is not None
-        traced = self._step.traced
-        try_train_step(self.keras, self.model, traced, self.batches.element, self.batches.encode(item))
-        if traced.program.rows:
-            self._step.renew()
-            self._step.begin(self._job)
-        self._step.is_tried = True
-        self._open()
-
-    @property
-    def _divides(self) -> bool:
-        return self._config.mode == "sync" and self._config.num_workers > 1
+        self._session.opening(opening_lines(self._config, self.batches.batch_size, self._step.traced))
 
     def _trace(self, element: Element) -> TracedStep:
-        goes_on = self._config.num_workers > 1 and stateful(list(self.model._flatten_layers()))
-        if goes_on and (self._config.mode == "async" or self.num_together > 1):
+        asynchronous = self._config.mode == "async"
+        several = self._config.num_workers > 1
+        goes_on = stateful(list(self.model._flatten_layers()))
+        if goes_on and several and (asynchronous or self.num_together > 1):
             raise UnsupportedError(
                 f"The layer {goes_on[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
-                "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch (one worker "
-                "then computes all of it), or build the layer with stateful=False."
+                "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch, or build "
+                "the layer with stateful=False."
             )
         self.keras.build_ahead(self.model, element)
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows):
-            traced = trace_train_step(
-                self.keras, self.model, element, factor, self._divides, rows, self._config.num_workers > 1
-            )
-        if goes_on:
-            traced.program.rows = ALL_ROWS
-        if self._config.mode == "async":
+            traced = trace_train_step(self.keras, self.model, element, factor, rows, asynchronous and several)
+        if asynchronous:
             refuse_moved(traced)
         return traced
 
@@ -175,8 +149,6 @@ class Run:
             raise StopIteration
         if not all(map(self.batches.takes, items)):
             self._group()
-        if not self._step.is_tried and self.is_to_be_tried(self._step.traced):
-            self._try(items[0])
         if self._in_epoch == 0 or self._audience.state_each_step:
             self._job.assign(self._step.program, *self._step.state.changes())
         for item in items:
@@ -344,15 +316,10 @@ def warm_up(target: float, num_steps: int) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 class RemoteStep:
-    """One traced step and what the pool holds of its variables.
-
-    Attributes:
-        is_tried: Whether the step has been tried on a batch, if only one can tell how it is divided.
-    """
+    """One traced step and what the pool holds of its variables."""
 
     def __init__(self, traced: TracedStep):
         self.traced = traced
-        self.is_tried = False
         self.program = -1
         self.state = SharedState(traced.program, traced.variables)
         self._job: Job | None = None
@@ -362,10 +329,6 @@ class RemoteStep:
         if self._job is not job:
             self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
             self.program = job.load(self.traced.program)
-
-    def renew(self) -> None:
-        """Forgets what is held: the program has changed."""
-        self._job = None
 
 
 class RemoteTrainFunction:

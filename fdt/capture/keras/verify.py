@@ -55,8 +55,6 @@ class VerifiedRun(Run):
         """Makes the step on the pool, then here; compares."""
         assert self._step is not None and self.batches is not None
         item = next(iter(iterator))
-        if not self._step.is_tried and self.is_to_be_tried(self._step.traced):
-            self._try(item)
         step, traced = self._step, self._step.traced
         changed, values = self._changed()
         self._job.assign(step.program, changed, values)

@@ -5,10 +5,11 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.capture.keras.check import exchanged_line
-from fdt.capture.loop.divided_step import Call, DividedStep, trace_step
+from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.run import loop_lines
+from fdt.capture.loop.tracing import Call, trace_step
 from fdt.capture.refusals import where
-from fdt.capture.step.traced_step import Known
+from fdt.capture.step.traced_step import Known, TracedStep
 from fdt.config import RunConfig
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
@@ -22,7 +23,7 @@ class LoopCheck:
 
     def __init__(self, config: RunConfig, findings: Findings):
         self._config, self._findings = config, findings
-        self._steps: dict[Any, DividedStep] = {}
+        self._steps: dict[Any, tuple[TracedStep, Arguments]] = {}
         # What the keys of these steps name by identity has to stay alive.
         self._kept: list[Call] = []
         # What was said of each when it came first: a last batch may be smaller.
@@ -30,30 +31,26 @@ class LoopCheck:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Looks at a step when it is called for the first time."""
-        call = Call(function, args, kwargs, self._config)
-        key = (id(function), call.open.form.key())
+        call = Call(function, args, kwargs)
+        key = (id(function), call.arguments.form.key())
         what = f"{getattr(function.python_function, '__name__', 'a step')} of the script's own"
         try:
             if key not in self._steps:
                 self._steps[key] = trace_step(call, self._config)
                 self._kept.append(call)
-                admission.admit(self._steps[key].traced.program)
+                admission.admit(self._steps[key][0].program)
         except FdtError as error:
             self._findings.refuse(where(), what, str(error))
             raise
-        step = self._steps[key]
         self._looked(key, what, call)
-        return [_nothing(output, call.open.num_rows) for output in step.traced.outputs()]
+        return [_nothing(output, call.arguments.num_rows) for output in self._steps[key][0].outputs()]
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
         """Is given each call of a step that could be distributed."""
-        step = self._steps[key]
-        if step.undivided is not None:
-            self._findings.refuse(where(), what, f"One worker would compute all of it: {step.undivided}.")
-            return
+        traced, _ = self._steps[key]
         if key not in self._lines:
-            lines = loop_lines(self._config, step, call.open.num_rows)
-            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(step.traced.program)]
+            lines = loop_lines(self._config, traced, call.arguments.num_rows)
+            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(traced.program)]
             self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
         self._findings.add(Finding(where(), what, self._lines[key]))
 

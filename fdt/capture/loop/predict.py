@@ -3,7 +3,7 @@
 from typing import Any
 
 from fdt.capture.loop.check import LoopCheck
-from fdt.capture.loop.divided_step import Call
+from fdt.capture.loop.tracing import Call
 from fdt.capture.refusals import where
 from fdt.config import RunConfig
 from fdt.findings import Findings
@@ -18,8 +18,7 @@ class LoopPredict(LoopCheck):
         self._samples = samples
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
-        traced = self._steps[key].traced
-        arguments = next(each for each in call.forms() if each.form.key() == self._steps[key].arguments.form.key())
-        self._samples.add(
-            key, where(), what, lambda: Sample(traced.program, traced.variables, arguments.encode()), steps=1
-        )
+        traced, form = self._steps[key]
+        arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
+        sample = Sample(traced.program, traced.variables, arguments.encode())
+        self._samples.add(key, where(), what, lambda: sample, steps=1)

@@ -12,11 +12,11 @@ from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteStep
 from fdt.capture.loop.arguments import Arguments
-from fdt.capture.loop.divided_step import Call, DividedStep, trace_step
 from fdt.capture.loop.newest import Newest
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.touch import Touch
-from fdt.capture.step.traced_step import Known, MetricResult
+from fdt.capture.loop.tracing import Call, trace_step
+from fdt.capture.step.traced_step import Known, MetricResult, TracedStep
 from fdt.config import RunConfig
 from fdt.data import full_spec, raw
 from fdt.errors import FdtError
@@ -94,19 +94,16 @@ class LoopRun:
         return job
 
     def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
-        config = self._session.config
-        call = Call(function, args, kwargs, config)
-        if any(key[0] == id(function) for key in self._steps):
-            for arguments in call.forms():
-                key = (id(function), arguments.form.key())
-                if key in self._steps:
-                    return self._steps[key], arguments
-        divided = trace_step(call, config)
-        step, arguments = LoopStep(divided), divided.arguments
-        self._steps[id(function), arguments.form.key()] = step
+        config, call = self._session.config, Call(function, args, kwargs)
+        for arguments in (call.arguments, call.as_they_are):
+            key = (id(function), arguments.form.key())
+            if key in self._steps:
+                return self._steps[key], arguments
+        traced, arguments = trace_step(call, config)
+        step = self._steps[id(function), arguments.form.key()] = LoopStep(traced)
         step.kept = call
-        self._touch.watch(step.traced.variables)
-        self._session.opening(loop_lines(config, divided, arguments.num_rows))
+        self._touch.watch(traced.variables)
+        self._session.opening(loop_lines(config, traced, arguments.num_rows))
         return step, arguments
 
     def _enter(self, job: Job, step: "LoopStep") -> None:
@@ -185,8 +182,7 @@ class LoopStep(RemoteStep):
         returns_metrics: Whether its outputs are computed from metrics, here.
     """
 
-    def __init__(self, divided: DividedStep):
-        traced = divided.traced
+    def __init__(self, traced: TracedStep):
         super().__init__(traced)
         # What the key of this step names by identity has to stay alive.
         self.kept: Any = None
@@ -213,23 +209,9 @@ class LoopStep(RemoteStep):
         ]
 
 
-def loop_lines(config: RunConfig, step: DividedStep, num_rows: int | None) -> list[str]:
+def loop_lines(config: RunConfig, traced: TracedStep, num_rows: int | None) -> list[str]:
     """Returns what to say before the first step."""
-    rows, kept = step.traced.program.rows, "number of steps and learning rate are the script's"
-    lines = opening_lines(step.traced.normalisations, config, num_rows, step.traced)
-    if config.mode == "sync" and config.num_workers > 1:
-        if num_rows is None:
-            lines[1] = f"the step is given no batch: one worker computes it, all make its update; {kept}"
-        elif step.undivided is not None:
-            lines[1] = (
-                f"global batch {num_rows}, as in the script: one worker computes all of it and the others make its update, "
-                f"because the step cannot be divided: {step.undivided}; {kept}"
-            )
-        elif rows:
-            lines[1] = (
-                f"global batch {num_rows}, as in the script: the step works for a fixed number of rows only, so "
-                f"{num_rows // rows} workers compute on {rows}, all make its update; {kept}"
-            )
+    lines = opening_lines(config, num_rows, traced)
     return [*lines, "the script's own loop drives: a step's results are waited for where the script looks at them"]
 
 

@@ -24,7 +24,7 @@ from fdt.capture.patch import Patches
 from fdt.capture.refusals import is_in_place
 from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
 from fdt.errors import UnsupportedError
-from fdt.holes import current_holes, pass_hole
+from fdt.holes import pass_hole
 
 
 class Sessions:
@@ -63,8 +63,7 @@ class Sessions:
                 if gradient is not None and handle.op.type in VARIABLES
             }
             if of:
-                losses = tuple(ys) if isinstance(ys, list | tuple) else (ys,)
-                self._gradients.setdefault(graph, []).append(Gradients(of, losses))
+                self._gradients.setdefault(graph, []).append(Gradients(of))
         return found
 
     def _plan(self, graph: Any, fetches: Sequence[Any], targets: Sequence[Any], fed: Sequence[Any]) -> "_Plan":
@@ -143,12 +142,6 @@ class Sessions:
         return original(session, options)
 
 
-def _needs_all_rows(reason: str) -> None:
-    holes = current_holes()
-    if holes is not None:
-        holes.needs_all_rows(reason)
-
-
 class _Plan:
     """What is known of a set of fetches and feeds.
 
@@ -200,7 +193,6 @@ class _Plan:
                 self._gradients,
                 variables,
                 pass_hole,
-                _needs_all_rows,
                 self.late,
             )
             self._made_for = identities

@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.capture.step.mixing import Behind
 from fdt.errors import UnsupportedError
 
 # Computed where the script runs: they read its data, call its Python, or use resources that only it has.
@@ -37,9 +36,6 @@ _SUMMARIES = {
     "TensorSummary",
     "TensorSummaryV2",
 }
-_QUOTIENTS = {"Div", "DivNoNan", "RealDiv"}
-# What these give tells of sizes alone.
-_SIZES = {"OnesLike", "Shape", "ShapeN", "Size", "ZerosLike"}
 _VARIABLE = "VarHandleOp"
 _READERS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 _OLD_VARIABLES = {"Variable", "VariableV2"}
@@ -52,11 +48,9 @@ class Gradients:
 
     Attributes:
         of: From the name of a variable's handle operation to its gradient, tf.Tensor or tf.IndexedSlices.
-        losses: What was differentiated.
     """
 
     of: Mapping[str, Any]
-    losses: tuple[Any, ...]
 
 
 class Closure:
@@ -159,7 +153,7 @@ class Closure:
                 elif tensor.op.name in self.operations:
                     waiting.append(tensor.op)
             waiting += [before for before in operation.control_inputs if before.type not in _READERS]
-        return [Gradients(found[number], calls[number].losses) for number in sorted(found)]
+        return [Gradients(found[number]) for number in sorted(found)]
 
 
 def beneath_summaries(fetches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -188,7 +182,6 @@ def step_function(
     gradients: Sequence[Gradients],
     variables: Mapping[str, tf.Variable],
     exchange: Callable[[list[Any], list[tf.Variable]], list[Any]],
-    needs_all_rows: Callable[[str], None],
     last: Sequence[Any] = (),
 ) -> Callable[..., list[tf.Tensor]]:
     """Returns the step as a function of its inputs, to be called while it is traced.
@@ -201,7 +194,6 @@ def step_function(
         gradients: Those that pass through a hole.
         variables: By the names of the handle operations, those that stand for the graph's.
         exchange: What is done to gradients.
-        needs_all_rows: Is told why the step computes something else of a part of a batch than of all of it.
         last: Reads of variables that come after all updates.
 
     Raises:
@@ -216,11 +208,8 @@ def step_function(
     used = {tensor.name: tensor for name in second for tensor in closure.operations[name].inputs}
     used |= {tensor.name: tensor for tensor in (*roots, *fetches)}
     passed = [name for name, tensor in used.items() if tensor.op.name in first]
-    is_divided = any(_is_divided(call.losses, inputs) for call in gradients)
 
     def session_run(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        if is_divided:
-            needs_all_rows("in its loss something of all rows is divided by something else of them")
         inside = tf.compat.v1.get_default_graph()
         known: dict[str, Any] = dict(zip((tensor.name for tensor in inputs), arguments, strict=True))
         for name in closure.handles():
@@ -251,27 +240,6 @@ def _in_order(
     # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
     second = sorted((name for name in kept if name not in before), key=lambda name: (name in ends, name in after))
     return dict.fromkeys(name for name in kept if name in before), second
-
-
-def _is_divided(losses: Iterable[Any], inputs: Sequence[Any]) -> bool:
-    """Whether one number that is made of the rows is divided by another on the way to a loss.
-
-    The gradients are in the graph already, so sums over all workers could not reach them.
-    """
-    rows = {tensor.op.name for tensor in inputs if tensor.shape.rank != 0}
-    of_rows = Behind(
-        lambda operation: operation.name in rows,
-        lambda operation: [] if operation.type in _SIZES else [tensor.op for tensor in operation.inputs],
-    )
-    waiting, seen = [loss.op for loss in losses], set[str]()
-    while waiting:
-        operation = waiting.pop()
-        numbers = [tensor.op for tensor in operation.inputs if tensor.shape.rank == 0]
-        if operation.type in _QUOTIENTS and len(numbers) == 2 and all(map(of_rows, numbers)):
-            return True
-        waiting += [each for each in numbers if each.name not in seen]
-        seen.update(each.name for each in numbers)
-    return False
 
 
 def _imported(

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fdt.capture.keras.version import all_of
-from fdt.capture.step.trial_holes import IndivisibleError
+from fdt.errors import UnsupportedError
 
 _ADDING = {"AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterAdd", "ResourceScatterSub"}
 _PASSING = {"Identity", "Cast", "Reshape", "StopGradient"}
@@ -21,7 +20,7 @@ def check_additive(graph: Any, metrics: Mapping[int, Any]) -> None:
         metrics: From id of a tf.Variable to the metric that owns it.
 
     Raises:
-        IndivisibleError: A metric writes its state in another way; it is named.
+        UnsupportedError: A metric writes its state in another way; it is named.
     """
     by_handle = {id(v.handle): v for v in graph.variables}
     states = {
@@ -32,19 +31,13 @@ def check_additive(graph: Any, metrics: Mapping[int, Any]) -> None:
     for handle, (variable, metric) in states.items():
         for operation in _users(graph, handle):
             if not _keeps_sum(operation, handle):
-                raise IndivisibleError(
-                    f"the metric {metric.name!r} ({type(metric).__name__}) changes its state {variable.name!r} by "
-                    f"{operation.type}, not by adding to it, so the states of several workers cannot be put together"
+                raise UnsupportedError(
+                    f"Asynchronous training on several workers cannot go on with this: the metric {metric.name!r} "
+                    f"({type(metric).__name__}) changes its state {variable.name!r} by {operation.type}, not by adding to "
+                    "it, so the states of several workers cannot be put together exactly. Expected: every state variable is "
+                    "updated as state.assign_add(f(batch)), directly in update_state. Rewrite the metric that way, compute "
+                    "it in a callback at the end of an epoch, or use --mode sync."
                 )
-
-
-def adds_up_by_itself(metric: Any) -> bool:
-    """Returns whether a metric is Keras's own, of labels and predictions: what it adds for a batch is a sum over rows.
-
-    What a metric of the script's adds, or what a mean of Keras's is told by the script, may be anything.
-    """
-    told = type(metric).__name__ in ("Mean", "Sum")
-    return not told and any(all_of(package, [metric]) for package in ("keras", "tf_keras"))
 
 
 def _users(graph: Any, handle: str) -> Iterator[Any]:

@@ -34,10 +34,6 @@ class TracedStep:
         advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
-        own_numbers: In words, which metrics each worker computes of its own rows though they may be no means over them.
-        unsure: The same of losses.
-        was_compared: Whether a trial has shown that what parts of a batch give, put together, is what all of it does.
-        undivided: Why one worker has to compute all of a batch; None if it need not, or the trace itself shows it.
         prints: Whether it prints by itself, where it runs.
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
     """
@@ -51,8 +47,6 @@ class TracedStep:
         written: set[int],
         normalisations: Iterable[Any] = (),
         is_random: bool = False,
-        own_numbers: Iterable[str] = (),
-        unsure: Iterable[str] = (),
         prints: bool = False,
         moved: str | None = None,
     ):
@@ -61,9 +55,6 @@ class TracedStep:
         self.advances = advances
         self.normalisations = tuple(normalisations)
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
-        self.own_numbers, self.unsure = tuple(own_numbers), tuple(unsure)
-        self.was_compared = False
-        self.undivided: str | None = None
         self.prints, self.moved = prints, moved
         self._written = written
         self._logs = logs

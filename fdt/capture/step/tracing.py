@@ -1,14 +1,11 @@
-"""Traces a training step into a program: what it calls opens holes, or is taken note of.
+"""Traces a training step into a program: what it calls opens holes, or is taken note of; what it computes is left as it is.
 
-Gradients are added up over the workers, and so are metrics; a scalar that a Mean or Sum metric is told once per batch counts by
-its worker's share of the batch. What that makes of losses is in `losses.py`. Who tells of these calls are `keras_2_step.py` and
-`keras_3_step.py`.
+Who tells of these calls are `keras_2_step.py` and `keras_3_step.py`.
 """
 
 import collections
 import contextlib
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,20 +18,16 @@ from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_em
 from fdt.capture.keras.version import imported_versions
 from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import inlined
-from fdt.capture.step.lengths import Lengths
-from fdt.capture.step.losses import Losses
-from fdt.capture.step.metrics import adds_up_by_itself, check_additive
-from fdt.capture.step.roles import check_reads, tell_apart
+from fdt.capture.step.metrics import check_additive
+from fdt.capture.step.roles import tell_apart
 from fdt.capture.step.traced_step import MetricResult, TracedStep
-from fdt.capture.step.trial import Put, Trial
-from fdt.capture.step.trial_holes import IndivisibleError, RunningSum, TrialHoles
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
 from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes, pass_hole
 from fdt.messages import program_pb2
-from fdt.program import ALL_ROWS, captured, export
+from fdt.program import export
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +52,6 @@ class StepTrace:
 
     Attributes:
         own_step: Whether the step is Keras's own train_step.
-        losses: What is known of its losses.
     """
 
     def __init__(
@@ -67,9 +59,7 @@ class StepTrace:
         metrics: Iterable[Any] = (),
         scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
         own_step: bool = False,
-        divides: bool = False,
-        tried: bool = False,
-        sums_metrics: bool = True,
+        adds_metrics: bool = False,
     ):
         """Starts without having seen anything.
 
@@ -77,13 +67,10 @@ class StepTrace:
             metrics: Those that are known beforehand; others are noticed when the step asks for their result.
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
-            divides: Whether several workers share a batch.
-            tried: See `Losses`.
-            sums_metrics: Whether the metrics of several workers are added up.
+            adds_metrics: Whether workers have metrics each, whose states are added up.
         """
         self.own_step = own_step
-        self._sums_metrics = sums_metrics
-        self.losses = Losses(divides, tried)
+        self._adds_metrics = adds_metrics
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
@@ -97,7 +84,6 @@ class StepTrace:
         # Variables that the step has written by itself, and one of them by which it has computed a gradient afterwards.
         self._assigned_by_hand: set[int] = set()
         self._moved: str | None = None
-        self._frozen = False
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.
@@ -106,109 +92,25 @@ class StepTrace:
             train_step: Bound method, or a function of one argument.
             element: What a batch looks like.
         """
-        concrete, opened, logs = self._traced(train_step, element, self._make_holes)
+        concrete, opened, logs = self._traced(train_step, element)
         if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
             raise UnsupportedError(
                 "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
                 "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
             )
         metric_variables = self._metric_variables()
-        if self._sums_metrics:
-            self._check_additive(concrete.graph, metric_variables)
+        if self._adds_metrics:
+            check_additive(concrete.graph, metric_variables)
         self._check_outputs(concrete.outputs)
         describe = self._describing(concrete.graph, opened, metric_variables)
-        if self.losses.divides:
-            check_reads(concrete.graph, opened, describe)
         program, variables = export(concrete, opened, describe)
         advances = self._advances(concrete.graph, len(element.specs()))
-        if self.losses.are_picked:
-            program.rows = ALL_ROWS
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         changed, layers = written(concrete.graph, variables), self._normalisations.values()
-        return TracedStep(
-            program,
-            variables,
-            logs,
-            advances,
-            changed,
-            layers,
-            is_random(concrete.graph),
-            self.losses.own_numbers(),
-            self.losses.unsure(),
-            printing,
-            self._moved,
-        )
+        draws = is_random(concrete.graph)
+        return TracedStep(program, variables, logs, advances, changed, layers, draws, printing, self._moved)
 
-    def _check_additive(self, graph: Any, metrics: dict[int, Any]) -> None:
-        try:
-            check_additive(graph, metrics)
-        except IndivisibleError as error:
-            if self.losses.divides:
-                raise  # one worker may still compute all
-            raise UnsupportedError(
-                f"Asynchronous training on several workers cannot go on with this: {error} exactly. Expected: every state "
-                "variable is updated as state.assign_add(f(batch)), directly in update_state. Rewrite the metric that way, "
-                "compute it in a callback at the end of an epoch, or use --mode sync, where one worker then computes all."
-            ) from None
-
-    def trial_of(self, train_step: Callable[[Any], Any], element: Element, frozen: bool = True) -> Trial:
-        """Traces `train_step(batch)` so that it can be tried here: gradients are looked at and go nowhere.
-
-        Args:
-            train_step: Bound method, or a function of one argument.
-            element: What a batch looks like.
-            frozen: Whether batches are normalised by their moving statistics, so that every row is for itself.
-        """
-        self._frozen = frozen
-        holes: list[TrialHoles] = []
-
-        def make(share: tf.Tensor) -> Holes:
-            holes.append(TrialHoles(share))
-            return holes[-1]
-
-        concrete, _, logs = self._traced(train_step, element, make)
-        additions = self._summed_additions()
-        # Before it is run: what it would use up must stay as it is.
-        of_additions = {id(handle) for total in additions for handle in total.handles}
-        captured(concrete.graph, holes[-1].handles() | of_additions)
-        kept = self._kept(concrete.graph, holes[-1].opened)
-        draws = is_random(concrete.graph) or bool(self._seeds)
-        looks_across = bool(self._normalisations) and not frozen
-        return Trial(concrete, holes[-1], additions, tf.nest.flatten(logs), kept, draws, looks_across)
-
-    @property
-    def normalises_batches(self) -> bool:
-        """Whether the step that was traced last has a layer that looks across the batch."""
-        return bool(self._normalisations)
-
-    def _kept(self, graph: Any, holes: Sequence[OpenHole]) -> list[tuple[tf.Variable, str, Put]]:
-        """Returns the variables that follow the batch and are to be compared: all but those of Keras's own metrics."""
-        metrics = self._metric_variables()
-        describe = self._describing(graph, holes, metrics)
-        changed, kept = written(graph, list(graph.variables)), []
-        for variable in graph.variables:
-            role = describe(variable).role
-            if id(variable) not in changed or role not in (program_pb2.ROLE_METRIC, program_pb2.ROLE_OTHER):
-                continue
-            metric = metrics.get(id(variable))
-            if role == program_pb2.ROLE_OTHER:
-                put = Put.AVERAGED if variable.dtype.is_floating else Put.FIRST
-                kept.append((variable, variable.name.removesuffix(":0"), put))
-            elif metric is not None and not adds_up_by_itself(metric):
-                kept.append((variable, metric.name, Put.SUMMED))
-        return kept
-
-    def _summed_additions(self) -> list[RunningSum]:
-        """Returns what a trial adds to variables of the script's own."""
-        return []
-
-    def try_out(self, train_step: Callable[[Any], Any], element: Element) -> None:
-        """Traces `train_step(batch)` for nothing but to see whether it can be."""
-        self._traced(train_step, element, self._make_holes)
-
-    def _traced(
-        self, train_step: Callable[[Any], Any], element: Element, make_holes: Callable[[tf.Tensor], Holes]
-    ) -> tuple[Any, list[OpenHole], Any]:
+    def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any]:
         """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""
         opened: list[OpenHole] = []
         logs: list[Any] = []
@@ -219,9 +121,7 @@ class StepTrace:
             logs.clear()
             self._forget()
             data = element.decode(batch)
-            self.losses.begin(batch)
-            with open_holes(make_holes(share)) as holes:
-                holes.are_alike = self.losses.are_alike
+            with open_holes(Holes(share)) as holes:
                 logs.append(self._describe(train_step(data)))
             opened.extend(holes.opened)
             return [leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)]
@@ -233,9 +133,6 @@ class StepTrace:
         finally:
             patches.undo()
         return concrete, opened, logs[-1]
-
-    def _make_holes(self, share: tf.Tensor) -> Holes:
-        return Holes(share)
 
     def _forget(self) -> None:
         self._seeds.clear()
@@ -273,16 +170,9 @@ class StepTrace:
     def _describe(self, logs: Any) -> Any:
         """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
         return tf.nest.map_structure(
-            lambda leaf: (
-                MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else self._returned(leaf)
-            ),
+            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else as_tensor(leaf),
             logs,
         )
-
-    def _returned(self, leaf: Any) -> Any:
-        """Returns what a step is to return in the place of a number of its own: shares of it add up."""
-        leaf = as_tensor(leaf)
-        return self.losses.as_mean(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
 
     def _describing(
         self, graph: Any, holes: Sequence[OpenHole], metrics: dict[int, Any]
@@ -311,15 +201,9 @@ class StepTrace:
                 writes[handle] = Writes(graph, variable, functions)
                 roles[handle] = self._role(variable, writes[handle])
         tell_apart(roles, writes)
-        # Nothing but its own next value is computed from a moving statistic while a layer normalises by the batch.
-        of_layers = {id(v) for layer in self._normalisations.values() for v in tf_variables(layer.weights)}
 
         def describe(variable: tf.Variable) -> program_pb2.Variable:
-            role = roles[id(variable.handle)]
-            own = role == program_pb2.ROLE_OTHER and variable.dtype.is_floating
-            return program_pb2.Variable(
-                role=role, momentum=momenta.get(id(variable), 0.0), each_step=own and id(variable) not in of_layers
-            )
+            return program_pb2.Variable(role=roles[id(variable.handle)], momentum=momenta.get(id(variable), 0.0))
 
         return describe
 
@@ -342,7 +226,6 @@ class StepTrace:
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
         for name in ("assign", "assign_add", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
-        Lengths(self.losses).hook(patches)
         for version in imported_versions():
             version.hook_step(patches, self)
         return patches
@@ -362,14 +245,8 @@ class StepTrace:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
-        ours = self.is_outside_optimizers and not self.own_step and tape_set_is_empty()
-        parts = self.losses.parts(target) if ours and not args and "output_gradients" not in kwargs else None
-        if parts is None:
-            result = original(tape, target, sources, *args, **kwargs)
-        else:
-            target, slopes = [tensor for tensor, _ in parts], [slope for _, slope in parts]
-            result = original(tape, target, sources, *args, output_gradients=slopes, **kwargs)
-        if not ours:
+        result = original(tape, target, sources, *args, **kwargs)
+        if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
             return result
         flat = tf.nest.flatten(result)
         variables = [tf_variable(source) for source in tf.nest.flatten(sources)]
@@ -377,8 +254,6 @@ class StepTrace:
         if not chosen:
             return result
         gradients = [flat[i] for i in chosen]
-        if parts is None:
-            gradients = self.losses.weighed(target, gradients)
         for variable in variables:
             if self._moved is None and variable is not None and id(variable) in self._assigned_by_hand:
                 self._moved = variable.name.removesuffix(":0")
@@ -434,34 +309,14 @@ class StepTrace:
             rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
         return holes.rate(rate)
 
-    def normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Takes note of a BatchNormalization layer; calls it."""
+    def normalises(self, layer: Any) -> None:
+        """Takes note of a BatchNormalization layer that the step calls."""
         self._normalisations[layer.name] = layer
-        if not isinstance(current_holes(), TrialHoles) or not self._frozen:
-            return original(layer, *args, **kwargs)
-        call = inspect.signature(original).bind(layer, *args, **kwargs)
-        call.arguments["training"] = False
-        return original(*call.args, **call.kwargs)
 
-    def told_mean(self, metric: Any, values: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Returns what a Mean or Sum metric is to be told in the place of values and their weights."""
-        holes = current_holes()
-        if holes is None:
-            return values, sample_weight
-        self._metrics[id(metric)] = metric
-        values = values if hasattr(values, "shape") else tf.convert_to_tensor(values)
-        if sample_weight is not None or len(values.shape):
-            return values, sample_weight
-        # The script's own function; what a train_step tells a metric may have been put together from several losses.
-        return self.losses.told(values, metric.name if hasattr(metric, "_fn") else None), holes.share
-
-    @contextlib.contextmanager
-    def updating(self, metric: Any) -> Iterator[None]:
-        """Within it, a metric updates its state."""
+    def updates(self, metric: Any) -> None:
+        """Takes note of a metric that updates its state."""
         if current_holes() is not None:
             self._metrics[id(metric)] = metric
-        with self.losses.in_metric():
-            yield
 
     def gives_result(self, metric: Any, result: Any) -> None:
         """Takes note of a metric's result."""

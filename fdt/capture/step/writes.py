@@ -1,6 +1,6 @@
 """What a traced step writes, and what that stands on: questions to its graph."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -89,22 +89,6 @@ def stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
             seen.add(operation.name)
             waiting += [*(t.op for t in operation.inputs), *operation.control_inputs]
     return written
-
-
-def read_by(graph: Any, functions: Container[str]) -> set[int]:
-    """Returns the ids of the variables' handles whose values calls of some functions are given something made of."""
-    handles = {internal.name: id(external) for external, internal in graph.captures}
-    calls = (o for o in graph.get_operations() if "Call" in o.type and o.get_attr("f").name in functions)
-    waiting, seen, found = [t.op for call in calls for t in call.inputs], set(), set()
-    while waiting:
-        operation = waiting.pop()
-        if operation.name in seen:
-            continue
-        seen.add(operation.name)
-        if operation.type in _READERS and operation.inputs[0].name in handles:
-            found.add(handles[operation.inputs[0].name])
-        waiting += [t.op for t in operation.inputs]
-    return found
 
 
 def draws(operation_type: str) -> bool:

@@ -1,0 +1,126 @@
+"""A program's step, divided over the ranks for the sizes of batch that come."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.division import divide
+from fdt.division.divide import Feed, Input, Plan
+from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, shares
+from fdt.program import LoadedProgram
+from hfdt.exchange import HorovodExchange
+from hfdt.loop import Step, StepLoop, taken, undivided
+from protos import program_pb2
+
+# Batches of so many sizes are kept divided: those of an epoch, and its last one, are two.
+_MAX_SIZES = 32
+
+Shape = tuple[int, ...]
+
+
+class DividedProgram:
+    """Divides a step where a batch of a size comes for the first time.
+
+    Attributes:
+        in_part: Indices of the variables of which every rank holds a part; their sum is the value.
+    """
+
+    def __init__(self, loaded: LoadedProgram, number: int, num_ranks: int, rounded: bool) -> None:
+        """Takes a program.
+
+        Args:
+            loaded: It.
+            number: The same on all ranks, and no other program's.
+            num_ranks: Of the job.
+            rounded: See `HorovodExchange`.
+        """
+        self._loaded, self._num_ranks = loaded, num_ranks
+        # What it exchanges for one size is over when it goes on with another.
+        self._exchange = HorovodExchange(f"fdt_{number}", rounded) if num_ranks > 1 else None
+        self._dim = 1 if loaded.source.one_row else 0
+        self.in_part = (
+            set(filter(self._adds_up, loaded.with_role(program_pb2.ROLE_METRIC))) if self._exchange else set()
+        )
+        self._loops: collections.OrderedDict[tuple[Shape, ...], StepLoop] = collections.OrderedDict()
+
+    def _adds_up(self, index: int) -> bool:
+        dtype = self._loaded.variables[index].dtype
+        return bool(dtype.is_floating or dtype.is_integer)
+
+    def loop(self, shapes: Sequence[Shape]) -> tuple[StepLoop, set[int]]:
+        """Returns the loop over batches of a size.
+
+        Args:
+            shapes: Of the inputs of a batch.
+
+        Returns:
+            The loop, and the variables that ranks have held in part, and must hold whole before it runs.
+        """
+        key = tuple(shapes) if self._exchange else ()
+        no_longer: set[int] = set()
+        if key not in self._loops:
+            step, no_longer = self._divided(key) if self._exchange else (undivided(self._loaded), no_longer)
+            if no_longer:
+                self._loops.clear()
+                self.in_part -= no_longer
+            self._loops[key] = StepLoop(self._loaded, step)
+        self._loops.move_to_end(key)
+        if len(self._loops) > _MAX_SIZES:
+            self._loops.popitem(last=False)
+        return self._loops[key], no_longer
+
+    def _divided(self, shapes: tuple[Shape, ...]) -> tuple[Step, set[int]]:
+        assert self._exchange is not None
+        loaded, handles = self._loaded, self._loaded.step.captured_inputs
+        places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
+        of_batch = [
+            Input(layout, tf.TensorShape(shape), is_readable=True)
+            for layout, shape in zip(self._layouts(shapes), shapes, strict=True)
+        ]
+        held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, h.shape) for h in handles]
+        inputs = [Input(WHOLE, tf.TensorShape([])), *of_batch, *held]
+        planned = divide.plan(loaded.step.graph, self._exchange, inputs, loaded.holes)
+        # Of a variable that cannot be divided, the rules ask for all.
+        still = zip(handles, planned.layouts[len(inputs) - len(handles) :], strict=True)
+        whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
+        return self._step(planned, shapes), self.in_part & whole
+
+    def _layouts(self, shapes: Sequence[Shape]) -> list[Layout]:
+        """Returns how arrays are divided. A list that is no column of the batch, and a number, every rank gets in full."""
+        dim = self._dim
+        num_rows = next((shape[dim] for shape in shapes if len(shape) > dim), 0)
+
+        def layout(shape: Shape) -> Layout:
+            of_rows = len(shape) > dim + 1 or (len(shape) == dim + 1 and shape[dim] == num_rows)
+            return Divided(dim, shares(shape[dim], self._num_ranks)) if of_rows else WHOLE
+
+        return [layout(shape) for shape in shapes]
+
+    def _step(self, planned: Plan, shapes: Sequence[Shape]) -> Step:
+        loaded, exchange = self._loaded, self._exchange
+        assert exchange is not None
+
+        def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
+            graph: Any = tf.compat.v1.get_default_graph()
+            feeds = [Feed([tf.constant(1.0)])]
+            for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
+                feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
+            feeds += [Feed([graph.capture(handle)]) for handle in loaded.step.captured_inputs]
+            return divide.build(loaded.step.graph, exchange, planned, feeds).outputs
+
+        return step
+
+
+def _feed(array: tf.Tensor, rows: tf.Tensor, shape: Shape, layout: Layout, rank: int) -> Feed:
+    def whole() -> tf.Tensor:
+        return tf.ensure_shape(taken(array, rows), shape)
+
+    if not isinstance(layout, Divided):
+        return Feed([whole()])
+    start, size = layout.start(rank), layout.sizes[rank]
+    if layout.dim:
+        return Feed([whole()[:, start : start + size]], whole)
+    own = tf.ensure_shape(taken(array, rows[start : start + size]), (size, *shape[1:]))
+    return Feed([own], whole)
