@@ -1,25 +1,25 @@
-"""How a batch is divided, and what a rank does to values of its own."""
+"""How a batch is divided, what a worker does to seeds of its own, how values are compared."""
 
 import numpy as np
 import pytest
 
+from fdt.division.layout import Divided, shares
 from fdt.engine import worker_seed
-from hfdt.loop import share_of
 from hfdt.runtime import fingerprint
 
 
 @pytest.mark.parametrize("num_ranks", range(1, 9))
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 64])
 def test_parts_cover_a_batch_once_in_rank_order(batch_size: int, num_ranks: int) -> None:
-    parts = [share_of(batch_size, rank, num_ranks) for rank in range(num_ranks)]
-    assert [row for low, high in parts for row in range(low, high)] == list(range(batch_size))
-    sizes = [high - low for low, high in parts]
+    sizes = list(shares(batch_size, num_ranks))
+    parts = [(Divided(0, tuple(sizes)).start(rank), sizes[rank]) for rank in range(num_ranks)]
+    assert [row for start, size in parts for row in range(start, start + size)] == list(range(batch_size))
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes, reverse=True), "rank 0 is never idle"
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.int32])
-def test_ranks_draw_from_seeds_apart_and_keep_the_counter(dtype: type) -> None:
+def test_workers_draw_from_seeds_apart_and_keep_the_counter(dtype: type) -> None:
     state = np.array([1337, 5], dtype)
     states = [worker_seed(state, rank) for rank in range(1, 64)]
     assert len({int(s[0]) for s in [state, *states]}) == 64

@@ -72,10 +72,6 @@ def test_ring_moves_what_the_formula_says(workers: int) -> None:
     assert found.best == pytest.approx(0.1 / workers / 3 + exchange)
 
 
-def test_a_step_that_cannot_be_divided_takes_as_long_on_many_workers() -> None:
-    assert ring(dataclasses.replace(EVEN, undivided=True), INSTANT, 4).estimate == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_a_batch_each_makes_the_ring_exchange_less_often(workers: int) -> None:
     found = ring(EVEN, SLOW, workers, "per-worker")

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from fdt.capture.step.trial_holes import IndivisibleError
 
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.run import warm_up
@@ -40,13 +39,13 @@ def _model(optimizer: Any, *layers: Any, metrics: Any = ("accuracy",)) -> Any:
 
 
 def _traced(model: Any, data: tuple[np.ndarray, np.ndarray]) -> TracedStep:
-    return trace_train_step(Keras3(), model, element_like(data))
+    return trace_train_step(Keras3(), model, element_like(data), adds_metrics=True)
 
 
 def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) -> None:
-    """Loads the program with its holes left as they are, runs it, and puts the outcome into the model."""
+    """Loads the program runs it, and puts the outcome into the model."""
     program = program_pb2.StepProgram.FromString(traced.program.SerializeToString())
-    loaded = load(program, lambda position, hole: None)
+    loaded = load(program)
     state = SharedState(traced.program, traced.variables)
     indices, packed = state.changes()
     for i, value in zip(indices, unpack(packed, [program.variables[i].tensor for i in indices]), strict=True):
@@ -58,9 +57,7 @@ def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) ->
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
-def test_a_program_with_its_holes_left_is_the_step_bit_for_bit(
-    optimizer: str, data: tuple[np.ndarray, np.ndarray]
-) -> None:
+def test_a_program_is_the_step_bit_for_bit(optimizer: str, data: tuple[np.ndarray, np.ndarray]) -> None:
     local, remote = [_model(optimizer, keras.layers.Dropout(0.3, seed=3)) for _ in range(2)]
     local.fit(*data, batch_size=_ROWS, epochs=3, shuffle=False, verbose=0)
     # Keras resets metrics at every epoch; weights, slots and seeds are what must agree.
@@ -89,7 +86,6 @@ def test_variables_have_the_roles_they_play(data: tuple[np.ndarray, np.ndarray])
     assert {g.variable for g in hole.gradients} == {
         i for i, v in enumerate(program.variables) if v.role == program_pb2.ROLE_TRAINABLE
     }
-    assert hole.weighted
     velocities = [v.role for v in program.variables if v.momentum]
     assert velocities == [program_pb2.ROLE_OPTIMIZER] * 6
     assert {v.momentum for v in program.variables} == {0.0, 0.9}
@@ -149,33 +145,6 @@ class _Largest(keras.metrics.Metric):
 def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match="'largest'"):
         _traced(_model("sgd", metrics=[_Largest()]), data)
-
-
-class _Balanced(keras.Model):  # type: ignore[misc]
-    """Weighs its loss by what a metric has seen of the batches before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net, self.seen = _model("sgd"), keras.metrics.Mean(name="seen")
-
-    def train_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        x, y = batch
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(self.net.loss(y, self.net(x, training=True)))
-            weighed = loss / (1.0 + self.seen.result())
-        variables = self.net.trainable_weights
-        self.optimizer.apply_gradients(zip(tape.gradient(weighed, variables), variables, strict=True))
-        self.seen.update_state(loss)
-        return {"loss": loss}
-
-
-def test_gradients_that_stand_on_a_metric_cannot_be_divided(data: tuple[np.ndarray, np.ndarray]) -> None:
-    model = _Balanced()
-    model.compile("sgd")
-    element = element_like(data)
-    with pytest.raises(IndivisibleError, match="stand on 'seen/"):
-        StepTrace(model.metrics, divides=True).trace(model.train_step, element)
-    StepTrace(model.metrics).trace(model.train_step, element)
 
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:

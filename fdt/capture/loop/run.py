@@ -212,6 +212,10 @@ class LoopStep(RemoteStep):
 def loop_lines(config: RunConfig, traced: TracedStep, num_rows: int | None) -> list[str]:
     """Returns what to say before the first step."""
     lines = opening_lines(config, num_rows, traced)
+    if num_rows is None and config.mode == "sync" and config.num_workers > 1:
+        lines[1] = (
+            "the step is given no batch: every worker computes it; number of steps and learning rate are the script's"
+        )
     return [*lines, "the script's own loop drives: a step's results are waited for where the script looks at them"]
 
 
