@@ -59,7 +59,10 @@ class Balanced(keras.losses.Loss):
 )
 NORMALISED = (
     DATA
-    + NET.replace("keras.layers.Dense(1)", "keras.layers.BatchNormalization(name='middle'), keras.layers.Dense(1)")
+    + NET.replace(
+        "keras.layers.Dense(1)",
+        "keras.layers.BatchNormalization(name='middle'), keras.layers.Dropout(0.5), keras.layers.Dense(1)",
+    )
     + "model.compile('sgd', 'mse')\n"
     + FIT
 )
@@ -75,7 +78,7 @@ def pairs(y_true, y_pred):
     + "model.compile('sgd', pairs)\n"
     + FIT
 )
-# The rows of a worker go by in another order than those of one machine, and a layer comes after that.
+# A row is made of its neighbour, and a layer comes after that.
 NEIGHBOURS = (
     DATA
     + """
@@ -110,7 +113,19 @@ def fdt(command: str, folder: Path, text: str, *options: str) -> Finished:
     return run([sys.executable, "-m", "fdt", command, "--workers", "2", *options, script], limit_s=LIMIT_S, cwd=folder)
 
 
-@pytest.mark.parametrize("text", [PLAIN, LOOP, CONTRASTIVE], ids=["fit", "loop", "pairs of rows"])
+SCRIPTS = {
+    "fit": PLAIN,
+    "loop": LOOP,
+    "loss with state": LOSS_WITH_STATE,
+    "pairs of rows": CONTRASTIVE,
+    "normalisation and dropout": NORMALISED,
+    "neighbours": NEIGHBOURS,
+    "neighbours streamed": STREAMED_NEIGHBOURS,
+    "stateful": STATEFUL,
+}
+
+
+@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
 def test_plain_script_passes(text: str, tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, text).expect(0)
     assert "train.py, line" in checked.stdout
@@ -119,32 +134,6 @@ def test_plain_script_passes(text: str, tmp_path: Path) -> None:
     assert "6 steps compared" in verified.stderr
     assert "within the tolerance" in verified.stderr
     assert "after" not in verified.stdout
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (LOSS_WITH_STATE, "the loss looks across the rows of a batch (it keeps something of each in 'running_mean')"),
-        (NEIGHBOURS, "the step cannot be divided: the loss looks across the rows of a batch: "),
-        (STREAMED_NEIGHBOURS, "the step cannot be divided: the loss looks across the rows of a batch: "),
-    ],
-    ids=["loss with state", "neighbours", "neighbours streamed"],
-)
-def test_what_needs_all_rows_gets_them_and_is_named(text: str, named: str, tmp_path: Path) -> None:
-    assert named in fdt("check", tmp_path, text).expect(1).stdout
-    verified = fdt("verify", tmp_path, text, "--steps", "6").expect(0)
-    assert named in verified.stderr
-    assert "within the tolerance" in verified.stderr
-
-
-def test_planted_normalisation_is_found_and_named(tmp_path: Path) -> None:
-    named = "BatchNormalization (middle)"
-    assert named in fdt("check", tmp_path, NORMALISED).expect(0).stdout
-    verified = fdt("verify", tmp_path, NORMALISED, "--steps", "6").expect(1)
-    assert "beyond the tolerance" in verified.stderr
-    assert "it arose in step " in verified.stderr
-    (reason,) = [line for line in verified.stderr.splitlines() if "may come from" in line]
-    assert named in reason
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])
@@ -165,11 +154,10 @@ def test_how_data_travel_is_told(tmp_path: Path) -> None:
     assert said.index("arrays of 0.0 MB, sent once") < said.index("streamed, batch by batch")
 
 
-@pytest.mark.parametrize(("mode", "said"), [("sync", "One worker would compute all"), ("async", "--workers 1")])
-def test_stateful_layer_is_named(mode: str, said: str, tmp_path: Path) -> None:
-    checked = fdt("check", tmp_path, STATEFUL, "--mode", mode).expect(1)
+def test_stateful_layer_is_refused_where_workers_are_asynchronous(tmp_path: Path) -> None:
+    checked = fdt("check", tmp_path, STATEFUL, "--mode", "async").expect(1)
     assert "'memory' is stateful" in checked.stdout
-    assert said in checked.stdout
+    assert "--workers 1" in checked.stdout
 
 
 def test_no_training_is_no_success(tmp_path: Path) -> None:

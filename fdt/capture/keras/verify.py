@@ -19,13 +19,6 @@ from fdt.session import Answer, Session
 from fdt.verification import Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
-# Seeds are set apart on purpose.
-_COMPARED = (
-    program_pb2.ROLE_TRAINABLE,
-    program_pb2.ROLE_OPTIMIZER,
-    program_pb2.ROLE_METRIC,
-    program_pb2.ROLE_OTHER,
-)
 
 
 class VerifiedRun(Run):
@@ -68,10 +61,9 @@ class VerifiedRun(Run):
             logs = self._local(item)
         mine = self._values()
         losses = self._losses(logs, answer, theirs, mine)
-        compared = [i for i in indices if traced.program.variables[i].role in _COMPARED]
         names = self._names()
-        here, there = {names[i]: mine[i] for i in compared}, {names[i]: theirs[i] for i in compared}
-        say(self._verification.add(losses, here, there, lambda: {names[i]: self._nudged[i] for i in compared}))
+        here, there = {names[i]: mine[i] for i in indices}, {names[i]: theirs[i] for i in indices}
+        say(self._verification.add(losses, here, there, lambda: {names[i]: self._nudged[i] for i in indices}))
         self._known = mine
         self._steps += 1
         self._in_epoch += 1

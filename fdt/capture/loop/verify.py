@@ -43,7 +43,7 @@ class VerifiedLoop(LoopRun):
         self._newest.changed_at_home(step.places)
         self._verification.reasons |= dict.fromkeys(own_views(self._session.config, step.traced))
         roles = [variable.role for variable in step.traced.program.variables]
-        names = {i: name for i, name in enumerate(_names(step)) if roles[i] != program_pb2.ROLE_SEED}
+        names = dict(enumerate(_names(step)))
 
         def again() -> dict[str, np.ndarray]:
             with self._touch.paused(), in_place():
