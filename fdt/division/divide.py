@@ -73,11 +73,20 @@ class Built:
         outputs: Of the step, whole.
         exchanged: What its workers exchange.
         computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
+        flops_divided: See `Walk`.
+        flops_whole: See `Walk`.
     """
 
     outputs: list[tf.Tensor]
     exchanged: list[Exchanged]
     computed_whole: dict[str, int]
+    flops_divided: int
+    flops_whole: int
+
+    def part_divided(self, num_workers: int) -> float:
+        """Returns the part of the step's arithmetic of which each worker does its share; 1 of a step without any."""
+        divided = self.flops_divided * num_workers
+        return divided / (divided + self.flops_whole) if divided + self.flops_whole else 1.0
 
 
 def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collection[str] = ()) -> Plan:
@@ -129,7 +138,8 @@ def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed]) 
         Value(layout, placeholder.op.name, tuple(feed.parts), whole=feed.whole)
         for placeholder, layout, feed in zip(graph.inputs, planned.layouts, feeds, strict=True)
     ]
-    return Built(_outputs(walk, graph, arguments), walk.exchanged, dict(walk.computed_whole))
+    outputs = _outputs(walk, graph, arguments)
+    return Built(outputs, walk.exchanged, dict(walk.computed_whole), walk.flops_divided, walk.flops_whole)
 
 
 def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:

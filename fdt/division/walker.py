@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import func_graph, function_def_to_graph, tensor_util
 
-from fdt.division import folding
+from fdt.division import arithmetic, folding
 from fdt.division.exchange import Exchange, Exchanged
 from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
 from fdt.division.value import Value
@@ -119,6 +119,7 @@ class Node:
         each = list(layouts) if isinstance(layouts, Sequence) else [layouts] * num_outputs
         alike = all(layout == WHOLE for layout in each)
         runs = [self.emit([given[i] for given in inputs], **attributes) for i in range(1 if alike else self.num_local)]
+        self.walk.count(runs[0], is_divided=not alike or any(layout != WHOLE for layout in self.layouts))
         return [self.value(layout, [run[k] for run in runs]) for k, layout in enumerate(each)]
 
     def run_with(self, data: int, layouts: Layout | Sequence[Layout], **attributes: int) -> list[Value]:
@@ -139,7 +140,10 @@ class Node:
             return self.walk.folded(self)
         if any(isinstance(layout, Divided) for layout in self.layouts):
             self.walk.computed_whole[self.op.type] += 1
-        return self.run([self.whole(i) for i in range(len(self.inputs))], WHOLE)
+        inputs = [self.whole(i) for i in range(len(self.inputs))]
+        outputs = self.emit([tensors[0] for tensors in inputs])
+        self.walk.count(outputs, is_divided=False)
+        return [self.value(WHOLE, [output]) for output in outputs]
 
 
 Rule = Callable[[Node], list[Value] | None]
@@ -175,6 +179,8 @@ class Walk:
         exchange: Fills the places where workers exchange values.
         exchanged: What they exchange, in the order of the step.
         computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
+        flops_divided: Of a worker, in operations of which each does its part; each once, also in a loop.
+        flops_whole: Of a worker, in operations that all compute alike.
         made_whole: Keys of values that were exchanged.
         must_be_whole: Sources of lists that must not be divided.
         gradients: Keys of values that are gradients, as they come to an optimizer.
@@ -205,6 +211,7 @@ class Walk:
         self.exchange = exchange
         self.exchanged: list[Exchanged] = []
         self.computed_whole: collections.Counter[str] = collections.Counter()
+        self.flops_divided = self.flops_whole = 0
         self.made_whole: set[str] = set()
         self.must_be_whole = frozenset(whole)
         self.gradients, self.marks = set(gradients), frozenset(marks)
@@ -284,10 +291,12 @@ class Walk:
         graph = func_graph.FuncGraph("trial")
         graph._outer_graph = tf.compat.v1.get_default_graph()
         state = self._num_exchanges, len(self.exchanged), self.computed_whole.copy(), self._made, self._ready
+        flops = self.flops_divided, self.flops_whole
         self._ready = []
         with graph.as_default():
             yield
         self._num_exchanges, count, self.computed_whole, self._made, self._ready = state
+        self.flops_divided, self.flops_whole = flops
         del self.exchanged[count:]
 
     @property
@@ -312,13 +321,16 @@ class Walk:
         return self.function_graph(op.graph, op.get_attr(name).name)
 
     def function_graph(self, around: Any, name: str) -> Any:
-        """Returns the FuncGraph of a function that a graph knows."""
-        function = around._get_function(name)
+        """Returns the FuncGraph of a function that a graph, or one around it, knows."""
+        owner = next(graph for graph in _with_those_around(around) if graph._get_function(name) is not None)
+        function = owner._get_function(name)
         graph = getattr(function, "graph", None)
         if graph is not None:
             return graph
         definition = getattr(function, "cached_definition", None) or function.definition
-        return function_def_to_graph.function_def_to_graph(definition)
+        # Whose functions it may call.
+        with owner.as_default():
+            return function_def_to_graph.function_def_to_graph(definition)
 
     # ---- operations -------------------------------------------------------------------------------------------------
 
@@ -326,7 +338,7 @@ class Walk:
         """Builds an operation like one of the script's on these inputs."""
         graph: Any = tf.compat.v1.get_default_graph()
         if graph is not op.graph and any(map(_names_functions, op.node_def.attr.values())):
-            for function in op.graph._functions.values():
+            for function in itertools.chain(*(owner._functions.values() for owner in _with_those_around(op.graph))):
                 graph._add_function_recursive(function)
         copied = {name: value for name, value in op.node_def.attr.items() if name not in _LEFT_OUT}
         copied.update({name: attr_value_pb2.AttrValue(i=value) for name, value in attributes.items()})
@@ -334,6 +346,15 @@ class Walk:
         made = graph._create_op_internal(op.type, list(inputs), types, name=op.name, attrs=copied)
         self._made.append(made)
         return list(made.outputs)
+
+    def count(self, outputs: Sequence[tf.Tensor], is_divided: bool) -> None:
+        """Takes note of what an operation computes."""
+        if self.planning or not outputs:
+            return
+        if is_divided:
+            self.flops_divided += arithmetic.flops(outputs[0].op)
+        else:
+            self.flops_whole += arithmetic.flops(outputs[0].op)
 
     def refusal(self, value: Value) -> MustBeWholeError:
         """Returns what to raise where a value cannot have another layout."""
@@ -523,12 +544,14 @@ def _from_front(tensor: tf.Tensor, dim: int) -> tf.Tensor:
 
 def _visible(value: Value) -> bool:
     """Whether a value can be used in the current graph: its tensors are of this graph, or of those around it."""
-    graph: Any = tf.compat.v1.get_default_graph()
-    around = []
-    while graph is not None:
-        around.append(graph)
-        graph = getattr(graph, "outer_graph", None)
+    around = list(_with_those_around(tf.compat.v1.get_default_graph()))
     return all(any(tensor.graph is graph for graph in around) for tensor in value.tensors)
+
+
+def _with_those_around(graph: Any) -> Iterator[Any]:
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
 
 
 def _names_functions(attribute: Any) -> bool:
