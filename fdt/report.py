@@ -162,10 +162,24 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
         for name in ("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes"):
             account[name] = round(getattr(usage, name) - getattr(first, name), 6)
         account["peak_memory_bytes"] = usage.peak_memory_bytes
+        if usage.divided:
+            known = {(step.program, step.rows) for step in first.divided}
+            steps = (step for step in usage.divided if (step.program, step.rows) not in known)
+            account["divided"] = [_divided(step) for step in steps]
         if asynchronous:
             account |= _asynchronous(first, usage)
         accounts.append(account)
     return accounts
+
+
+def _divided(step: job_pb2.DividedStep) -> dict[str, Any]:
+    return {
+        "rows": step.rows,
+        "arithmetic_divided": round(step.arithmetic_divided, 4),
+        "exchanges": step.exchanges,
+        "exchanged_bytes": step.exchanged_bytes,
+        "computed_whole": dict(sorted(step.computed_whole.items())),
+    }
 
 
 def _asynchronous(first: job_pb2.WorkerUsage, usage: job_pb2.WorkerUsage) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.division import divide
-from fdt.division.divide import Feed, Input, Plan
+from fdt.division.divide import Built, Feed, Input, Plan
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, shares
 from fdt.program import LoadedProgram
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
-from protos import program_pb2
+from protos import job_pb2, program_pb2
 
 # Batches of so many sizes are kept divided: those of an epoch, and its last one, are two.
 _MAX_SIZES = 32
@@ -25,6 +25,7 @@ class DividedProgram:
 
     Attributes:
         in_part: Indices of the variables of which every rank holds a part; their sum is the value.
+        accounts: How steps of each size are divided.
     """
 
     def __init__(self, loaded: LoadedProgram, number: int, num_ranks: int, rounded: bool) -> None:
@@ -44,6 +45,8 @@ class DividedProgram:
             set(filter(self._adds_up, loaded.with_role(program_pb2.ROLE_METRIC))) if self._exchange else set()
         )
         self._loops: collections.OrderedDict[tuple[Shape, ...], StepLoop] = collections.OrderedDict()
+        self._number = number
+        self.accounts: collections.OrderedDict[tuple[Shape, ...], job_pb2.DividedStep] = collections.OrderedDict()
 
     def _adds_up(self, index: int) -> bool:
         dtype = self._loaded.variables[index].dtype
@@ -108,9 +111,23 @@ class DividedProgram:
             for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
                 feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
             feeds += [Feed([graph.capture(handle)]) for handle in loaded.step.captured_inputs]
-            return divide.build(loaded.step.graph, exchange, planned, feeds).outputs
+            built = divide.build(loaded.step.graph, exchange, planned, feeds)
+            self._account(tuple(shapes), built)
+            return built.outputs
 
         return step
+
+    def _account(self, shapes: tuple[Shape, ...], built: Built) -> None:
+        self.accounts[shapes] = job_pb2.DividedStep(
+            program=self._number,
+            rows=next((shape[self._dim] for shape in shapes if len(shape) > self._dim), 0),
+            arithmetic_divided=built.part_divided(self._num_ranks),
+            exchanges=len(built.exchanged),
+            exchanged_bytes=sum(exchanged.num_bytes for exchanged in built.exchanged),
+            computed_whole=built.computed_whole,
+        )
+        if len(self.accounts) > _MAX_SIZES:
+            self.accounts.popitem(last=False)
 
 
 def _feed(array: tf.Tensor, rows: tf.Tensor, shape: Shape, layout: Layout, rank: int) -> Feed:

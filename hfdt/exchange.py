@@ -56,11 +56,24 @@ class HorovodExchange:
     def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
         """See `fdt.division.exchange.Exchange.gather`."""
         (mine,) = tensors
+        if mine.dtype == tf.string:
+            return self._gathered_texts(mine, sizes, name)
         dtype = tf.uint8 if mine.dtype == tf.bool else mine.dtype
         (gathered,) = _metered(
             [tf.cast(mine, dtype)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
         )
         return tf.cast(gathered, mine.dtype)
+
+    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str) -> tf.Tensor:
+        """Texts travel as numbers: their bytes plus one, padded by zeros to the length of the longest."""
+        lengths = tf.strings.length(mine)
+        own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
+        (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False)
+        known = tf.sequence_mask(lengths, longest)
+        numbers = tf.cast(tf.io.decode_raw(mine, tf.uint8, fixed_length=longest), tf.int32) + 1
+        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts")
+        symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
+        return tf.strings.reduce_join(tf.gather(symbols, gathered), axis=-1)
 
     def _together(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> list[tf.Tensor]:
         return _grouped(f"{self._prefix}_{name}", tensors, _OPERATIONS[combine])

@@ -26,6 +26,8 @@ from hfdt.division import DividedProgram
 from hfdt.launch import ADDRESS
 from protos import job_pb2, program_pb2
 
+# Of steps of one size: a script has a handful.
+_MAX_ACCOUNTS = 64
 _METRIC = program_pb2.ROLE_METRIC
 # The client knows the others.
 _DRAINED = (
@@ -160,6 +162,10 @@ class HorovodEngine:
         self._usage.rank = self._rank
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)
+        # The same on all ranks.
+        divided = () if self._rank else (a for d in self._divided.values() for a in d.accounts.values())
+        del self._usage.divided[:]
+        self._usage.divided.extend(list(divided)[-_MAX_ACCOUNTS:])
         return [self._usage]
 
     def _summed(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:

@@ -310,7 +310,7 @@ class Gpu(_message.Message):
     def __init__(self, index: _Optional[int] = ..., utilization: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
-    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected", "held_s")
+    __slots__ = ("rank", "steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "peak_memory_bytes", "pull_s", "push_s", "delays", "correction_sum", "num_corrected", "held_s", "divided")
     class DelaysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -332,6 +332,7 @@ class WorkerUsage(_message.Message):
     CORRECTION_SUM_FIELD_NUMBER: _ClassVar[int]
     NUM_CORRECTED_FIELD_NUMBER: _ClassVar[int]
     HELD_S_FIELD_NUMBER: _ClassVar[int]
+    DIVIDED_FIELD_NUMBER: _ClassVar[int]
     rank: int
     steps: int
     samples: int
@@ -346,4 +347,28 @@ class WorkerUsage(_message.Message):
     correction_sum: float
     num_corrected: int
     held_s: float
-    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ..., held_s: _Optional[float] = ...) -> None: ...
+    divided: _containers.RepeatedCompositeFieldContainer[DividedStep]
+    def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ..., held_s: _Optional[float] = ..., divided: _Optional[_Iterable[_Union[DividedStep, _Mapping]]] = ...) -> None: ...
+
+class DividedStep(_message.Message):
+    __slots__ = ("program", "rows", "arithmetic_divided", "exchanges", "exchanged_bytes", "computed_whole")
+    class ComputedWholeEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ARITHMETIC_DIVIDED_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    program: int
+    rows: int
+    arithmetic_divided: float
+    exchanges: int
+    exchanged_bytes: int
+    computed_whole: _containers.ScalarMap[str, int]
+    def __init__(self, program: _Optional[int] = ..., rows: _Optional[int] = ..., arithmetic_divided: _Optional[float] = ..., exchanges: _Optional[int] = ..., exchanged_bytes: _Optional[int] = ..., computed_whole: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -14,23 +14,25 @@ _OF_CONVOLUTIONS = {
 }
 
 
-def flops(op: Any) -> int:
-    """Returns the floating-point operations of an operation whose shapes are known; TensorFlow's own figures where it has them.
+# What makes up the time of a network. Of an optimizer, which all workers run alike, nothing is counted.
+_MULTIPLYING = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 
-    Of others that compute anything: one for each entry of what they return.
+
+def flops(op: Any) -> int:
+    """Returns the multiplications and additions of a product of matrices or a convolution; 0 of other operations.
+
+    TensorFlow's own figures where it has them; 0 also where shapes are not known.
     """
     if op.type in _OF_CONVOLUTIONS:
         return _convolution(op)
     if op.type == "Einsum":
         return _einsum(op)
+    if not any(name in op.type for name in _MULTIPLYING):
+        return 0
     try:
-        counted = ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value
+        return int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
     except (ValueError, TypeError, AttributeError):
-        # Shapes that are not known; a place in a loop.
-        counted = None
-    if counted is not None:
-        return int(counted)
-    return sum(output.shape.num_elements() or 0 for output in op.outputs if output.dtype.is_floating)
+        return 0
 
 
 def _convolution(op: Any) -> int:

@@ -84,7 +84,7 @@ class Built:
     flops_whole: int
 
     def part_divided(self, num_workers: int) -> float:
-        """Returns the part of the step's arithmetic of which each worker does its share; 1 of a step without any."""
+        """Returns the part of the arithmetic (see `flops`) of which each worker does its share; 1 of a step without any."""
         divided = self.flops_divided * num_workers
         return divided / (divided + self.flops_whole) if divided + self.flops_whole else 1.0
 

@@ -118,7 +118,7 @@ def along(node: Node, target: tuple[int, Divided] | None) -> list[Value] | None:
         rank = len(value.shape or ())
         layout: Layout = WHOLE
         # An input of size 1 serves all entries, unless the divided dimension itself has that size.
-        if -dim <= rank and (_size_at(value, dim) != 1 or value.layout == divided.at(rank + dim)):
+        if -dim <= rank and (_size_at(value, dim) != 1 or divided.size == 1):
             layout = divided.at(rank + dim)
         inputs.append(node.local(index, layout))
     return node.run(inputs, divided.at(output_rank + dim))

@@ -12,7 +12,7 @@ Shape = tuple[int | None, ...]
 
 
 def reduced(node: Node) -> list[Value] | None:
-    """Sum, Mean, Max, Min, All, Any, Prod and EuclideanNorm over the axes of the second input."""
+    """Sum, Mean, Max, Min, All, Any, Prod, EuclideanNorm and ReduceJoin over the axes of the second input."""
     axes_given, rank = node.constant(1), node.rank_of(0)
     if axes_given is None or rank is None:
         return None
@@ -89,7 +89,7 @@ def row_losses(node: Node) -> list[Value] | None:
 def rules() -> dict[str, object]:
     """Returns the rules of this file by operation."""
     table: dict[str, object] = dict.fromkeys(
-        ["Sum", "Mean", "Max", "Min", "All", "Any", "Prod", "EuclideanNorm"], reduced
+        ["Sum", "Mean", "Max", "Min", "All", "Any", "Prod", "EuclideanNorm", "ReduceJoin"], reduced
     )
     table.update(dict.fromkeys(["ArgMax", "ArgMin", "Cumsum", "Cumprod", "CumulativeLogsumexp"], along_others))
     table.update(dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement"], along_last))
