@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from fdt.division import divide
 from fdt.division.divide import Built, Feed, Input, Plan
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, shares
+from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program import LoadedProgram
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
@@ -80,7 +80,7 @@ class DividedProgram:
         places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
         of_batch = [
             Input(layout, tf.TensorShape(shape), is_readable=True)
-            for layout, shape in zip(self._layouts(shapes), shapes, strict=True)
+            for layout, shape in zip(batch_layouts(shapes, self._dim, self._num_ranks), shapes, strict=True)
         ]
         held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, h.shape) for h in handles]
         inputs = [Input(WHOLE, tf.TensorShape([])), *of_batch, *held]
@@ -89,17 +89,6 @@ class DividedProgram:
         still = zip(handles, planned.layouts[len(inputs) - len(handles) :], strict=True)
         whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
         return self._step(planned, shapes), self.in_part & whole
-
-    def _layouts(self, shapes: Sequence[Shape]) -> list[Layout]:
-        """Returns how arrays are divided. A list that is no column of the batch, and a number, every rank gets in full."""
-        dim = self._dim
-        num_rows = next((shape[dim] for shape in shapes if len(shape) > dim), 0)
-
-        def layout(shape: Shape) -> Layout:
-            of_rows = len(shape) > dim + 1 or (len(shape) == dim + 1 and shape[dim] == num_rows)
-            return Divided(dim, shares(shape[dim], self._num_ranks)) if of_rows else WHOLE
-
-        return [layout(shape) for shape in shapes]
 
     def _step(self, planned: Plan, shapes: Sequence[Shape]) -> Step:
         loaded, exchange = self._loaded, self._exchange
@@ -124,7 +113,7 @@ class DividedProgram:
             arithmetic_divided=built.part_divided(self._num_ranks),
             exchanges=len(built.exchanged),
             exchanged_bytes=sum(exchanged.num_bytes for exchanged in built.exchanged),
-            computed_whole=built.computed_whole,
+            computed_whole=collections.Counter(op.type for op in built.computed_whole),
         )
         if len(self.accounts) > _MAX_SIZES:
             self.accounts.popitem(last=False)

@@ -72,14 +72,14 @@ class Built:
     Attributes:
         outputs: Of the step, whole.
         exchanged: What its workers exchange.
-        computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
+        computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
         flops_divided: See `Walk`.
         flops_whole: See `Walk`.
     """
 
     outputs: list[tf.Tensor]
     exchanged: list[Exchanged]
-    computed_whole: dict[str, int]
+    computed_whole: list[Any]
     flops_divided: int
     flops_whole: int
 
@@ -139,7 +139,7 @@ def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed]) 
         for placeholder, layout, feed in zip(graph.inputs, planned.layouts, feeds, strict=True)
     ]
     outputs = _outputs(walk, graph, arguments)
-    return Built(outputs, walk.exchanged, dict(walk.computed_whole), walk.flops_divided, walk.flops_whole)
+    return Built(outputs, walk.exchanged, walk.computed_whole, walk.flops_divided, walk.flops_whole)
 
 
 def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:
@@ -152,10 +152,15 @@ def _stand_in(exchange: Exchange, tensor: Any, given: Input, layout: Layout) -> 
         shape = given.shape
         if isinstance(layout, Divided) and rank is not None:
             shape = tf.TensorShape([*shape[: layout.dim], layout.sizes[rank], *shape[layout.dim + 1 :]])
-        made = tf.compat.v1.placeholder(tensor.dtype, shape)
-        if tensor.dtype == tf.resource:
-            handle_data_util.copy_handle_data(tensor, made)
-        return made
+        return stand_in(tensor, shape)
 
     made = [one(None)] * len(exchange.ranks) if layout == WHOLE else [one(rank) for rank in exchange.ranks]
     return Value(layout, tensor.op.name, tuple(made), whole=(lambda: one(None)) if given.is_readable else None)
+
+
+def stand_in(tensor: Any, shape: tf.TensorShape) -> tf.Tensor:
+    """Returns a placeholder like a tensor, of another shape."""
+    made = tf.compat.v1.placeholder(tensor.dtype, shape)
+    if tensor.dtype == tf.resource:
+        handle_data_util.copy_handle_data(tensor, made)
+    return made

@@ -57,6 +57,25 @@ class Exchanged:
     reader: str
 
 
+class Alone:
+    """The first worker, and nobody to exchange with: to see how a step is divided without running it."""
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self.ranks: tuple[int, ...] = (0,)
+
+    def reduce(
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+    ) -> list[tf.Tensor]:
+        """See `Exchange.reduce`."""
+        return [tf.identity(tensor) for (tensor,) in values]
+
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+        """See `Exchange.gather`."""
+        (mine,) = tensors
+        return tf.concat([mine, tf.zeros([sum(sizes[1:]), *mine.shape[1:]], mine.dtype)], 0)
+
+
 class Together:
     """All workers in one graph: the exchange is a sum or a concatenation. For tests, and for what a division would cost."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 
 class Combine(enum.Enum):
@@ -60,3 +61,22 @@ def shares(num_rows: int, num_workers: int) -> tuple[int, ...]:
     """Returns how many of a batch's rows each worker takes: as equal as can be, the first ones one more."""
     small, extra = divmod(num_rows, num_workers)
     return tuple(small + (rank < extra) for rank in range(num_workers))
+
+
+def batch_layouts(shapes: Sequence[Sequence[int]], dim: int, num_workers: int) -> list[Layout]:
+    """Returns how the arrays of a batch are divided.
+
+    A list that is no column of the batch, and a number, every worker gets in full. A wrong guess costs an exchange.
+
+    Args:
+        shapes: Of the arrays.
+        dim: Along which their rows are.
+        num_workers: As many parts.
+    """
+    num_rows = next((shape[dim] for shape in shapes if len(shape) > dim), 0)
+
+    def layout(shape: Sequence[int]) -> Layout:
+        of_rows = len(shape) > dim + 1 or (len(shape) == dim + 1 and shape[dim] == num_rows)
+        return Divided(dim, shares(shape[dim], num_workers)) if of_rows else WHOLE
+
+    return [layout(shape) for shape in shapes]

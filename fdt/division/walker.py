@@ -139,7 +139,7 @@ class Node:
         if self.walk.folds(self):
             return self.walk.folded(self)
         if any(isinstance(layout, Divided) for layout in self.layouts):
-            self.walk.computed_whole[self.op.type] += 1
+            self.walk.computed_whole.append(self.op)
         inputs = [self.whole(i) for i in range(len(self.inputs))]
         outputs = self.emit([tensors[0] for tensors in inputs])
         self.walk.count(outputs, is_divided=False)
@@ -178,7 +178,7 @@ class Walk:
     Attributes:
         exchange: Fills the places where workers exchange values.
         exchanged: What they exchange, in the order of the step.
-        computed_whole: How many operations of each type got divided inputs whole, for want of a rule.
+        computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
         flops_divided: Of a worker, in operations of which each does its part; each once, also in a loop.
         flops_whole: Of a worker, in operations that all compute alike.
         made_whole: Keys of values that were exchanged.
@@ -210,7 +210,7 @@ class Walk:
         """
         self.exchange = exchange
         self.exchanged: list[Exchanged] = []
-        self.computed_whole: collections.Counter[str] = collections.Counter()
+        self.computed_whole: list[Any] = []
         self.flops_divided = self.flops_whole = 0
         self.made_whole: set[str] = set()
         self.must_be_whole = frozenset(whole)
@@ -290,14 +290,15 @@ class Walk:
         """Builds a part that is thrown away, to see which layouts come out of it."""
         graph = func_graph.FuncGraph("trial")
         graph._outer_graph = tf.compat.v1.get_default_graph()
-        state = self._num_exchanges, len(self.exchanged), self.computed_whole.copy(), self._made, self._ready
+        state = self._num_exchanges, self._made, self._ready
+        lengths = len(self.exchanged), len(self.computed_whole)
         flops = self.flops_divided, self.flops_whole
         self._ready = []
         with graph.as_default():
             yield
-        self._num_exchanges, count, self.computed_whole, self._made, self._ready = state
+        self._num_exchanges, self._made, self._ready = state
         self.flops_divided, self.flops_whole = flops
-        del self.exchanged[count:]
+        del self.exchanged[lengths[0] :], self.computed_whole[lengths[1] :]
 
     @property
     def path(self) -> str:

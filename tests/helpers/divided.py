@@ -66,7 +66,7 @@ class DividedStep:
             inputs.append([graph.capture(each) for each in own])
         built = divide.build(self._graph, self._exchange, self._plan, [divide.Feed(parts) for parts in inputs])
         kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
-        self.account = Account(built.computed_whole, dict(kinds))
+        self.account = Account(collections.Counter(op.type for op in built.computed_whole), dict(kinds))
         return built.outputs
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:

@@ -1,7 +1,7 @@
 """`fit` and `train_on_batch` up to the first step: everything is looked at, nothing is trained."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fdt.capture.keras.fit import KerasFit, check_model
@@ -9,6 +9,7 @@ from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteTrainFunction, Run, batches_like
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
+from fdt.capture.step.divided import divided_lines
 from fdt.capture.step.traced_step import TracedStep
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches
@@ -98,6 +99,8 @@ class CheckedRun(Run):
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         self.model, self.keras, self.batches, self._config = model, keras, None, config
         self.traced: TracedStep | None = None
+        # Of the arrays of a batch.
+        self.shapes: list[tuple[int, ...]] = []
 
     def listen(self, arguments: dict[str, Any]) -> None:
         """May change the arguments of a `fit` that is about to begin."""
@@ -118,12 +121,15 @@ class CheckedRun(Run):
 
     def take(self, item: Any) -> None:
         """Is given what Keras's iterator yielded first."""
+        assert self.batches is not None
+        self.shapes = [array.shape for array in self.batches.encode(item)]
 
     def end_epoch(self) -> None:
         """Has nothing to bring home."""
 
     def _needs_batch(self) -> bool:
-        return False
+        """Whether only a batch tells how large they are."""
+        return not isinstance(self.batches, ArrayBatches)
 
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""
@@ -131,28 +137,33 @@ class CheckedRun(Run):
         traced = self._trace(self.batches.element)
         admission.admit(traced.program)
         self.traced = traced
+        if isinstance(self.batches, ArrayBatches):
+            rows = min(self.batches.batch_size or 1, len(self.batches.arrays[0]))
+            self.shapes = [(rows, *array.shape[1:]) for array in self.batches.arrays]
 
     def describe(self) -> list[str]:
         """Returns what would happen."""
         assert self.batches is not None and self.traced is not None
-        program = self.traced.program
         lines = opening_lines(self._config, self.batches.batch_size, self.traced)
         if isinstance(self.batches, ArrayBatches):
             size = sum(array.nbytes for array in self.batches.arrays)
             lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")
         else:
             lines.append("data: streamed, batch by batch, as the script makes them")
-        lines.append(exchanged_line(program))
+        lines += step_lines(self._config, self.traced, self.shapes)
         lines.append("stays here: callbacks, validation, evaluate, predict")
         return lines
 
 
-def exchanged_line(program: program_pb2.StepProgram) -> str:
-    """Returns what is said of a step's gradients."""
-    sent = sum(_num_bytes(program.variables[g.variable].tensor) for h in program.holes for g in h.gradients)
-    sparse = any(g.sparse for hole in program.holes for g in hole.gradients)
+def step_lines(config: RunConfig, traced: TracedStep, shapes: Sequence[Sequence[int]]) -> list[str]:
+    """Returns what is said of a step: how it is divided, or what of it is exchanged."""
+    if config.mode == "sync":
+        return divided_lines(traced, shapes, config.num_workers) if config.num_workers > 1 else []
+    holes, variables = traced.program.holes, traced.program.variables
+    sent = sum(_num_bytes(variables[gradient.variable].tensor) for hole in holes for gradient in hole.gradients)
+    sparse = any(gradient.sparse for hole in holes for gradient in hole.gradients)
     beside = ", tables' as the rows that a batch uses" if sparse else ""
-    return f"exchanged in each step: gradients of {sent / 1e6:.2f} MB{beside}"
+    return [f"exchanged in each step: gradients of {sent / 1e6:.2f} MB{beside}"]
 
 
 def _num_bytes(tensor: program_pb2.Tensor) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.capture.keras.check import exchanged_line
+from fdt.capture.keras.check import step_lines
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, trace_step
@@ -47,10 +47,13 @@ class LoopCheck:
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
         """Is given each call of a step that could be distributed."""
-        traced, _ = self._steps[key]
+        traced, form = self._steps[key]
         if key not in self._lines:
+            arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
+            shapes = [array.shape for array in arguments.encode()]
             lines = loop_lines(self._config, traced, call.arguments.num_rows)
-            lines += ["data: streamed, step by step, as the script makes them", exchanged_line(traced.program)]
+            lines.append("data: streamed, step by step, as the script makes them")
+            lines += step_lines(self._config, traced, shapes)
             self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
         self._findings.add(Finding(where(), what, self._lines[key]))
 

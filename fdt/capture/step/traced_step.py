@@ -35,6 +35,7 @@ class TracedStep:
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
         prints: Whether it prints by itself, where it runs.
+        graph: FuncGraph of step(share, *batch).
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
     """
 
@@ -45,6 +46,7 @@ class TracedStep:
         logs: Any,
         advances: list[tuple[tf.Variable, Any]],
         written: set[int],
+        graph: Any,
         normalisations: Iterable[Any] = (),
         is_random: bool = False,
         prints: bool = False,
@@ -55,7 +57,7 @@ class TracedStep:
         self.advances = advances
         self.normalisations = tuple(normalisations)
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
-        self.prints, self.moved = prints, moved
+        self.prints, self.moved, self.graph = prints, moved, graph
         self._written = written
         self._logs = logs
 

@@ -106,9 +106,9 @@ class StepTrace:
         program, variables = export(concrete, opened, describe)
         advances = self._advances(concrete.graph, len(element.specs()))
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
-        changed, layers = written(concrete.graph, variables), self._normalisations.values()
-        draws = is_random(concrete.graph)
-        return TracedStep(program, variables, logs, advances, changed, layers, draws, printing, self._moved)
+        graph, layers = concrete.graph, self._normalisations.values()
+        changed, draws = written(graph, variables), is_random(graph)
+        return TracedStep(program, variables, logs, advances, changed, graph, layers, draws, printing, self._moved)
 
     def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any]:
         """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""

@@ -1,0 +1,77 @@
+"""How a traced step would be divided over synchronous workers, in words."""
+
+import collections
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
+
+from fdt.capture.step.traced_step import TracedStep
+from fdt.division import divide
+from fdt.division.exchange import Alone
+from fdt.division.layout import PARTIAL, WHOLE, Divided, batch_layouts
+from fdt.messages import program_pb2
+
+# Of operations that are computed whole, so many kinds are named.
+_NAMED = 5
+
+
+def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], num_workers: int) -> list[str]:
+    """Returns what is divided, what workers exchange in a step, and what all of them compute.
+
+    Args:
+        traced: The step.
+        shapes: Of the arrays of a batch.
+        num_workers: At least 2.
+    """
+    built = _built(traced, shapes, num_workers)
+    num_bytes = sum(exchanged.num_bytes for exchanged in built.exchanged)
+    lines = [
+        f"divided over {num_workers} workers: {100 * built.part_divided(num_workers):.0f} % of the arithmetic; exchanged in "
+        f"each step: {len(built.exchanged)} values, {num_bytes / 1e6:.2f} MB"
+    ]
+    if built.computed_whole:
+        places = collections.Counter(_place(op) for op in built.computed_whole)
+        shown = ", ".join(f"{place}{f' ({count} times)' * (count > 1)}" for place, count in places.most_common(_NAMED))
+        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+        lines.append(f"computed whole by every worker, which is exact and takes time: {shown}{more}")
+    return lines
+
+
+def _built(traced: TracedStep, shapes: Sequence[Sequence[int]], num_workers: int) -> divide.Built:
+    graph, exchange = traced.graph, Alone(num_workers)
+    layouts = batch_layouts(shapes, 1 if traced.program.one_row else 0, num_workers)
+    metrics = {
+        id(variable.handle)
+        for variable, described in zip(traced.variables, traced.program.variables, strict=True)
+        if described.role == program_pb2.ROLE_METRIC and (variable.dtype.is_floating or variable.dtype.is_integer)
+    }
+    inputs = [
+        divide.Input(WHOLE, tf.TensorShape([])),
+        *(divide.Input(layout, tf.TensorShape(shape), True) for layout, shape in zip(layouts, shapes, strict=True)),
+        *(divide.Input(PARTIAL if id(given) in metrics else WHOLE, inner.shape) for given, inner in graph.captures),
+    ]
+    planned = divide.plan(graph, exchange, inputs)
+    with FuncGraph("account").as_default():
+        feeds = [
+            _feed(tensor, each, layout)
+            for tensor, each, layout in zip(graph.inputs, inputs, planned.layouts, strict=True)
+        ]
+        return divide.build(graph, exchange, planned, feeds)
+
+
+def _feed(tensor: Any, given: divide.Input, layout: Any) -> divide.Feed:
+    shape = given.shape
+    if isinstance(layout, Divided):
+        shape = tf.TensorShape([*shape[: layout.dim], layout.sizes[0], *shape[layout.dim + 1 :]])
+    own, whole = (divide.stand_in(tensor, each) for each in (shape, given.shape))
+    return divide.Feed([own], (lambda: whole) if given.is_readable else None)
+
+
+def _place(op: Any) -> str:
+    """Returns the kind of an operation, and the line of the script that made it."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    lines = [frame.lineno for frame in op.traceback or () if frame.filename == script]
+    return f"{op.type} (line {lines[-1]})" if lines else str(op.type)
