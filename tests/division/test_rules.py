@@ -39,6 +39,10 @@ IMAGE, FILTER = ("f", (6, 5, 5, 2)), ("f", (3, 3, 2, 3))
 CASES: dict[str, Case] = {
     "AddV2 broadcast": _case(tf.add, F, V, partial=True),
     "AddV2 column": _case(tf.add, F, ("f", (6, 1)), partial=True),
+    "AddN one row": _case(lambda a, b: tf.add_n([a, b]), ("f", (1, 4)), ("f", (1, 4)), partial=True),
+    "ReluGrad one row": _case(lambda a, b: raw.ReluGrad(gradients=a, features=b), ("f", (1, 4)), ("f", (1, 4))),
+    "Mul one row": _case(tf.multiply, ("f", (1, 4)), ("f", (4,)), partial=True),
+    "Select one row": _case(lambda c, a, b: tf.where(c, a, b), ("b", (1, 4)), ("f", (1, 1)), ("f", (1, 4))),
     "AddN": _case(lambda a, b, c: tf.add_n([a, b, c]), F, F, F, partial=True),
     "Sub": _case(tf.subtract, F, F, partial=True),
     "Mul": _case(tf.multiply, F, V, partial=True),
@@ -63,6 +67,7 @@ CASES: dict[str, Case] = {
     "Min": _case(lambda a: tf.reduce_min(a, [0, 1]), K),
     "All": _case(lambda a: tf.reduce_all(a, 0), B),
     "Any": _case(tf.reduce_any, B),
+    "ReduceJoin": _case(lambda a: tf.strings.length(tf.strings.reduce_join(tf.strings.as_string(a), 1)), K),
     "Prod": _case(lambda a: tf.reduce_prod(a, 0), F),
     "L2Loss": _case(tf.nn.l2_loss, F, partial=True),
     "BiasAddGrad": _case(lambda a: raw.BiasAddGrad(out_backprop=a), IMAGE, partial=True),

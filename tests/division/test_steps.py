@@ -10,7 +10,9 @@ from tests.helpers.hard_steps import CLASSES, FEATURES, STEPS, Net
 _NUM_STEPS = 3
 
 
-@pytest.mark.parametrize("rows, workers", [(15, 3), (3, 4)], ids=["15 rows over 3", "3 rows over 4"])
+@pytest.mark.parametrize(
+    "rows, workers", [(15, 3), (3, 4), (1, 2)], ids=["15 rows over 3", "3 rows over 4", "1 row over 2"]
+)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_gives_what_it_gives_undivided(name: str, rows: int, workers: int) -> None:
     net, random = Net(), np.random.default_rng(3)
@@ -31,4 +33,5 @@ def test_a_step_gives_what_it_gives_undivided(name: str, rows: int, workers: int
     )
     assert outputs <= 1e-5 and variables <= 1e-5
     assert divided.account is not None
-    assert divided.account.computed_whole == {op: count for op, count in STEPS[name].whole.items() if count}
+    if rows > 1:  # a single row's product of matrices is divided along the result
+        assert divided.account.computed_whole == {op: count for op, count in STEPS[name].whole.items() if count}
