@@ -127,7 +127,7 @@ def trimmed(net: Net, x: Any, y: Any) -> Any:
 
 @loss(TopKV2=1)
 def hardest(net: Net, x: Any, y: Any) -> Any:
-    return tf.reduce_mean(tf.math.top_k(net.losses(x, y), 2)[0])
+    return tf.reduce_mean(tf.math.top_k(net.losses(x, y), min(2, int(x.shape[0])))[0])
 
 
 @loss(Cumsum=1)
