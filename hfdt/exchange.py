@@ -22,11 +22,11 @@ class Meter:
     """Seconds spent in exchanges and bytes handed to them, counted in the graph. One to a process."""
 
     def __init__(self) -> None:
-        tf.raw_ops.AssignVariableOp(resource=_meter(), value=tf.zeros([2], tf.float64))
+        tf.raw_ops.AssignVariableOp(resource=_meter(), value=tf.zeros([3], tf.float64))
 
     def read(self) -> tuple[float, int]:
         """Returns seconds and bytes so far."""
-        seconds, num_bytes = tf.raw_ops.ReadVariableOp(resource=_meter(), dtype=tf.float64).numpy()
+        seconds, num_bytes, _ = tf.raw_ops.ReadVariableOp(resource=_meter(), dtype=tf.float64).numpy()
         return float(seconds), int(num_bytes)
 
 
@@ -91,14 +91,19 @@ def _back(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
-    """Exchanges tensors when all of them are ready, and counts."""
+    """Exchanges tensors when all of them are ready, and counts.
+
+    All ranks have to take part, also one for which nothing follows from what comes of it (it may have no rows): its
+    TensorFlow would leave the exchange out, and the others would wait for ever. So the count stands on its outcome.
+    """
     num_bytes = tf.add_n([tf.cast(tf.size(t, tf.int64) * t.dtype.size, tf.float64) for t in tensors])
     with tf.control_dependencies(list(tensors)):
         started = tf.timestamp()
     with tf.control_dependencies([started]):
         exchanged = exchange([tf.identity(t) for t in tensors])
     with tf.control_dependencies(exchanged):
-        spent = tf.stack([tf.timestamp() - started, num_bytes])
+        outcome = tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(t, [-1])[:1], tf.float64)) for t in exchanged])
+        spent = tf.stack([tf.timestamp() - started, num_bytes, outcome])
         count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=spent)
     with tf.control_dependencies([count]):
         return [tf.identity(t) for t in exchanged]
@@ -119,7 +124,7 @@ def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Su
 
 def _meter() -> tf.Tensor:
     with tf.device("/cpu:0"):
-        return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[2], shared_name=_METER, container="")
+        return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[3], shared_name=_METER, container="")
 
 
 def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
