@@ -63,16 +63,14 @@ FOUR_WORKERS = (
     "loop_metrics loop_returns loop_sum loop_by_hand loop_in_turn loop_static loop_losses_of_layers "
     "session_embedding"
 ).split()
-RANDOM = "dropout batch_normalization".split()
-RANDOM_LOOP = "loop_random"
+RANDOM = "dropout batch_normalization loop_random".split()
 
 EXACT = [
     *((name, workers) for name in BOTH for workers in (2, 4)),
     *((name, 2) for name in TWO_WORKERS),
     *((name, 4) for name in FOUR_WORKERS),
-    *((name, 1) for name in (*RANDOM, RANDOM_LOOP)),
+    *((name, workers) for name in RANDOM for workers in (1, 2, 4)),
 ]
-CLOSE = [(name, 2) for name in RANDOM]
 # One asynchronous worker meets no delay: what it does is plain Keras.
 ASYNCHRONOUS = (
     "sgd_momentum adam conv last_batch_3 sample_weight class_weight reduction_sum l2 evaluate_predict second_fit "
