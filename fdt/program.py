@@ -158,6 +158,17 @@ def tensor_spec(tensor: Any) -> program_pb2.Tensor:
     return program_pb2.Tensor(name=tensor.name, dtype=tensor.dtype.base_dtype.name, shape=dims)
 
 
+def num_samples(source: program_pb2.StepProgram, shapes: Sequence[Sequence[int]]) -> int:
+    """Returns how many samples a batch has.
+
+    Args:
+        source: The program.
+        shapes: Of the batch's arrays.
+    """
+    dim = 1 if source.one_row else 0
+    return next((int(shape[dim]) for shape in shapes if len(shape) > dim), 1)
+
+
 def shape_of(spec: program_pb2.Tensor) -> tf.TensorShape:
     """Returns the shape that a description gives; unknown where it is."""
     if list(spec.shape) == [-2]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from fdt.division import divide
 from fdt.division.divide import Built, Feed, Input, Plan
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
-from fdt.program import LoadedProgram
+from fdt.program import LoadedProgram, num_samples
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
 from protos import job_pb2, program_pb2
@@ -100,7 +100,7 @@ class DividedProgram:
             for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
                 feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
             feeds += [Feed([graph.capture(handle)]) for handle in loaded.step.captured_inputs]
-            built = divide.build(loaded.step.graph, exchange, planned, feeds)
+            built = divide.build(loaded.step.graph, exchange, planned, feeds, loaded.holes)
             self._account(tuple(shapes), built)
             return built.outputs
 
@@ -109,7 +109,7 @@ class DividedProgram:
     def _account(self, shapes: tuple[Shape, ...], built: Built) -> None:
         self.accounts[shapes] = job_pb2.DividedStep(
             program=self._number,
-            rows=next((shape[self._dim] for shape in shapes if len(shape) > self._dim), 0),
+            rows=num_samples(self._loaded.source, shapes),
             arithmetic_divided=built.part_divided(self._num_ranks),
             exchanges=len(built.exchanged),
             exchanged_bytes=sum(exchanged.num_bytes for exchanged in built.exchanged),

@@ -53,12 +53,13 @@ class HorovodExchange:
         summed = _metered(sent, lambda ready: self._together(ready, combine, name))
         return [_back(tensor, given.dtype) for tensor, given in zip(summed, mine, strict=True)]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
         """See `fdt.division.exchange.Exchange.gather`."""
         (mine,) = tensors
         if mine.dtype == tf.string:
             return self._gathered_texts(mine, sizes, name)
-        dtype = tf.uint8 if mine.dtype == tf.bool else mine.dtype
+        rounds = gradients and self._rounded and mine.dtype in (tf.float32, tf.float64)
+        dtype = tf.uint8 if mine.dtype == tf.bool else tf.float16 if rounds else mine.dtype
         (gathered,) = _metered(
             [tf.cast(mine, dtype)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
         )
@@ -71,7 +72,7 @@ class HorovodExchange:
         (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False)
         known = tf.sequence_mask(lengths, longest)
         numbers = tf.cast(tf.io.decode_raw(mine, tf.uint8, fixed_length=longest), tf.int32) + 1
-        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts")
+        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts", False)
         symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
         return tf.strings.reduce_join(tf.gather(symbols, gathered), axis=-1)
 

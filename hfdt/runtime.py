@@ -17,7 +17,7 @@ from fdt.division.layout import shares
 from fdt.engine import as_state, bound_arrays, state_values
 from fdt.errors import ProtocolError, WorkerError
 from fdt.packing import empty, pack_outputs
-from fdt.program import LoadedProgram, load
+from fdt.program import LoadedProgram, load, num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from hfdt import exchange
 from hfdt.address import hold_to
@@ -135,9 +135,8 @@ class HorovodEngine:
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
         self._last[program] = loop.run(arrays, rows)
-        if self._programs[program].source.one_row:
-            batch_size = next((shape[1] for shape in shapes if len(shape) > 1), 1)
-        self._usage.samples += num_steps * shares(batch_size, self._size)[self._rank]
+        samples = shares(num_samples(self._programs[program].source, shapes), self._size)
+        self._usage.samples += num_steps * samples[self._rank]
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of all ranks put together."""

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.packing import empty
-from fdt.program import LoadedProgram, load, make_tables, shape_of
+from fdt.program import LoadedProgram, load, make_tables, num_samples, shape_of
 from nfdt.devices import Devices, cpu_beside
 from nfdt.feed import Feed
 from nfdt.method import Done
@@ -47,10 +47,11 @@ class Averaging:
         if self._round is None:
             self._round = _Round(self._programs[program], len(self._threads))
         worker = len(self._round.futures) % len(self._threads)
-        self._round.weights[worker] += len(rows)
         self._round.num_steps[worker] += 1
         self._round.futures.append(
-            self._threads[worker].submit(self._train, self._round.program, worker, feed, rows, done)
+            self._threads[worker].submit(
+                self._train, self._round.program, self._round.weights, worker, feed, rows, done
+            )
         )
         if len(self._round.futures) == len(self._threads) * self._options.average_every:
             self.wait()
@@ -101,14 +102,25 @@ class Averaging:
         """Returns every worker's account."""
         return list(self._usage)
 
-    def _train(self, program: "_Program", worker: int, feed: Feed, rows: np.ndarray, done: Done | None) -> None:
+    def _train(
+        self,
+        program: "_Program",
+        weights: list[float],
+        worker: int,
+        feed: Feed,
+        rows: np.ndarray,
+        done: Done | None,
+    ) -> None:
         """Runs in a worker's own thread."""
         usage, started_s = self._usage[worker], time.perf_counter()
-        outputs = program.step(worker, feed.batch(worker, rows))
+        batch = feed.batch(worker, rows)
+        outputs = program.step(worker, batch)
         if done is not None:
             done([output.numpy() for output in outputs])
         usage.compute_s += time.perf_counter() - started_s
-        usage.samples += len(rows)
+        samples = num_samples(program.source, [tensor.shape for tensor in batch])
+        weights[worker] += samples
+        usage.samples += samples
         usage.steps += 1
 
 

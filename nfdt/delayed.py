@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.packing import empty
+from fdt.program import num_samples
 from nfdt.delays import Delays
 from nfdt.devices import Devices
 from nfdt.feed import Feed
@@ -109,7 +110,8 @@ class Delayed:
         correction = sum(pushed.correction_square for pushed in stepped.pushed)
         gradient = sum(pushed.gradient_square for pushed in stepped.pushed)
         self._delays.add(worker, largest.delay, correction, gradient)
-        self._account(self._usage[worker], stepped, len(batch.rows))
+        samples = num_samples(self._programs[batch.program].source, [tensor.shape for tensor in inputs])
+        self._account(self._usage[worker], stepped, samples)
         self._outputs[batch.program] = stepped.outputs
         if batch.done is not None:
             batch.done([output.numpy() for output in stepped.outputs])

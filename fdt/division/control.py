@@ -15,9 +15,12 @@ _MAX_LOOKS = 6
 
 def call(node: Node) -> list[Value]:
     """PartitionedCall and StatefulPartitionedCall."""
+    inputs = node.inputs
     if node.attr("f").name in node.walk.marks:
-        node.walk.gradients |= {value.key for value in node.inputs}
-    return node.walk.function(node.walk.called(node.op, "f"), node.inputs, node.op.name)
+        # Here, where all of them are ready, and before an optimizer multiplies them by anything.
+        node.walk.gradients |= {value.key for value in inputs}
+        inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
+    return node.walk.function(node.walk.called(node.op, "f"), inputs, node.op.name)
 
 
 # ---- branches -------------------------------------------------------------------------------------------------------

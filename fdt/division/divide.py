@@ -123,7 +123,7 @@ def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collect
     raise AssertionError(f"After {_MAX_TRIES} tries there are still lists that cannot be divided: {sorted(whole)}")
 
 
-def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed]) -> Built:
+def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed], marks: Collection[str] = ()) -> Built:
     """Builds a divided step in the current graph.
 
     Args:
@@ -131,8 +131,9 @@ def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed]) 
         exchange: See `plan`.
         planned: By `plan`.
         feeds: For each input of the graph.
+        marks: See `plan`.
     """
-    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients)
+    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients, marks)
     walk.loops = dict(planned.loops)
     arguments = [
         Value(layout, placeholder.op.name, tuple(feed.parts), whole=feed.whole)

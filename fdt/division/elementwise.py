@@ -1,5 +1,6 @@
 """Rules for operations that compute each entry of their output from the entries at the same place."""
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.division import lists
@@ -28,6 +29,7 @@ SoftsignGrad InvGrad ReciprocalGrad FakeQuantWithMinMaxArgsGradient
 
 # A partial sum may pass them: of the sum they make what they make of the parts.
 _ADDING = frozenset({"AddV2", "Add", "Sub", "AddN"})
+_DIVIDING = frozenset({"Div", "RealDiv", "DivNoNan"})
 _LINEAR = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "Neg", "Conj", "Real", "Imag"})
 
 
@@ -74,7 +76,7 @@ def elementwise(node: Node) -> list[Value] | None:
 
 
 def _summed(node: Node) -> list[Value] | None:
-    """Sums of partial values, and their products with whole ones, stay partial."""
+    """Sums of partial values stay partial; so do their products with whole ones, and quotients by what is known not to be 0."""
     partial = [i for i, layout in enumerate(node.layouts) if layout == PARTIAL]
     if not partial or any(isinstance(layout, Divided) for layout in node.layouts):
         return None
@@ -82,9 +84,14 @@ def _summed(node: Node) -> list[Value] | None:
         return None
     if node.op.type in _ADDING:
         return node.run([node.local(i, PARTIAL) for i in range(len(node.inputs))], PARTIAL)
-    if node.op.type == "Mul" and len(partial) == 1:
+    by_number = node.op.type in _DIVIDING and partial == [0] and _is_never_zero(node.constant(1))
+    if by_number or (node.op.type == "Mul" and len(partial) == 1):
         return node.run([node.own(i) for i in range(2)], PARTIAL)
     return None
+
+
+def _is_never_zero(constant: np.ndarray | None) -> bool:
+    return constant is not None and bool(np.all(constant != 0))
 
 
 def _target(node: Node) -> tuple[int, Divided] | None:

@@ -30,13 +30,14 @@ class Exchange(Protocol):
             gradients: Whether they are gradients, as they come to an optimizer.
         """
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
         """Returns the workers' entries along dimension 0, one worker's after the other's.
 
         Args:
             tensors: Of the workers in `ranks`, [sizes[rank], ...].
             sizes: Of all workers.
             name: The same on all workers, and once in a step.
+            gradients: See `reduce`.
         """
 
 
@@ -70,7 +71,7 @@ class Alone:
         """See `Exchange.reduce`."""
         return [tf.identity(tensor) for (tensor,) in values]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
         return tf.concat([mine, tf.zeros([sum(sizes[1:]), *mine.shape[1:]], mine.dtype)], 0)
@@ -89,7 +90,7 @@ class Together:
         """See `Exchange.reduce`."""
         return [_reduced(tensors, combine) for tensors in values]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str) -> tf.Tensor:
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
         """See `Exchange.gather`."""
         return tf.concat(list(tensors), 0)
 

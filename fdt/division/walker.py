@@ -425,7 +425,7 @@ class Walk:
         assert isinstance(value.layout, Divided)
         with tf.control_dependencies(None):
             front = [_to_front(t, value.layout.dim) for t in value.tensors]
-            gathered = self.exchange.gather(front, value.layout.sizes, self._next_name())
+            gathered = self.exchange.gather(front, value.layout.sizes, self._next_name(), value.key in self.gradients)
             tensor = _from_front(gathered, value.layout.dim)
         tensor.set_shape(value.shape)
         return self._exchanged(value, tensor, "gather", reader)
