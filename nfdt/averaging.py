@@ -8,10 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.packing import empty
-from fdt.program import LoadedProgram, load, make_tables, num_samples, shape_of
+from fdt.program import LoadedProgram, load, make_tables, shape_of
 from nfdt.devices import Devices, cpu_beside
-from nfdt.feed import Feed
-from nfdt.method import Done
+from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from nfdt.rebound import Rebound
@@ -40,19 +39,16 @@ class Averaging:
         """Makes every worker a copy."""
         self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
+    def give(self, batch: Batch) -> None:
         """Hands a batch to the worker whose turn it is; a full round is waited for."""
-        if self._round is not None and self._round.program is not self._programs[program]:
+        if self._round is not None and self._round.program is not self._programs[batch.program]:
             self.wait()
         if self._round is None:
-            self._round = _Round(self._programs[program], len(self._threads))
+            self._round = _Round(self._programs[batch.program], len(self._threads))
         worker = len(self._round.futures) % len(self._threads)
+        self._round.weights[worker] += batch.num_samples
         self._round.num_steps[worker] += 1
-        self._round.futures.append(
-            self._threads[worker].submit(
-                self._train, self._round.program, self._round.weights, worker, feed, rows, done
-            )
-        )
+        self._round.futures.append(self._threads[worker].submit(self._train, self._round.program, worker, batch))
         if len(self._round.futures) == len(self._threads) * self._options.average_every:
             self.wait()
 
@@ -102,25 +98,14 @@ class Averaging:
         """Returns every worker's account."""
         return list(self._usage)
 
-    def _train(
-        self,
-        program: "_Program",
-        weights: list[float],
-        worker: int,
-        feed: Feed,
-        rows: np.ndarray,
-        done: Done | None,
-    ) -> None:
+    def _train(self, program: "_Program", worker: int, batch: Batch) -> None:
         """Runs in a worker's own thread."""
         usage, started_s = self._usage[worker], time.perf_counter()
-        batch = feed.batch(worker, rows)
-        outputs = program.step(worker, batch)
-        if done is not None:
-            done([output.numpy() for output in outputs])
+        outputs = program.step(worker, batch.feed.batch(worker, batch.rows))
+        if batch.done is not None:
+            batch.done([output.numpy() for output in outputs])
         usage.compute_s += time.perf_counter() - started_s
-        samples = num_samples(program.source, [tensor.shape for tensor in batch])
-        weights[worker] += samples
-        usage.samples += samples
+        usage.samples += batch.num_samples
         usage.steps += 1
 
 

@@ -1,6 +1,5 @@
 """Training by delayed gradients: each worker pulls, computes and pushes at its own pace."""
 
-import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -8,24 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.packing import empty
-from fdt.program import num_samples
 from nfdt.delays import Delays
 from nfdt.devices import Devices
-from nfdt.feed import Feed
 from nfdt.gate import Gate
-from nfdt.method import Done
+from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.servers import ParameterServers, Stepped
 from nfdt.team import Team
 from protos import job_pb2, program_pb2
-
-
-@dataclasses.dataclass(frozen=True)
-class _Batch:
-    program: int
-    feed: Feed
-    rows: np.ndarray
-    done: Done | None
 
 
 class Delayed:
@@ -45,7 +34,7 @@ class Delayed:
         self._delays = Delays(num_workers)
         self._lock = threading.Lock()
         self._outputs: dict[int, list[tf.Tensor]] = {}
-        self._team: Team[_Batch] = Team(num_workers, self._step, Gate(num_workers, options.max_delay))
+        self._team: Team[Batch] = Team(num_workers, self._step, Gate(num_workers, options.max_delay))
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""
@@ -58,9 +47,9 @@ class Delayed:
             rounded=self._options.rounded,
         )
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
+    def give(self, batch: Batch) -> None:
         """Adds a batch."""
-        self._team.give(_Batch(program, feed, rows, done))
+        self._team.give(batch)
 
     def wait(self) -> None:
         """Waits for all batches."""
@@ -102,7 +91,7 @@ class Delayed:
                 usage.correction_sum, usage.num_corrected = self._delays.correction(worker)
             return [job_pb2.WorkerUsage.FromString(usage.SerializeToString()) for usage in self._usage]
 
-    def _step(self, worker: int, batch: _Batch) -> None:
+    def _step(self, worker: int, batch: Batch) -> None:
         """Runs in the worker's own thread."""
         inputs = batch.feed.batch(worker, batch.rows)
         stepped = self._programs[batch.program].step(worker, inputs)
@@ -110,8 +99,7 @@ class Delayed:
         correction = sum(pushed.correction_square for pushed in stepped.pushed)
         gradient = sum(pushed.gradient_square for pushed in stepped.pushed)
         self._delays.add(worker, largest.delay, correction, gradient)
-        samples = num_samples(self._programs[batch.program].source, [tensor.shape for tensor in inputs])
-        self._account(self._usage[worker], stepped, samples)
+        self._account(self._usage[worker], stepped, batch.num_samples)
         self._outputs[batch.program] = stepped.outputs
         if batch.done is not None:
             batch.done([output.numpy() for output in stepped.outputs])

@@ -11,6 +11,7 @@ from fdt.blobs import BlobStore, Buffer
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError
 from fdt.packing import pack_outputs
+from fdt.program import num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
@@ -19,7 +20,7 @@ from nfdt.devices import Devices, cpu_beside, make_devices
 from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed, SentFeed
 from nfdt.hosts import borrow
 from nfdt.lender import data_key
-from nfdt.method import Method
+from nfdt.method import Batch, Method
 from nfdt.options import Options, read_options
 from nfdt.transfer import Transfer
 from protos import job_pb2, program_pb2
@@ -42,6 +43,7 @@ class Driver:
         self._cluster = cluster
         self._sources: dict[int, program_pb2.StepProgram] = {}
         self._data: dict[int, Feed] = {}
+        self._shapes: dict[int, list[tuple[int, ...]]] = {}
 
     def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Divides devices between workers and parameter servers."""
@@ -65,6 +67,7 @@ class Driver:
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; other hosts do so themselves, but for those of a stream."""
         own = OwnFeed(bound_arrays(self._blobs, arrays))
+        self._shapes[data] = [tuple(array.tensor.shape) for array in arrays]
         if self._cluster is None:
             self._data[data] = own
         elif passing:
@@ -74,7 +77,7 @@ class Driver:
 
     def release(self, data: int) -> None:
         """Lets the arrays go with the last batch that is taken from them."""
-        del self._data[data]
+        del self._data[data], self._shapes[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables, once all steps before have run."""
@@ -102,7 +105,8 @@ class Driver:
             if not rows.size:
                 raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
             done = functools.partial(_delivered, deliver, number, source) if deliver is not None else None
-            self._method.give(program, feed, rows, done)
+            samples = num_samples(source, [(len(rows), *shape[1:]) for shape in self._shapes[data]])
+            self._method.give(Batch(program, feed, rows, samples, done))
 
     def steps(self) -> int:
         """Returns how many steps have been finished."""

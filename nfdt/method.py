@@ -1,5 +1,6 @@
 """What a way of training asynchronously offers; there are two: delayed gradients, and averages of weights."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -11,21 +12,34 @@ from protos import job_pb2, program_pb2
 Done = Callable[[Sequence[np.ndarray]], None]
 
 
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one step of one worker trains on.
+
+    Attributes:
+        program: The number of its program.
+        feed: Of the inputs of the step.
+        rows: int64 [batch]. Of the feed's arrays.
+        num_samples: How many samples the rows hold. Told, since a tensor of another host cannot be asked: its shape is
+            waited for without letting other threads run.
+        done: Called, from any thread, with the step's outputs.
+    """
+
+    program: int
+    feed: Feed
+    rows: np.ndarray
+    num_samples: int
+    done: Done | None = None
+
+
 class Method(Protocol):
     """All workers of a job. Called from one thread."""
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
 
-    def give(self, program: int, feed: Feed, rows: np.ndarray, done: Done | None = None) -> None:
-        """Adds a batch, to be worked on exactly once; waits while many are there already.
-
-        Args:
-            program: Its number.
-            feed: Of the inputs of the step.
-            rows: int64 [batch].
-            done: Called, from any thread, with the step's outputs.
-        """
+    def give(self, batch: Batch) -> None:
+        """Adds a batch, to be worked on exactly once; waits while many are there already."""
 
     def wait(self) -> None:
         """Waits until all batches have been worked on."""

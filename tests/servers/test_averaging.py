@@ -10,6 +10,7 @@ import tensorflow as tf
 from nfdt.averaging import Averaging
 from nfdt.devices import Devices
 from nfdt.feed import OwnFeed
+from nfdt.method import Batch
 from nfdt.options import read_options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from tests.helpers.programs import traced
@@ -35,7 +36,8 @@ def averaged(optimizer: Any, steps: int, **options: str) -> tuple[list[np.ndarra
     method.assign(0, step.values())
     feed = OwnFeed([tf.constant(X), tf.constant(Y)])
     for number in range(steps * WORKERS):
-        method.give(0, feed, np.arange(number * ROWS, (number + 1) * ROWS) % len(X))
+        rows = np.arange(number * ROWS, (number + 1) * ROWS) % len(X)
+        method.give(Batch(0, feed, rows, ROWS))
     method.wait()
     assert method.steps() == steps * WORKERS
     values = method.read(0, range(len(step.variables)))
