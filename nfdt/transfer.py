@@ -37,10 +37,16 @@ class Transfer:
             return [tf.cast(tensor, given.dtype) for tensor, given in zip(there, tensors, strict=True)]
 
     def _packed(self, tensor: tf.Tensor) -> tf.Tensor:
-        if not self._rounded or host_of(tensor.device) == host_of(self._device):
-            return tensor
+        """Returns a tensor as it travels: a handle of its own on the same memory, unless it is rounded.
+
+        Of one that two threads send to one host, TensorFlow waits in the second until it has arrived, with the lock that the
+        first needs to tell so (`TensorHandle::RemoteAddress` and `SetRemoteShape`): both wait for ever.
+        """
         with tf.device(tensor.device):
-            return tf.cast(tensor, travelling_dtype(tensor, self._rounded))
+            is_far = host_of(tensor.device) != host_of(self._device)
+            dtype = travelling_dtype(tensor, self._rounded and is_far)
+            # A cast to the type that it has would be the handle itself.
+            return tf.identity(tensor) if dtype == tensor.dtype else tf.cast(tensor, dtype)
 
     def _arriving(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         # Said here too: what a function computes is otherwise put where its inputs are, and nothing would travel yet.
