@@ -1,11 +1,11 @@
 """Does a job train on while strangers, and a client gone wild, beset its pool? Steps a second before, during and after.
 
-    python benchmarks/siege.py            # about nine minutes a round; writes benchmarks/results/siege.{json,md}
+    python benchmarks/siege.py            # about 17 minutes a round; writes benchmarks/results/siege.{json,md}
 
 One pool with a token, one job that trains a small dense network on one worker. Each attack (`besiegers.py`) lasts a minute, in
-a process of its own of the lowest priority: attackers would have their own processors, here they share ours. The rate is read
-off the pool's list of jobs; descriptors, threads and memory of its control process before and after tell what
-stays behind.
+a process of its own of the lowest priority: attackers would have their own processors, here they share ours. What that alone
+costs is seen by the same attack on another pool of this machine, which has no job. The rate is read off the pool's list of
+jobs; descriptors, threads and memory of its control process before and after tell what stays behind.
 """
 
 import argparse
@@ -56,8 +56,8 @@ def parse_arguments() -> argparse.Namespace:
 class Siege:
     """A pool, a job on it, and what can be seen of both from outside."""
 
-    def __init__(self, address: str, token_file: Path, pool: psutil.Process) -> None:
-        self.address, self.token_file, self._pool = address, token_file, pool
+    def __init__(self, address: str, bystander: str, token_file: Path, pool: psutil.Process) -> None:
+        self.address, self.bystander, self.token_file, self._pool = address, bystander, token_file, pool
         self._channel = rpc.connect(address, Credentials(token_file.read_text().strip()), Timing())
 
     def steps(self) -> int:
@@ -108,9 +108,13 @@ def besieged() -> Iterator[Siege]:
         token_file.touch(0o600)
         token_file.write_text("a token of this benchmark alone\n")
         command = ["serve", "--listen", "127.0.0.1:0", "--workers", "1", "--token-file", str(token_file)]
-        with processes.serving(processes.fdt(*command), r"(127\.0\.0\.1:\d+)", directory / "pool.log") as said:
-            (pool,) = [p for p in psutil.Process().children() if "serve" in p.cmdline()]
-            siege = Siege(said[1], token_file, pool)
+        address = r"(127\.0\.0\.1:\d+)"
+        with (
+            processes.serving(processes.fdt(*command), address, directory / "pool.log") as said,
+            processes.serving(processes.fdt(*command), address, directory / "bystander.log") as elsewhere,
+        ):
+            (pool,) = [p for p in psutil.Process().children() if "serve" in p.cmdline() and _listens(p, said[1])]
+            siege = Siege(said[1], elsewhere[1], token_file, pool)
             client = ["run", "--server", said[1], "--workers", "1", "--token-file", str(token_file)]
             fit = [str(FIT), "mlp", "--epochs", "100000"]
             with open(directory / "client.log", "w") as log:
@@ -127,10 +131,14 @@ def besieged() -> Iterator[Siege]:
                 job.wait(30)
 
 
-def attack(siege: Siege, kind: str, seconds: float, quiet_s: float) -> dict[str, Any]:
-    """Reads the rate before, during and after an attack, and what it left behind."""
-    held_before, before = siege.held(), siege.rate(quiet_s)
-    command = [sys.executable, besiegers.__file__, kind, siege.address, str(siege.token_file), str(seconds)]
+def _listens(process: psutil.Process, address: str) -> bool:
+    port = int(address.rpartition(":")[2])
+    return any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in process.net_connections())
+
+
+def beset(siege: Siege, address: str, kind: str, seconds: float) -> tuple[float, dict[str, int]]:
+    """Attacks a pool; returns the rate of the job meanwhile, and what the attacker was answered."""
+    command = [sys.executable, besiegers.__file__, kind, address, str(siege.token_file), str(seconds)]
     besieger = subprocess.Popen(
         ["nice", "-n", "19", *command], env=processes.environment(), stdout=subprocess.PIPE, text=True
     )
@@ -138,15 +146,25 @@ def attack(siege: Siege, kind: str, seconds: float, quiet_s: float) -> dict[str,
     answers, _ = besieger.communicate(timeout=60)
     # What the attack holds open is dropped, late answers come.
     time.sleep(SETTLE_S)
+    return during, json.loads(answers)
+
+
+def attack(siege: Siege, kind: str, seconds: float, quiet_s: float) -> dict[str, Any]:
+    """Reads the rate before, during and after an attack, and what it left behind."""
+    held_before, before = siege.held(), siege.rate(quiet_s)
+    during, answers = beset(siege, siege.address, kind, seconds)
     after = siege.rate(quiet_s)
+    elsewhere, _ = beset(siege, siege.bystander, kind, seconds)
     return {
         "before_per_s": before,
         "during_per_s": during,
         "after_per_s": after,
+        "elsewhere_per_s": elsewhere,
         "ratio": 2 * during / (before + after),
+        "ratio_elsewhere": 2 * elsewhere / (before + after),
         "held_before": held_before,
         "held_after": siege.held(),
-        "answers": json.loads(answers),
+        "answers": answers,
     }
 
 
@@ -165,7 +183,8 @@ def markdown(content: dict[str, Any]) -> str:
         for entry in content["measurements"]
         if "answers" in entry
     ]
-    head = ["attack", "before", "during", "after", "during / quiet", "descriptors", "threads", "RSS, MB"]
+    head = ["attack", "before", "during", "after", "during / quiet", "another pool attacked / quiet"]
+    head += ["descriptors", "threads", "RSS, MB"]
     lines = [
         "# A pool under siege",
         "",
@@ -173,7 +192,8 @@ def markdown(content: dict[str, Any]) -> str:
         f"{', '.join(f'{name} {version}' for name, version in content['versions'].items())}.",
         "",
         "Steps a second of a job (small MLP, one worker): median (least to most) of the rounds. What the control process "
-        "holds before and after, in the last round. Attackers share the two cores, at the lowest priority.",
+        "holds before and after, in the last round. Attackers share the two cores, at the lowest priority: what an attack on "
+        "another pool of the same machine costs this job is no fault of its own pool.",
         "",
         table(head, rows),
         "",
@@ -186,7 +206,7 @@ def markdown(content: dict[str, Any]) -> str:
 
 def _rates(found: list[dict[str, Any]]) -> list[str]:
     rates = [spread([e[f"{when}_per_s"] for e in found]) for when in ("before", "during", "after")]
-    return [*rates, spread([e["ratio"] for e in found], 2)]
+    return [*rates, *(spread([e[ratio] for e in found], 2) for ratio in ("ratio", "ratio_elsewhere"))]
 
 
 def _held(entry: dict[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ class Value:
         constant: Its elements, where they are known while the step is divided.
         remake: Makes the value in another layout of elements; only of lists that hold nothing yet.
         whole: Makes it whole without an exchange; of an input of the step, which every worker can read in full.
+        again: Makes it whole by computing it from whole inputs; of a sum in parts that follows from another.
     """
 
     layout: Layout
@@ -29,6 +30,7 @@ class Value:
     constant: np.ndarray | None = None
     remake: "Callable[[Layout], Value] | None" = None
     whole: Callable[[], tf.Tensor] | None = None
+    again: "Callable[[], Value] | None" = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.

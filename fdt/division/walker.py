@@ -270,7 +270,15 @@ class Walk:
                 return self.folded(node)
             rule = self._rules.get(op.type)
             result = rule(node) if rule is not None else None
-            return node.all_whole() if result is None else result
+            if result is None:
+                return node.all_whole()
+            for place, value in enumerate(result):
+                if _follows(node, value):
+                    value.again = functools.partial(self._again, node, place)
+            return result
+
+    def _again(self, node: Node, place: int) -> Value:
+        return node.all_whole()[place]
 
     def _keyed(self, value: Value, key: str) -> Value:
         if not value.key:
@@ -414,6 +422,8 @@ class Walk:
     def _made_whole(self, value: Value, reader: str) -> Value:
         if value.whole is not None:
             return Value(WHOLE, value.source, (value.whole(),) * len(self.exchange.ranks))
+        if value.again is not None and value.key not in self.gradients:
+            return value.again()
         self.made_whole.add(value.key)
         if isinstance(value.layout, Partial):
             mine = next((ready for ready in self._ready if ready.others is value.others), None)
@@ -456,6 +466,16 @@ class Walk:
         self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader))
         self._made.append(tensor.op)
         return Value(WHOLE, value.source, (tensor,) * len(self.exchange.ranks))
+
+
+def _follows(node: Node, value: Value) -> bool:
+    """Whether a sum in parts follows from another, no larger one: several may, and one exchange serves all."""
+    partial = [given for given in node.inputs if given.layout != WHOLE]
+    if value.layout != PARTIAL or len(partial) != 1 or partial[0].layout != PARTIAL or value is partial[0]:
+        return False
+    if any(map(_names_functions, node.op.node_def.attr.values())):
+        return False
+    return 0 < partial[0].num_bytes <= value.num_bytes
 
 
 def _tell_shape(value: Value, whole: tf.TensorShape) -> None:

@@ -29,3 +29,26 @@ def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str) -> None
     assert outputs <= 1e-5 and variables <= 1e-5
     assert divided.account is not None
     assert divided.account.computed_whole == {}
+    # Sums of gradients and of moments: nothing that is as large as what a layer computes of a batch.
+    assert divided.account.largest <= max(weight.shape.num_elements() * 4 for weight in net.trainable_variables)
+
+
+def test_moments_are_exchanged_once_each() -> None:
+    """A layer's mean and variance, and the two sums of their gradients: whatever else is made of them follows."""
+    keras.utils.set_random_seed(1)
+    net = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()])
+    data = batches((4,), _ROWS, 1)
+    layer = net.layers[0]
+
+    def gradient(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x, training=True) ** 3)
+        return [tape.gradient(loss, x), *map(tf.identity, layer.non_trainable_variables)]
+
+    whole = tf.function(gradient).get_concrete_function(tf.TensorSpec((_ROWS, 4)))
+    divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=1)
+    divided.function(tf.constant(data[0][0]))
+    assert divided.account is not None
+    assert divided.account.exchanges == {"sum": 4, "gather": 1}
+    assert divided.account.largest == _ROWS * 4 * 4

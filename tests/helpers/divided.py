@@ -20,10 +20,12 @@ class Account:
     Attributes:
         computed_whole: Operations that got divided inputs whole, by type.
         exchanges: How many there are of each kind.
+        largest: Bytes of the largest exchange.
     """
 
     computed_whole: Mapping[str, int]
     exchanges: Mapping[str, int]
+    largest: int
 
 
 class DividedStep:
@@ -66,7 +68,8 @@ class DividedStep:
             inputs.append([graph.capture(each) for each in own])
         built = divide.build(self._graph, self._exchange, self._plan, [divide.Feed(parts) for parts in inputs])
         kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
-        self.account = Account(collections.Counter(op.type for op in built.computed_whole), dict(kinds))
+        largest = max((exchanged.num_bytes for exchanged in built.exchanged), default=0)
+        self.account = Account(collections.Counter(op.type for op in built.computed_whole), dict(kinds), largest)
         return built.outputs
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
