@@ -12,6 +12,7 @@ from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program import LoadedProgram, num_samples
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
+from hfdt.mesh import Mesh
 from protos import job_pb2, program_pb2
 
 # Batches of so many sizes are kept divided: those of an epoch, and its last one, are two.
@@ -28,18 +29,19 @@ class DividedProgram:
         accounts: How steps of each size are divided.
     """
 
-    def __init__(self, loaded: LoadedProgram, number: int, num_ranks: int, rounded: bool) -> None:
+    def __init__(self, loaded: LoadedProgram, number: int, num_ranks: int, mesh: Mesh | None, rounded: bool) -> None:
         """Takes a program.
 
         Args:
             loaded: It.
             number: The same on all ranks, and no other program's.
             num_ranks: Of the job.
+            mesh: Of the job; None of a rank that is alone.
             rounded: See `HorovodExchange`.
         """
         self._loaded, self._num_ranks = loaded, num_ranks
         # What it exchanges for one size is over when it goes on with another.
-        self._exchange = HorovodExchange(f"fdt_{number}", rounded) if num_ranks > 1 else None
+        self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
         self.in_part = (
             set(filter(self._adds_up, loaded.with_role(program_pb2.ROLE_METRIC))) if self._exchange else set()
@@ -96,6 +98,7 @@ class DividedProgram:
 
         def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
             graph: Any = tf.compat.v1.get_default_graph()
+            exchange.begin(graph)
             feeds = [Feed([tf.constant(1.0)])]
             for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
                 feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))

@@ -5,15 +5,20 @@ always capture one.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
 from fdt.division.layout import Combine
+from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh, combined
 
 _METER = "fdt_exchange_meter"
+# What a rank gets from all others at once.
+_MAX_MET_BYTES = 1 << 18
 _OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
+_FUNCTIONS: dict[Combine, np.ufunc] = {Combine.SUM: np.add, Combine.MAX: np.maximum, Combine.MIN: np.minimum}
 # What Horovod adds up; others travel as a type that holds all their values.
 _KNOWN = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 
@@ -31,24 +36,39 @@ class Meter:
 
 
 class HorovodExchange:
-    """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`."""
+    """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`.
 
-    def __init__(self, prefix: str, rounded: bool = False) -> None:
+    Gradients and what is large go by Horovod. What else is small goes by the mesh, one value after the other, since who waits
+    for another rank holds a thread; those within branches and loops may come in any order, and go by Horovod, too.
+    """
+
+    def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
         """Takes what tells this step's exchanges from another's.
 
         Args:
             prefix: Of their names; the same on all ranks.
+            mesh: Of the job.
             rounded: Whether gradients travel as 16-bit floats.
         """
         self.num_workers: int = hvd.size()
         self.ranks: tuple[int, ...] = (hvd.rank(),)
-        self._prefix, self._rounded = prefix, rounded
+        self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
+        self._graph: Any = None
+        self._before: list[tf.Operation] = []
+
+    def begin(self, graph: Any) -> None:
+        """Takes note that a step is going to be built in a graph."""
+        self._graph, self._before = graph, []
 
     def reduce(
         self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
     ) -> list[tf.Tensor]:
         """See `fdt.division.exchange.Exchange.reduce`."""
         mine = [tensor for (tensor,) in values]
+        if not gradients and self._is_small(mine):
+            return self._met(
+                mine, lambda parts, arrays: combined(parts, arrays, _FUNCTIONS[combine]), [t.shape for t in mine]
+            )
         sent = [tf.cast(tensor, self._travelling(tensor.dtype, gradients)) for tensor in mine]
         summed = _metered(sent, lambda ready: self._together(ready, combine, name))
         return [_back(tensor, given.dtype) for tensor, given in zip(summed, mine, strict=True)]
@@ -58,12 +78,42 @@ class HorovodExchange:
         (mine,) = tensors
         if mine.dtype == tf.string:
             return self._gathered_texts(mine, sizes, name)
+        largest = tf.TensorShape([max(sizes), *mine.shape[1:]])
+        if not gradients and self._is_small([mine], [largest]):
+            (met,) = self._met([mine], _joined, [tf.TensorShape([sum(sizes), *mine.shape[1:]])])
+            return met
         rounds = gradients and self._rounded and mine.dtype in (tf.float32, tf.float64)
         dtype = tf.uint8 if mine.dtype == tf.bool else tf.float16 if rounds else mine.dtype
         (gathered,) = _metered(
             [tf.cast(mine, dtype)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
         )
         return tf.cast(gathered, mine.dtype)
+
+    def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
+        """Whether values go by the mesh; all ranks say the same."""
+        if tf.compat.v1.get_default_graph() is not self._graph:
+            return False
+        counts = [shape.num_elements() for shape in shapes or [t.shape for t in tensors]]
+        if any(count is None for count in counts):
+            return False
+        num_bytes = sum(count * tensor.dtype.size for count, tensor in zip(counts, tensors, strict=True))
+        return bool(num_bytes <= MAX_MESSAGE_BYTES and num_bytes * self.num_workers <= _MAX_MET_BYTES)
+
+    def _met(
+        self,
+        tensors: Sequence[tf.Tensor],
+        together: Callable[[list[bytes], list[np.ndarray]], list[np.ndarray]],
+        shapes: Sequence[tf.TensorShape],
+    ) -> list[tf.Tensor]:
+        def meet(*arrays: np.ndarray) -> list[np.ndarray]:
+            return together(self._mesh.exchange(b"".join(array.tobytes() for array in arrays)), list(arrays))
+
+        with tf.control_dependencies(self._before), tf.device("/cpu:0"):
+            met = tf.numpy_function(meet, list(tensors), [t.dtype for t in tensors])
+        self._before = [met[0].op]
+        for tensor, shape in zip(met, shapes, strict=True):
+            tensor.set_shape(shape)
+        return list(met)
 
     def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str) -> tf.Tensor:
         """Texts travel as numbers: their bytes plus one, padded by zeros to the length of the longest."""
@@ -85,6 +135,12 @@ class HorovodExchange:
         if dtype in _KNOWN:
             return dtype
         return tf.float32 if dtype.is_floating else tf.int32 if dtype.size < 4 or dtype == tf.bool else tf.int64
+
+
+def _joined(parts: list[bytes], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns the ranks' entries of one array, one rank's after the other's."""
+    (mine,) = arrays
+    return [np.frombuffer(b"".join(parts), mine.dtype).reshape(-1, *mine.shape[1:])]
 
 
 def _back(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

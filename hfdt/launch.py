@@ -4,7 +4,6 @@ Ranks find each other over the pool's own channel (`hfdt.bridge`). What they the
 hence the operator's word for a network that joins ranks on several hosts.
 """
 
-import os
 from collections.abc import Mapping
 
 from fdt import rounding
@@ -16,8 +15,6 @@ ADDRESS = "FDT_GLOO_ADDRESS"
 
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_INTERFACE = "lo"
-# Horovod looks for work every so many milliseconds. Its default of 1 costs a small exchange more than it takes.
-_CYCLE_TIME_MS = "0.1"
 
 
 class HorovodLauncher:
@@ -44,7 +41,7 @@ class HorovodLauncher:
         return False
 
     def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
-        """Returns Horovod's settings for a rank; the operator's own HOROVOD_CYCLE_TIME and the like are kept."""
+        """Returns Horovod's settings for a rank; what it is not told here it takes from the operator's environment."""
         place = placement.workers[rank]
         one_host = len(placement.hosts) == 1
         interface, address = (_LOOPBACK_INTERFACE, _LOOPBACK) if one_host else (place.interface, place.address)
@@ -61,8 +58,6 @@ class HorovodLauncher:
         if not one_host:
             # NCCL would choose among all interfaces of a host; "=": this one, not all whose names begin like it.
             settings["NCCL_SOCKET_IFNAME"] = f"={interface}"
-        if "HOROVOD_CYCLE_TIME" not in os.environ:
-            settings["HOROVOD_CYCLE_TIME"] = _CYCLE_TIME_MS
         return settings
 
 

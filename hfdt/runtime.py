@@ -24,6 +24,7 @@ from hfdt.address import hold_to
 from hfdt.bridge import Bridge
 from hfdt.division import DividedProgram
 from hfdt.launch import ADDRESS
+from hfdt.mesh import Mesh
 from protos import job_pb2, program_pb2
 
 # Of steps of one size: a script has a handful.
@@ -48,6 +49,7 @@ class HorovodEngine:
         self._data: dict[int, list[tf.Tensor]] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
+        self._mesh: Mesh | None = None
         self._rank = 0
         self._size = 1
         self._rounded = False
@@ -72,12 +74,14 @@ class HorovodEngine:
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
+        if self._size > 1:
+            self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], meeting)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
         loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
         self._programs[program] = loaded
-        self._divided[program] = DividedProgram(loaded, program, self._size, self._rounded)
+        self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
@@ -158,6 +162,8 @@ class HorovodEngine:
         """Returns this rank's account."""
         assert self._meter is not None
         seconds, num_bytes = self._meter.read()
+        if self._mesh is not None:
+            seconds, num_bytes = seconds + self._mesh.seconds, num_bytes + self._mesh.num_bytes
         self._usage.rank = self._rank
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)

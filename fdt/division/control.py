@@ -17,8 +17,9 @@ def call(node: Node) -> list[Value]:
     """PartitionedCall and StatefulPartitionedCall."""
     inputs = node.inputs
     if node.attr("f").name in node.walk.marks:
-        # Here, where all of them are ready, and before an optimizer multiplies them by anything.
-        node.walk.gradients |= {value.key for value in inputs}
+        # Here, where all of them are ready, and before an optimizer multiplies them by anything. What the step needed whole
+        # before is there already.
+        node.walk.gradients |= {value.key for value in inputs if not node.walk.has(value, WHOLE)}
         inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
     return node.walk.function(node.walk.called(node.op, "f"), inputs, node.op.name)
 

@@ -53,7 +53,7 @@ def passing_each(node: Node) -> list[Value]:
 def negated(node: Node) -> list[Value] | None:
     """Operations of one input, linear: a part of the sum of what it is makes a part of the sum of what it becomes."""
     (layout,) = node.layouts
-    return node.run([node.own(0)], layout) if layout in (WHOLE, PARTIAL) else elementwise(node)
+    return node.run([node.own(0)], PARTIAL) if layout == PARTIAL else elementwise(node)
 
 
 def cast(node: Node) -> list[Value] | None:
@@ -69,10 +69,20 @@ def elementwise(node: Node) -> list[Value] | None:
     """Divided as one of the inputs is; the others are cut to fit, or are of size 1 there."""
     if node.inputs[0].dtype == tf.variant:
         return lists.added(node)
+    if all(layout == WHOLE for layout in node.layouts):
+        return node.whole_until_cut(lambda layout: _cut(node, layout))
     summed = _summed(node)
     if summed is not None:
         return summed
     return along(node, _target(node))
+
+
+def _cut(node: Node, layout: Divided) -> Value | None:
+    """Computes, of an operation on whole inputs, each worker's entries alone."""
+    if any(value.shape is None for value in node.inputs):
+        return None
+    made = along(node, (layout.dim - max(len(value.shape or ()) for value in node.inputs), layout))
+    return None if made is None else made[0]
 
 
 def _summed(node: Node) -> list[Value] | None:
@@ -134,6 +144,8 @@ def along(node: Node, target: tuple[int, Divided] | None) -> list[Value] | None:
 def unary(node: Node) -> list[Value] | None:
     """Operations of one input; those of monotone functions could pass a maximum, which nobody needs."""
     (layout,) = node.layouts
+    if layout == WHOLE:
+        return node.whole_until_cut(lambda part: _cut(node, part))
     return node.run([node.own(0)], layout) if isinstance(layout, Divided) else None
 
 

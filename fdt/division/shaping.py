@@ -249,16 +249,30 @@ tile = _along_others(1, lambda multiples, layout, _: multiples[layout.dim] != 1,
 reverse = _along_others(1, lambda axes, layout, rank: layout.dim in {int(axis) % rank for axis in np.ravel(axes)})
 
 
-@for_divided(linear=True)
-def broadcast(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+def broadcast(node: Node) -> list[Value] | None:
     """BroadcastTo: each worker to its own part of the shape."""
-    target = node.constant(1)
-    if target is None:
+    target, shape, layout = node.constant(1), node.inputs[0].shape, node.layouts[0]
+    if target is None or shape is None:
+        return None
+    if layout == WHOLE:
+        return node.whole_until_cut(lambda part: _broadcast_in_parts(node, target, len(shape), part))
+    if layout == PARTIAL:
+        return node.run_with(0, PARTIAL)
+    if not isinstance(layout, Divided):
         return None
     after = layout.at(layout.dim + len(target) - len(shape))
     return (
         None if target[after.dim] != layout.size else node.run([node.own(0), _own_shapes(node, target, after)], after)
     )
+
+
+def _broadcast_in_parts(node: Node, target: np.ndarray, rank: int, part: Divided) -> Value | None:
+    dim = part.dim - (len(target) - rank)
+    size = 1 if dim < 0 else (node.inputs[0].shape or ())[dim]
+    if size is None or (size != 1 and size != part.size):
+        return None
+    given = node.local(0, part.at(dim)) if dim >= 0 and size == part.size else node.whole(0)
+    return node.run([given, _own_shapes(node, target, part)], part)[0]
 
 
 def ensure_shape(node: Node) -> list[Value] | None:

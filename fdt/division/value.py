@@ -21,6 +21,8 @@ class Value:
         constant: Its elements, where they are known while the step is divided.
         remake: Makes the value in another layout of elements; only of lists that hold nothing yet.
         whole: Makes it whole without an exchange; of an input of the step, which every worker can read in full.
+        cut: Makes it divided by computing it from divided inputs; of a whole value that was computed entry by entry. None where
+            that cannot be.
         again: Makes it whole by computing it from whole inputs; of a sum in parts that follows from another.
     """
 
@@ -31,6 +33,7 @@ class Value:
     remake: "Callable[[Layout], Value] | None" = None
     whole: Callable[[], tf.Tensor] | None = None
     again: "Callable[[], Value] | None" = None
+    cut: "Callable[[Divided], Value | None] | None" = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.

@@ -21,6 +21,8 @@ from fdt.division.value import Value
 
 # What has no form as an array.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
+# A value that is larger is computed in parts where parts are needed, instead of cut.
+_CUT_BYTES = 1 << 14
 # Stateful for TensorFlow, and without effect.
 _LOOKING = (
     "ReadVariableOp",
@@ -144,6 +146,12 @@ class Node:
         outputs = self.emit([tensors[0] for tensors in inputs])
         self.walk.count(outputs, is_divided=False)
         return [self.value(WHOLE, [output]) for output in outputs]
+
+    def whole_until_cut(self, cut: Callable[[Divided], Value | None]) -> list[Value]:
+        """Computes an operation of whole inputs and one output, entry by entry; see `Value.cut`."""
+        (value,) = self.all_whole()
+        value.cut = cut
+        return [value]
 
 
 Rule = Callable[[Node], list[Value] | None]
@@ -409,6 +417,10 @@ class Walk:
             raise MustBeWholeError(value)
         if layout == WHOLE:
             return self._made_whole(value, reader)
+        if isinstance(layout, Divided) and value.cut is not None and value.num_bytes > _CUT_BYTES:
+            part = value.cut(layout)
+            if part is not None:
+                return part
         whole = self.converted(value, WHOLE, reader)
         tensors = self.tensors(whole)
         ranks = self.exchange.ranks

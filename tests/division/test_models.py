@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.division import divide
+from fdt.division.exchange import Together
+from fdt.division.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
 from tests.helpers.divided_models import MODELS, batches
 
@@ -52,3 +55,24 @@ def test_moments_are_exchanged_once_each() -> None:
     assert divided.account is not None
     assert divided.account.exchanges == {"sum": 4, "gather": 1}
     assert divided.account.largest == _ROWS * 4 * 4
+
+
+def test_a_gradient_that_the_step_needs_itself_is_exchanged_there() -> None:
+    """What is needed before it comes to the optimizer is no gradient on the wire, and is not rounded."""
+
+    @tf.function(autograph=False)
+    def to_optimizer(*gradients: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.identity(gradient) for gradient in gradients]
+
+    def step(x: tf.Tensor) -> list[tf.Tensor]:
+        one, other = tf.reduce_sum(x, 0), tf.reduce_sum(x * x, 0)
+        length = tf.sqrt(tf.reduce_sum(one * one))
+        return [length, *to_optimizer(one, other)]
+
+    graph = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((4, 3))).graph
+    (call,) = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    inputs = [divide.Input(Divided(0, (2, 2)), tf.TensorShape((4, 3)))]
+    plan = divide.plan(graph, Together(2), inputs, marks=[call.get_attr("f").name])
+    sources = [call.inputs[place].op.name for place in range(2)]
+    assert {key.strip("/").partition(":")[0] for key in plan.gradients} == {sources[1]}
+    assert any(sources[0] in key for key in plan.wanted)

@@ -15,15 +15,6 @@ def test_ranks_differ_only_in_their_rank() -> None:
     assert environments[0]["HOROVOD_SIZE"] == "3"
 
 
-def test_the_operators_cycle_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told() -> dict[str, str]:
-        return dict(HorovodLauncher().environment(Placement.own(2), 0))
-
-    assert told()["HOROVOD_CYCLE_TIME"] == "0.1"
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2")
-    assert "HOROVOD_CYCLE_TIME" not in told()
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
