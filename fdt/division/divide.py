@@ -144,6 +144,8 @@ def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed], 
 
 
 def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:
+    divided = [value.layout for value in arguments if isinstance(value.layout, Divided)]
+    walk.rows = {layout.size: layout.sizes for layout in divided}
     values = walk.function(graph, arguments)
     return [walk.tensors(walk.converted(value, WHOLE, "the step's outputs"))[0] for value in values]
 

@@ -5,6 +5,7 @@ from typing import cast
 from fdt.division import (
     contractions,
     control,
+    draws,
     elementwise,
     indexing,
     lists,
@@ -15,6 +16,6 @@ from fdt.division import (
 )
 from fdt.division.walker import Rule
 
-_FILES = (elementwise, reductions, shaping, contractions, indexing, normalization, lists, control, variables)
+_FILES = (elementwise, reductions, shaping, contractions, indexing, normalization, lists, draws, control, variables)
 
 RULES: dict[str, Rule] = {name: cast(Rule, rule) for file in _FILES for name, rule in file.rules().items()}

@@ -194,6 +194,7 @@ class Walk:
         gradients: Keys of values that are gradients, as they come to an optimizer.
         planning: Whether what is built is thrown away, so that loops need not be.
         loops: What was found out about loops, by where they are and how their variables come in.
+        rows: For numbers of rows of the batch, how many each worker has.
     """
 
     def __init__(
@@ -225,6 +226,7 @@ class Walk:
         self.gradients, self.marks = set(gradients), frozenset(marks)
         self.planning = False
         self.loops: dict[Any, Any] = {}
+        self.rows: dict[int | None, tuple[int, ...]] = {}
         self._rules, self._wanted = rules, frozenset(wanted)
         self._num_exchanges = 0
         # Partial values that will be needed whole, made in the current graph and not exchanged yet.

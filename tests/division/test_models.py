@@ -1,5 +1,7 @@
 """Keras's layers, losses, metrics and optimizers over simulated workers: the model's own `train_step`, untouched."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -9,18 +11,27 @@ from fdt.division import divide
 from fdt.division.exchange import Together
 from fdt.division.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
-from tests.helpers.divided_models import MODELS, batches
+from tests.helpers.divided_models import MODELS, batches, build_for
 
-_ROWS, _WORKERS, _NUM_STEPS = 15, 3, 3
+_ROWS, _WORKERS, _NUM_STEPS = 15, 4, 3
+# Operations that get divided inputs whole: similarities to all samples, where a column of the batch is a row.
+_WHOLE: dict[str, dict[str, int]] = {"contrastive": {"SparseSoftmaxCrossEntropyWithLogits": 1}}
+# Part of the arithmetic that is divided, where it is not all: powers of a layer's weights; the gradient of the critic by its
+# own output, which is 1 for each row.
+_LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97}
+# So many normalisations magnify what is rounded until nothing can be compared.
+_IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str) -> None:
+def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str, request: pytest.FixtureRequest) -> None:
     keras.utils.set_random_seed(1)
+    if name in _IN_DOUBLE_PRECISION:
+        request.addfinalizer(functools.partial(keras.config.set_floatx, keras.config.floatx()))
+        keras.config.set_floatx("float64")
     shape, build = MODELS[name]
     net, data = build(), batches(shape, _ROWS, _NUM_STEPS)
-    net._symbolic_build(data_batch=data[0])
-    net.optimizer.build(net.trainable_variables)
+    build_for(net, data[0])
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in data[0]]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
     divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)
@@ -31,9 +42,12 @@ def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str) -> None
     )
     assert outputs <= 1e-5 and variables <= 1e-5
     assert divided.account is not None
-    assert divided.account.computed_whole == {}
+    assert divided.account.computed_whole == _WHOLE.get(name, {})
+    assert divided.account.part >= _LEAST_DIVIDED.get(name, 1.0)
     # Sums of gradients and of moments: nothing that is as large as what a layer computes of a batch.
-    assert divided.account.largest <= max(weight.shape.num_elements() * 4 for weight in net.trainable_variables)
+    assert divided.account.largest <= max(
+        weight.shape.num_elements() * np.dtype(weight.dtype).itemsize for weight in net.trainable_variables
+    )
 
 
 def test_moments_are_exchanged_once_each() -> None:

@@ -290,7 +290,16 @@ def _interrupt(way: Sequence[str], directory: Path) -> tuple[int, str, str]:
     """Runs a script that never ends, and sends SIGINT to it alone once it is up."""
     command = [*_PYTHON, *way, "train.py"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=directory, env=_environment(), stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=_environment(),
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        # Who runs the tests in the background of a shell has it ignored, and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         try:
             assert process.stdout is not None
             up = process.stdout.readline()

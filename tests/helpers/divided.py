@@ -21,11 +21,13 @@ class Account:
         computed_whole: Operations that got divided inputs whole, by type.
         exchanges: How many there are of each kind.
         largest: Bytes of the largest exchange.
+        part: Of the arithmetic, that is divided.
     """
 
     computed_whole: Mapping[str, int]
     exchanges: Mapping[str, int]
     largest: int
+    part: float
 
 
 class DividedStep:
@@ -69,7 +71,8 @@ class DividedStep:
         built = divide.build(self._graph, self._exchange, self._plan, [divide.Feed(parts) for parts in inputs])
         kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
         largest = max((exchanged.num_bytes for exchanged in built.exchanged), default=0)
-        self.account = Account(collections.Counter(op.type for op in built.computed_whole), dict(kinds), largest)
+        whole = collections.Counter(op.type for op in built.computed_whole)
+        self.account = Account(whole, dict(kinds), largest, built.part_divided(num))
         return built.outputs
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
