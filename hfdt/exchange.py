@@ -78,9 +78,9 @@ class HorovodExchange:
         (mine,) = tensors
         if mine.dtype == tf.string:
             return self._gathered_texts(mine, sizes, name)
-        largest = tf.TensorShape([max(sizes), *mine.shape[1:]])
+        whole, largest = (tf.TensorShape([size]).concatenate(mine.shape[1:]) for size in (sum(sizes), max(sizes)))
         if not gradients and self._is_small([mine], [largest]):
-            (met,) = self._met([mine], _joined, [tf.TensorShape([sum(sizes), *mine.shape[1:]])])
+            (met,) = self._met([mine], _joined, [whole])
             return met
         rounds = gradients and self._rounded and mine.dtype in (tf.float32, tf.float64)
         dtype = tf.uint8 if mine.dtype == tf.bool else tf.float16 if rounds else mine.dtype

@@ -36,7 +36,7 @@ def batches(shape: tuple[int, ...], rows: int, count: int) -> list[tuple[Any, An
 
 def build_for(net: keras.Model, batch: Any) -> None:
     """Makes all variables of a model and of its optimizers."""
-    if isinstance(net, _OwnStep):
+    if isinstance(net, OwnStep):
         for optimizer, variables in net.updated:
             optimizer.build(variables)
     else:
@@ -210,7 +210,7 @@ def recommender() -> keras.Model:
     )
 
 
-class _OwnStep(keras.Model):
+class OwnStep(keras.Model):
     """A model that is trained by hand.
 
     Attributes:
@@ -223,7 +223,7 @@ class _OwnStep(keras.Model):
         optimizer.apply(tape.gradient(loss, variables), variables)
 
 
-class _Autoencoder(_OwnStep):
+class Autoencoder(OwnStep):
     def __init__(self) -> None:
         super().__init__()
         self.seed = keras.random.SeedGenerator(3)
@@ -248,10 +248,10 @@ class _Autoencoder(_OwnStep):
 
 @model(8)
 def variational_autoencoder() -> keras.Model:
-    return _Autoencoder()
+    return Autoencoder()
 
 
-class _Adversarial(_OwnStep):
+class Adversarial(OwnStep):
     """WGAN-GP: noise and mixtures are drawn for each row, and the critic's gradient is itself differentiated."""
 
     def __init__(self) -> None:
@@ -288,10 +288,10 @@ class _Adversarial(_OwnStep):
 
 @model(8)
 def adversarial() -> keras.Model:
-    return _Adversarial()
+    return Adversarial()
 
 
-class _Contrastive(_OwnStep):
+class Contrastive(OwnStep):
     """As SimCLR: two views of each sample, and every pair of the batch."""
 
     def __init__(self) -> None:
@@ -319,4 +319,4 @@ class _Contrastive(_OwnStep):
 
 @model(8)
 def contrastive() -> keras.Model:
-    return _Contrastive()
+    return Contrastive()
