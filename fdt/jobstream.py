@@ -193,9 +193,9 @@ class JobStream:
         # Before the step counts as done: so there are never more of them than steps that the client may be ahead.
         outputs = self._outputs(event.results) if kind == "results" else None
         with self._changed:
-            if kind == "started":
-                self._started = True
-            elif kind == "progress":
+            # Workers answer as soon as they have met; the pool's word that they have may come behind their first.
+            self._started = self._started or kind not in ("queued", "failed")
+            if kind == "progress":
                 self._count(event.progress.steps)
             elif kind == "results":
                 self._count(event.results.step + 1)

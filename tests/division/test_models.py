@@ -27,11 +27,15 @@ _IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str, request: pytest.FixtureRequest) -> None:
     keras.utils.set_random_seed(1)
     if name in _IN_DOUBLE_PRECISION:
+        # Layers go by the policy, which keeps the precision that was set when the first layer was made; losses by the other.
         request.addfinalizer(functools.partial(keras.config.set_floatx, keras.config.floatx()))
+        request.addfinalizer(functools.partial(keras.config.set_dtype_policy, keras.config.dtype_policy()))
         keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
     shape, build = MODELS[name]
     net, data = build(), batches(shape, _ROWS, _NUM_STEPS)
     build_for(net, data[0])
+    assert (name in _IN_DOUBLE_PRECISION) == (net.trainable_variables[0].dtype == "float64")
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in data[0]]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
     divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)
