@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.division.conversions import MustBeWholeError
 from fdt.division.layout import WHOLE, Layout
 from fdt.division.value import Value
-from fdt.division.walker import MustBeWholeError, Node
+from fdt.division.walker import Node
 
 # How often a loop's layouts are looked at before the variables that still change become whole.
 _MAX_LOOKS = 6
@@ -164,7 +165,7 @@ def _fixed_point(node: Node, body: Any, changing: Sequence[int]) -> tuple[list[L
             after = [found[i] for i in changing]
             for value, layout, i in zip(after, layouts, changing, strict=True):
                 if value.dtype == tf.variant and value.layout != layout and node.inputs[i].remake is None:
-                    raise node.walk.refusal(value if value.layout != WHOLE else values[i])
+                    raise MustBeWholeError(value if value.layout != WHOLE else values[i])
             wanted = [
                 WHOLE if look >= _MAX_LOOKS and layout != value.layout else _kept(layout, value.layout)
                 for layout, value in zip(layouts, after, strict=True)

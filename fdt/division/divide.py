@@ -8,11 +8,12 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import handle_data_util
 
+from fdt.division.conversions import MustBeWholeError
 from fdt.division.exchange import Exchange, Exchanged
 from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.table import RULES
 from fdt.division.value import Value
-from fdt.division.walker import MustBeWholeError, Walk
+from fdt.division.walker import Walk
 
 # Each time one list or variable more is whole; scripts have a handful of them.
 _MAX_TRIES = 64

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from fdt.division.conversions import MustBeWholeError
 from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.value import Value
 from fdt.division.walker import Node
@@ -39,7 +40,7 @@ def made(node: Node) -> list[Value]:
     def remake(layout: Layout) -> Value:
         own_shape = _own_shape(node, shape_at, layout)
         if own_shape is None or node.op.name in node.walk.must_be_whole:
-            raise node.walk.refusal(result)
+            raise MustBeWholeError(result)
         (value,) = node.run([own_shape, node.whole(1)], layout)
         return value
 
@@ -127,7 +128,7 @@ def added(node: Node) -> list[Value] | None:
     """AddN of lists, element by element."""
     layout = next((v.layout for v in node.inputs if v.remake is None and v.layout != WHOLE), WHOLE)
     if layout != WHOLE and any(v.remake is None and v.layout != layout for v in node.inputs):
-        raise node.walk.refusal(next(v for v in node.inputs if v.layout == layout))
+        raise MustBeWholeError(next(v for v in node.inputs if v.layout == layout))
     values = node.run([node.local(i, layout) for i in range(len(node.inputs))], layout)
     values[0].source = next((v.source for v in node.inputs if v.remake is None), values[0].source)
     return values
