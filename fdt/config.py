@@ -81,6 +81,8 @@ class RunConfig:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # `fdt verify`: how many steps are made twice, and what difference is rounding.
     verify_steps: int = 0
+    # `fdt check`: nothing is trained.
+    only_looks: bool = False
     tolerance: float = 1e-4
     # The script ends after so many training steps (0: when it does itself); the report leaves the first ones out.
     stop_after: int = 0

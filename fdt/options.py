@@ -20,6 +20,11 @@ RUNTIME_OPTIONS = {
         "FORM",
         "how parameters and gradients travel: exact, or fp16, rounded to half their bytes (default: exact)",
     ),
+    "relax": (
+        "WHAT",
+        "what workers may do each for itself, for speed: batch-norm (moments of its own rows), random (numbers of its own), "
+        "or both with a comma (default: nothing)",
+    ),
     "ps": ("K", "parameter servers that share the model (default: 1)"),
     "ps-place": (
         "WHERE",
@@ -244,7 +249,7 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
 def _add_runtime_options(parser: _Parser) -> None:
     asynchronous = parser.add_argument_group("asynchronous training")
     for name, (metavar, summary) in RUNTIME_OPTIONS.items():
-        group = parser if name == "wire" else asynchronous
+        group = asynchronous if name not in ("wire", "relax") else parser
         group.add_argument(f"--{name}", metavar=metavar, help=summary)
 
 

@@ -119,6 +119,7 @@ def check_config(options: argparse.Namespace) -> "RunConfig":
         mode=options.mode,
         num_workers=options.workers,
         options=runtime_options(options),
+        only_looks=True,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division import divide
+from fdt.division import divide, own_rows
 from fdt.division.divide import Built, Feed, Input, Plan
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program import LoadedProgram, num_samples
@@ -29,7 +29,15 @@ class DividedProgram:
         accounts: How steps of each size are divided.
     """
 
-    def __init__(self, loaded: LoadedProgram, number: int, num_ranks: int, mesh: Mesh | None, rounded: bool) -> None:
+    def __init__(
+        self,
+        loaded: LoadedProgram,
+        number: int,
+        num_ranks: int,
+        mesh: Mesh | None,
+        rounded: bool = False,
+        relaxed: frozenset[str] = frozenset(),
+    ) -> None:
         """Takes a program.
 
         Args:
@@ -38,17 +46,29 @@ class DividedProgram:
             num_ranks: Of the job.
             mesh: Of the job; None of a rank that is alone.
             rounded: See `HorovodExchange`.
+            relaxed: See `fdt.relaxation`.
         """
-        self._loaded, self._num_ranks = loaded, num_ranks
+        self._loaded, self._num_ranks, self._relaxed = loaded, num_ranks, relaxed
         # What it exchanges for one size is over when it goes on with another.
         self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
-        self.in_part = (
-            set(filter(self._adds_up, loaded.with_role(program_pb2.ROLE_METRIC))) if self._exchange else set()
-        )
+        self._places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
+        self.in_part = self._begin_in_part() if self._exchange else set()
         self._loops: collections.OrderedDict[tuple[Shape, ...], StepLoop] = collections.OrderedDict()
         self._number = number
         self.accounts: collections.OrderedDict[tuple[Shape, ...], job_pb2.DividedStep] = collections.OrderedDict()
+
+    def _begin_in_part(self) -> set[int]:
+        metrics = set(filter(self._adds_up, self._loaded.with_role(program_pb2.ROLE_METRIC)))
+        # Of a layer's moving statistics each rank keeps what its own rows give.
+        moving = own_rows.moved(self._loaded.step.graph, self._relaxed)
+        handles = zip(self._loaded.step.graph.inputs, self._inputs(), strict=True)
+        return metrics | {self._places[id(handle)] for inner, handle in handles if inner.name in moving}
+
+    def _inputs(self) -> list[Any]:
+        """Returns what the step is given, in the order of its graph's inputs; None for the batch."""
+        captured = list(self._loaded.step.captured_inputs)
+        return [None] * (len(self._loaded.step.graph.inputs) - len(captured)) + captured
 
     def _adds_up(self, index: int) -> bool:
         dtype = self._loaded.variables[index].dtype
@@ -79,14 +99,14 @@ class DividedProgram:
     def _divided(self, shapes: tuple[Shape, ...]) -> tuple[Step, set[int]]:
         assert self._exchange is not None
         loaded, handles = self._loaded, self._loaded.step.captured_inputs
-        places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
+        places = self._places
         of_batch = [
             Input(layout, tf.TensorShape(shape), is_readable=True)
             for layout, shape in zip(batch_layouts(shapes, self._dim, self._num_ranks), shapes, strict=True)
         ]
         held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, h.shape) for h in handles]
         inputs = [Input(WHOLE, tf.TensorShape([])), *of_batch, *held]
-        planned = divide.plan(loaded.step.graph, self._exchange, inputs, loaded.holes)
+        planned = divide.plan(loaded.step.graph, self._exchange, inputs, loaded.holes, self._relaxed)
         # Of a variable that cannot be divided, the rules ask for all.
         still = zip(handles, planned.layouts[len(inputs) - len(handles) :], strict=True)
         whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
@@ -103,7 +123,7 @@ class DividedProgram:
             for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
                 feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
             feeds += [Feed([graph.capture(handle)]) for handle in loaded.step.captured_inputs]
-            built = divide.build(loaded.step.graph, exchange, planned, feeds, loaded.holes)
+            built = divide.build(loaded.step.graph, exchange, planned, feeds, loaded.holes, self._relaxed)
             self._account(tuple(shapes), built)
             return built.outputs
 
@@ -128,7 +148,7 @@ def _feed(array: tf.Tensor, rows: tf.Tensor, shape: Shape, layout: Layout, rank:
 
     if not isinstance(layout, Divided):
         return Feed([whole()])
-    start, size = layout.start(rank), layout.sizes[rank]
+    ((start, size),) = layout.spans(rank)
     if layout.dim:
         return Feed([whole()[:, start : start + size]], whole)
     own = tf.ensure_shape(taken(array, rows[start : start + size]), (size, *shape[1:]))

@@ -6,7 +6,7 @@ hence the operator's word for a network that joins ranks on several hosts.
 
 from collections.abc import Mapping
 
-from fdt import rounding
+from fdt import relaxation, rounding
 from fdt.errors import UsageError
 from fdt.runtime import Placement
 
@@ -25,9 +25,10 @@ class HorovodLauncher:
     tunnels = False
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Knows how gradients travel."""
+        """Knows how gradients travel, and what may be inexact."""
         rounding.is_rounded(options)
-        others = [name for name in options if name != rounding.OPTION]
+        relaxation.relaxed(options)
+        others = [name for name in options if name not in (rounding.OPTION, relaxation.OPTION)]
         if others:
             name, value = others[0], options[others[0]]
             raise UsageError(f"--{name} goes with --mode async. Received: --mode sync --{name} {value}")

@@ -11,7 +11,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from fdt import rounding
+from fdt import relaxation, rounding
 from fdt.blobs import BlobStore, Buffer
 from fdt.division.layout import shares
 from fdt.engine import as_state, bound_arrays, state_values
@@ -53,6 +53,7 @@ class HorovodEngine:
         self._rank = 0
         self._size = 1
         self._rounded = False
+        self._relaxed: frozenset[str] = frozenset()
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
         # By program: what its last step gave.
@@ -71,6 +72,7 @@ class HorovodEngine:
             hvd.init()
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
         self._rounded = rounding.is_rounded(assignment.options)
+        self._relaxed = relaxation.relaxed(assignment.options)
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
@@ -81,7 +83,7 @@ class HorovodEngine:
         """Imports the step."""
         loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
         self._programs[program] = loaded
-        self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded)
+        self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded, self._relaxed)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""

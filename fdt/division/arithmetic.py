@@ -18,6 +18,11 @@ _OF_CONVOLUTIONS = {
 _MULTIPLYING = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 
 
+def counts(kind: str) -> bool:
+    """Whether `flops` counts operations of a kind."""
+    return kind in _OF_CONVOLUTIONS or kind == "Einsum" or any(name in kind for name in _MULTIPLYING)
+
+
 def flops(op: Any) -> int:
     """Returns the multiplications and additions of a product of matrices or a convolution; 0 of other operations.
 
@@ -27,7 +32,7 @@ def flops(op: Any) -> int:
         return _convolution(op)
     if op.type == "Einsum":
         return _einsum(op)
-    if not any(name in op.type for name in _MULTIPLYING):
+    if not counts(op.type):
         return 0
     try:
         return int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)

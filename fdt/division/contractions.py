@@ -83,6 +83,18 @@ def einsum(node: Node) -> list[Value] | None:
     return contracted(node, given.split(","), result)
 
 
+def solved(node: Node) -> list[Value] | None:
+    """MatrixSolve, MatrixTriangularSolve(matrix, rhs): each right-hand side by itself."""
+    layout, rank = next((v for v in node.layouts[::-1] if isinstance(v, Divided)), None), node.rank_of(1)
+    if layout is None or rank is None or rank != node.rank_of(0):
+        return None
+    if layout.dim < rank - 2:
+        return node.run([node.local(0, layout), node.local(1, layout)], layout)
+    if node.layouts[1] == layout and layout.dim == rank - 1:
+        return node.run([node.whole(0), node.own(1)], layout)
+    return None
+
+
 # ---- convolutions and pools: rows of a batch by themselves ----------------------------------------------------------
 
 
@@ -202,6 +214,7 @@ def rules() -> dict[str, object]:
     table: dict[str, object] = {
         "MatMul": matrices, "BatchMatMul": batches_of_matrices, "BatchMatMulV2": batches_of_matrices,
         "BatchMatMulV3": batches_of_matrices, "Einsum": einsum, "BiasAdd": bias,
+        "MatrixSolve": solved, "MatrixTriangularSolve": solved,
         "Conv2DBackpropFilter": summed_over_rows(0, 2), "Conv3DBackpropFilterV2": summed_over_rows(0, 2),
         "DepthwiseConv2dNativeBackpropFilter": summed_over_rows(0, 2),
     }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.division.conversions import MustBeWholeError
+from fdt.division.graphs import function_graph
 from fdt.division.layout import WHOLE, Layout
 from fdt.division.value import Value
 from fdt.division.walker import Node
@@ -22,7 +23,8 @@ def call(node: Node) -> list[Value]:
         # before is there already.
         node.walk.gradients |= {value.key for value in inputs if not node.walk.has(value, WHOLE)}
         inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
-    return node.walk.function(node.walk.called(node.op, "f"), inputs, node.op.name)
+    with node.walk.on_own_rows(node.attr("f").name, inputs):
+        return node.walk.function(node.walk.called(node.op, "f"), inputs, node.op.name)
 
 
 # ---- branches -------------------------------------------------------------------------------------------------------
@@ -42,13 +44,9 @@ def branch(node: Node) -> list[Value]:
 
 def case(node: Node) -> list[Value]:
     """Case and StatelessCase."""
-    graphs = [_graph_of(node, function.name) for function in node.attr("branches")]
+    graphs = [function_graph(node.op.graph, function.name) for function in node.attr("branches")]
     index = node.whole(0)[0]
     return _chosen(node, graphs, lambda made: tf.switch_case(index, made))
-
-
-def _graph_of(node: Node, name: str) -> Any:
-    return node.walk.function_graph(node.op.graph, name)
 
 
 def _chosen(node: Node, graphs: Sequence[Any], choose: Callable[[list[Callable[[], Any]]], Any]) -> list[Value]:

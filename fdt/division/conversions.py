@@ -1,17 +1,18 @@
 """Values of a step in other layouts, and what workers exchange for it."""
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from fdt.division import own_rows
 from fdt.division.exchange import Exchange, Exchanged
+from fdt.division.graphs import graphs_around
 from fdt.division.layout import WHOLE, Combine, Divided, Layout, Partial
 from fdt.division.value import Value
 
-# A value that is larger is computed in parts where parts are needed, instead of cut.
-_CUT_BYTES = 1 << 14
+# Bytes of a value that is worth computing in parts, instead of whole and then cut.
+LARGE = 1 << 14
 
 
 class MustBeWholeError(Exception):
@@ -45,6 +46,8 @@ class Conversions:
         self.exchanged: list[Exchanged] = []
         self.made_whole: set[str] = set()
         self.gradients = set(gradients)
+        # How many rows each worker has, where it takes them for the batch; see `own_rows`.
+        self.own_rows: tuple[int, ...] | None = None
         self._wanted = frozenset(wanted)
         self._num_exchanges = 0
         # Partial values that will be needed whole, made in the current graph and not exchanged yet.
@@ -75,6 +78,9 @@ class Conversions:
             return value
         if value.remake is not None:
             return value.remake(layout)
+        if self.own_rows is not None and own_rows.stands_in(value, layout):
+            converted = own_rows.converted(value, self.tensors(value), self.own_rows, self.exchange.ranks)
+            return self.converted(converted, layout, reader)
         for known in value.others.get(layout, ()):
             if _visible(known):
                 return known
@@ -92,7 +98,7 @@ class Conversions:
             raise MustBeWholeError(value)
         if layout == WHOLE:
             return self._made_whole(value, reader)
-        if isinstance(layout, Divided) and value.cut is not None and value.num_bytes > _CUT_BYTES:
+        if isinstance(layout, Divided) and value.cut is not None and value.num_bytes > LARGE:
             part = value.cut(layout)
             if part is not None:
                 return part
@@ -100,7 +106,7 @@ class Conversions:
         tensors = self.tensors(whole)
         ranks = self.exchange.ranks
         if isinstance(layout, Divided):
-            cut = [_slice(t, layout.dim, layout.start(r), layout.sizes[r]) for t, r in zip(tensors, ranks, strict=True)]
+            cut = [own_part(t, layout, r) for t, r in zip(tensors, ranks, strict=True)]
         else:
             assert isinstance(layout, Partial)
             cut = [t if r == 0 else neutral(t, layout.combine) for t, r in zip(tensors, ranks, strict=True)]
@@ -123,6 +129,8 @@ class Conversions:
         with tf.control_dependencies(None):
             front = [_to_front(t, value.layout.dim) for t in value.tensors]
             gathered = self.exchange.gather(front, value.layout.sizes, self._next_name(), value.key in self.gradients)
+            if value.layout.blocks:
+                gathered = tf.gather(gathered, _order(value.layout))
             tensor = _from_front(gathered, value.layout.dim)
         tensor.set_shape(value.shape)
         return self._exchanged(value, tensor, "gather", reader)
@@ -167,9 +175,30 @@ def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
     return tf.fill(tf.shape(tensor), tf.cast(limit, tensor.dtype))
 
 
-def _slice(tensor: tf.Tensor, dim: int, start: int, size: int) -> tf.Tensor:
-    picked = [slice(None)] * dim + [slice(start, start + size)]
-    return tensor[tuple(picked)]
+def own_part(tensor: tf.Tensor, layout: Divided, rank: int) -> tf.Tensor:
+    """Returns what a worker holds of a whole tensor."""
+    return taken(tensor, layout.dim, layout.spans(rank))
+
+
+def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride: int = 1) -> tf.Tensor:
+    """Returns entries of a tensor along a dimension, one span's behind the other's.
+
+    Args:
+        tensor: It.
+        dim: The dimension.
+        spans: The first entry of each, and how many.
+        stride: From one of them to the next.
+    """
+    before = (slice(None),) * dim
+    filled = [(first, count) for first, count in spans if count] or [(0, 0)]
+    parts = [tensor[(*before, slice(first, first + count * stride, stride))] for first, count in filled]
+    return parts[0] if len(parts) == 1 else tf.concat(parts, dim)
+
+
+def _order(layout: Divided) -> np.ndarray:
+    """Returns where each entry of the whole tensor is, if all workers' parts stand one behind the other."""
+    spans = [span for rank in range(len(layout.sizes)) for span in layout.spans(rank)]
+    return np.argsort(np.concatenate([np.arange(start, start + size) for start, size in spans]))
 
 
 def _to_front(tensor: tf.Tensor, dim: int) -> tf.Tensor:
@@ -190,9 +219,3 @@ def _visible(value: Value) -> bool:
     """Whether a value can be used in the current graph: its tensors are of this graph, or of those around it."""
     around = list(graphs_around(tf.compat.v1.get_default_graph()))
     return all(any(tensor.graph is graph for graph in around) for tensor in value.tensors)
-
-
-def graphs_around(graph: Any) -> Iterator[Any]:
-    while graph is not None:
-        yield graph
-        graph = getattr(graph, "outer_graph", None)

@@ -76,6 +76,7 @@ class Built:
         computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
         flops_divided: See `Walk`.
         flops_whole: See `Walk`.
+        numbers_drawn: See `Walk`.
     """
 
     outputs: list[tf.Tensor]
@@ -83,6 +84,7 @@ class Built:
     computed_whole: list[Any]
     flops_divided: int
     flops_whole: int
+    numbers_drawn: int
 
     def part_divided(self, num_workers: int) -> float:
         """Returns the part of the arithmetic (see `flops`) of which each worker does its share; 1 of a step without any."""
@@ -90,7 +92,13 @@ class Built:
         return divided / (divided + self.flops_whole) if divided + self.flops_whole else 1.0
 
 
-def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collection[str] = ()) -> Plan:
+def plan(
+    graph: Any,
+    exchange: Exchange,
+    inputs: Sequence[Input],
+    marks: Collection[str] = (),
+    relaxed: frozenset[str] = frozenset(),
+) -> Plan:
     """Looks at a step: builds it as often as it takes, and throws that away.
 
     Args:
@@ -98,12 +106,13 @@ def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collect
         exchange: See `Exchange`.
         inputs: How each of them comes in.
         marks: See `Walk`.
+        relaxed: See `fdt.relaxation`.
     """
     layouts = [each.layout for each in inputs]
     whole: set[str] = set()
     names = [placeholder.op.name for placeholder in graph.inputs]
     for _ in range(_MAX_TRIES):
-        walk = Walk(exchange, RULES, whole, marks=marks)
+        walk = Walk(exchange, RULES, whole, marks=marks, relaxed=relaxed)
         walk.planning = True
         trial = func_graph.FuncGraph("plan")
         try:
@@ -124,7 +133,14 @@ def plan(graph: Any, exchange: Exchange, inputs: Sequence[Input], marks: Collect
     raise AssertionError(f"After {_MAX_TRIES} tries there are still lists that cannot be divided: {sorted(whole)}")
 
 
-def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed], marks: Collection[str] = ()) -> Built:
+def build(
+    graph: Any,
+    exchange: Exchange,
+    planned: Plan,
+    feeds: Sequence[Feed],
+    marks: Collection[str] = (),
+    relaxed: frozenset[str] = frozenset(),
+) -> Built:
     """Builds a divided step in the current graph.
 
     Args:
@@ -133,15 +149,16 @@ def build(graph: Any, exchange: Exchange, planned: Plan, feeds: Sequence[Feed], 
         planned: By `plan`.
         feeds: For each input of the graph.
         marks: See `plan`.
+        relaxed: See `plan`.
     """
-    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients, marks)
+    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients, marks, relaxed)
     walk.loops = dict(planned.loops)
     arguments = [
         Value(layout, placeholder.op.name, tuple(feed.parts), whole=feed.whole)
         for placeholder, layout, feed in zip(graph.inputs, planned.layouts, feeds, strict=True)
     ]
     outputs = _outputs(walk, graph, arguments)
-    return Built(outputs, walk.exchanged, walk.computed_whole, walk.flops_divided, walk.flops_whole)
+    return Built(outputs, walk.exchanged, walk.computed_whole, walk.flops_divided, walk.flops_whole, walk.numbers_drawn)
 
 
 def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:

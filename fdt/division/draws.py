@@ -1,8 +1,17 @@
-"""Rules for random numbers: every worker draws all of them, so they are the script's, and goes on with those of its rows."""
+"""Rules for random numbers: every worker draws all of them, so they are the script's, and goes on with those of its rows.
+
+Where that is relaxed, it draws those of its rows alone, from a seed of its own.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
 
 from fdt.division.layout import WHOLE, Divided
 from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.relaxation import RANDOM
 
 _DRAWING = """
 RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal ParameterizedTruncatedNormal RandomGamma RandomPoissonV2
@@ -13,17 +22,46 @@ StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessParameterizedTrunca
 """.split()
 
 
+# Those whose second input is a seed, or a key; those that have a seed of their own.
+_OF_A_SEED = frozenset(name for name in _DRAWING if name.startswith("Stateless") and "Parameterized" not in name)
+_OF_AN_ATTRIBUTE = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})
+# From the seed of one worker to that of the next.
+_APART = 0x1E3779B9
+
+
 def drawn(node: Node) -> list[Value] | None:
     """Divided where there are as many numbers as the batch has rows; whoever needs them whole has them."""
     if any(layout != WHOLE for layout in node.layouts):
         return None
+    own = _own_numbers(node) if RANDOM in node.walk.relaxed else None
+    if own is not None:
+        return own
     (value,) = node.all_whole()
-    sizes = node.walk.rows.get(value.shape[0]) if value.shape else None
-    if sizes is None:
-        return [value]
+    part = node.in_parts(value)
+    if part is not value:
+        node.walk.numbers_drawn += math.prod(size or 0 for size in value.shape or ())
+    return [part]
+
+
+def _own_numbers(node: Node) -> list[Value] | None:
+    shape = node.constant(0)
+    sizes = node.walk.rows.get(int(shape[0])) if shape is not None and shape.size else None
+    if shape is None or sizes is None:
+        return None
     layout = Divided(0, sizes)
-    part = node.walk.converted(value, layout, node.op.name)
-    return [Value(layout, node.op.name, part.tensors, whole=lambda: value.tensors[0])]
+    shapes = node.constants(lambda rank: np.array([sizes[rank], *shape[1:]], shape.dtype))
+    rest = [node.whole(i) for i in range(1, len(node.inputs))]
+    if node.op.type in _OF_A_SEED:
+        seeds = zip(rest[0], node.walk.exchange.ranks, strict=True)
+        rest[0] = tuple(seed + tf.cast(rank * _APART, seed.dtype) for seed, rank in seeds)
+        return node.run([shapes, *rest], layout)
+    if node.op.type not in _OF_AN_ATTRIBUTE:
+        return None
+    parts = [
+        node.emit([each[place] for each in (shapes, *rest)], seed2=node.attr("seed2") + rank * _APART)[0]
+        for place, rank in enumerate(node.walk.exchange.ranks)
+    ]
+    return [node.value(layout, parts)]
 
 
 def rules() -> dict[str, object]:

@@ -38,7 +38,8 @@ def passing(node: Node) -> list[Value]:
     (value,) = node.inputs
     if (value.constant is not None and not value.tensors) or value.dtype == tf.variant:
         return [value]
-    tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if value.layout == WHOLE else value.tensors)]
+    is_one = value.layout == WHOLE and value.own_rows is None
+    tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if is_one else value.tensors)]
     passed = node.value(value.layout, tensors)
     # It is exchanged once, whoever asks for it.
     passed.others, passed.whole = value.others, value.whole

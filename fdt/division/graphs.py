@@ -1,8 +1,11 @@
-"""In which order a step's operations are gone through."""
+"""A step's graph: in which order its operations are gone through, and the functions that they name."""
 
 import collections
 import heapq
+from collections.abc import Iterator
 from typing import Any
+
+from tensorflow.python.framework import function_def_to_graph
 
 # Stateful for TensorFlow, and without effect.
 LOOKING = frozenset(
@@ -56,3 +59,36 @@ def _run(graph: Any) -> list[Any]:
             needed.add(op.name)
             waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
     return [op for op in everything if op.name in needed]
+
+
+def graphs_around(graph: Any) -> Iterator[Any]:
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def function_graph(around: Any, name: str) -> Any:
+    """Returns the FuncGraph of a function that a graph, or one around it, knows."""
+    owner = next(graph for graph in graphs_around(around) if graph._get_function(name) is not None)
+    function = owner._get_function(name)
+    graph = getattr(function, "graph", None)
+    if graph is not None:
+        return graph
+    definition = getattr(function, "cached_definition", None) or function.definition
+    # Whose functions it may call.
+    with owner.as_default():
+        return function_def_to_graph.function_def_to_graph(definition)
+
+
+def is_call(op: Any) -> bool:
+    """Whether an operation calls a function, and does nothing else."""
+    return op.type in ("PartitionedCall", "StatefulPartitionedCall")
+
+
+def writes(op: Any) -> bool:
+    """Whether an operation does something besides giving its outputs."""
+    return bool(op._is_stateful) and op.type not in LOOKING and not is_call(op)
+
+
+def names_functions(attribute: Any) -> bool:
+    return attribute.HasField("func") or bool(attribute.list.func)

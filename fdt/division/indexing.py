@@ -1,6 +1,6 @@
 """Rules for operations that look entries up, and for those that put them back."""
 
-from fdt.division.layout import PARTIAL, WHOLE, Divided
+from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Partial
 from fdt.division.value import Value
 from fdt.division.walker import Node
 
@@ -48,12 +48,31 @@ def rows_of_variable(node: Node) -> list[Value] | None:
     return node.run([node.own(0), node.own(1)], indices)
 
 
+_SEGMENTS = {
+    "UnsortedSegmentSum": PARTIAL,
+    "UnsortedSegmentMax": Partial(Combine.MAX),
+    "UnsortedSegmentMin": Partial(Combine.MIN),
+}
+
+
 def segments(node: Node) -> list[Value] | None:
-    """UnsortedSegmentSum: rows are added up where their number says, so a worker's rows make a part of each sum."""
+    """UnsortedSegmentSum, -Max, -Min: rows are put together where their number says, a worker's rows to a part of each."""
     rows = next((v for v in node.layouts[:2] if isinstance(v, Divided) and v.dim == 0), None)
     if rows is None:
         return None
-    return node.run([node.local(0, rows), node.local(1, rows), node.whole(2)], PARTIAL)
+    return node.run([node.local(0, rows), node.local(1, rows), node.whole(2)], _SEGMENTS[node.op.type])
+
+
+def counted(node: Node) -> list[Value] | None:
+    """DenseBincount(input, size, weights): of a matrix for each row by itself, else a part of each count."""
+    layout, rank = node.layouts[0], node.rank_of(0)
+    if not isinstance(layout, Divided) or rank is None or layout.dim or (rank == 1 and node.attr("binary_output")):
+        return None
+    weights = node.inputs[2].shape
+    if weights is None:
+        return None
+    given = node.whole(2) if 0 in weights else node.local(2, layout)
+    return node.run([node.own(0), node.whole(1), given], layout if rank == 2 else PARTIAL)
 
 
 def scattered(node: Node) -> list[Value] | None:
@@ -76,5 +95,5 @@ def rules() -> dict[str, object]:
     """Returns the rules of this file by operation."""
     return {
         "GatherV2": gather, "Gather": gather, "GatherNd": gather_nd, "ResourceGather": rows_of_variable,
-        "UnsortedSegmentSum": segments, "ScatterNd": scattered, "LookupTableFindV2": table_rows,
+        **dict.fromkeys(_SEGMENTS, segments), "DenseBincount": counted, "ScatterNd": scattered, "LookupTableFindV2": table_rows,
     }  # fmt: skip

@@ -22,13 +22,17 @@ class Whole:
 class Divided:
     """Every worker holds consecutive entries along one dimension, in the order of the workers.
 
+    Of tensors that were put one behind the other it holds its own of each.
+
     Attributes:
         dim: The dimension, counted from 0.
         sizes: How many entries each worker holds; their sum is the dimension's size.
+        blocks: How many it holds of each of these tensors; empty for one.
     """
 
     dim: int
     sizes: tuple[int, ...]
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     @property
     def size(self) -> int:
@@ -37,11 +41,37 @@ class Divided:
 
     def at(self, dim: int) -> "Divided":
         """The same entries along another dimension."""
-        return Divided(dim, self.sizes)
+        return dataclasses.replace(self, dim=dim)
 
-    def start(self, rank: int) -> int:
-        """The first entry of a worker."""
-        return sum(self.sizes[:rank])
+    @property
+    def each(self) -> tuple[tuple[int, ...], ...]:
+        """How many entries each worker holds of each block."""
+        return self.blocks or (self.sizes,)
+
+    def spans(self, rank: int) -> list[tuple[int, int]]:
+        """Returns where a worker's entries of each block begin in the whole tensor, and how many they are."""
+        found, before = [], 0
+        for sizes in self.each:
+            found.append((before + sum(sizes[:rank]), sizes[rank]))
+            before += sum(sizes)
+        return found
+
+    def picked(self, begin: int, end: int, stride: int) -> "tuple[Divided, list[list[tuple[int, int]]]]":
+        """Keeps every `stride`-th entry from `begin` on, below `end`, where it is.
+
+        Returns:
+            How those are divided, and for each worker and block its own first one, and how many.
+        """
+        picks = []
+        for rank in range(len(self.sizes)):
+            own, before = [], 0
+            for start, size in self.spans(rank):
+                first = begin + max(0, -((begin - start) // stride)) * stride
+                own.append((before + first - start, max(0, -((first - min(end, start + size)) // stride))))
+                before += size
+            picks.append(own)
+        blocks = [tuple(own[block][1] for own in picks) for block in range(len(self.each))]
+        return joined(self.dim, blocks), picks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +79,13 @@ class Partial:
     """Every worker holds a tensor of the full shape; the value is their sum, maximum or minimum."""
 
     combine: Combine = Combine.SUM
+
+
+def joined(dim: int, blocks: Sequence[tuple[int, ...]]) -> Divided:
+    """Returns how blocks are divided that stand one behind the other; of each how many entries every worker holds."""
+    full = tuple(block for block in blocks if sum(block)) or tuple(blocks[:1])
+    sizes = tuple(map(sum, zip(*full, strict=True)))
+    return Divided(dim, sizes, full if len(full) > 1 else ())
 
 
 Layout = Whole | Divided | Partial

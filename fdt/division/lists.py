@@ -20,9 +20,7 @@ def _own_shape(node: Node, index: int, layout: Layout) -> tuple[tf.Tensor, ...] 
         return _worked_out(node, index, layout)
     if known.ndim == 0 or int(known[layout.dim]) < 0:
         return node.whole(index)
-    return node.constants(
-        lambda r: np.array([*known[: layout.dim], layout.sizes[r], *known[layout.dim + 1 :]], known.dtype)
-    )
+    return node.own_shapes(known, layout)
 
 
 def _worked_out(node: Node, index: int, layout: Divided) -> tuple[tf.Tensor, ...] | None:

@@ -1,7 +1,10 @@
 """Rules for fused batch normalization: its moments are means over all rows of the batch, so they are partial sums."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
+from fdt.division import own_rows
 from fdt.division.layout import PARTIAL, WHOLE, Divided
 from fdt.division.value import Value
 from fdt.division.walker import Node
@@ -38,6 +41,8 @@ def forward(node: Node) -> list[Value] | None:
         return None
     if not node.attr("is_training"):
         return node.run([node.own(0), *(node.whole(i) for i in range(1, 5))], [layout, *[WHOLE] * 5])
+    if node.walk.own_rows is not None:
+        return _of_own_rows(node, layout, node.walk.own_rows)
     count = _count(node, axes)
     if count is None:
         return None
@@ -62,12 +67,33 @@ def forward(node: Node) -> list[Value] | None:
     return [node.value(layout, y), *(node.value(WHOLE, [tensor]) for tensor in whole)]
 
 
+def _of_own_rows(node: Node, layout: Divided, rows: Sequence[int]) -> list[Value]:
+    decay, old = node.attr("exponential_avg_factor"), node.inputs[3:5]
+    in_part = decay != 1.0 and all(value.layout == PARTIAL for value in old)
+    nothing = [tuple(map(tf.zeros_like, value.tensors)) for value in old]
+    moving = nothing if in_part else [node.whole(3), node.whole(4)]
+    values = node.run([node.own(0), node.whole(1), node.whole(2), *moving], [layout, *[WHOLE] * 5])
+    for value in values[1:]:
+        value.own_rows = tuple(rows)
+    if not in_part:
+        return values
+    # Of moving statistics a worker keeps its part, to which it adds its part of the mean of what all tell.
+    for place, before in zip((1, 2), old, strict=True):
+        told = own_rows.converted(values[place], values[place].tensors, rows, node.walk.exchange.ranks)
+        parts = zip(before.tensors, told.tensors, strict=True)
+        values[place] = node.value(PARTIAL, [kept * (1.0 - decay) + new for kept, new in parts])
+    return values
+
+
 def backward(node: Node) -> list[Value] | None:
     """FusedBatchNormGradV3(dy, x, scale, mean, variance, _): of training, with the moments that `forward` gave."""
     layout = next((v for v in node.layouts[:2] if isinstance(v, Divided)), None)
     axes, spread = _axes(node)
     if layout is None or layout.dim not in axes or not node.attr("is_training"):
         return None
+    if node.walk.own_rows is not None:
+        inputs = [node.local(0, layout), node.local(1, layout), *(node.whole(i) for i in range(2, len(node.inputs)))]
+        return node.run(inputs, [layout, PARTIAL, PARTIAL, WHOLE, WHOLE])
     count = _count(node, axes)
     if count is None:
         return None

@@ -72,6 +72,15 @@ def along_others(node: Node, layout: Divided, shape: Shape) -> list[Value] | Non
     return node.run_with(0, layout.at(layout.dim - (dropped and along < layout.dim)))
 
 
+@for_divided(linear=True)
+def rolled(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """Roll: along other dimensions than the divided one."""
+    axes = node.constant(2)
+    if axes is None or layout.dim in {int(axis) % len(shape) for axis in np.ravel(axes)}:
+        return None
+    return node.run_with(0, layout)
+
+
 @for_divided()
 def along_last(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     """Softmax, TopK and the like: along the last dimension, each row of the others by itself."""
@@ -94,5 +103,5 @@ def rules() -> dict[str, object]:
     table.update(dict.fromkeys(["ArgMax", "ArgMin", "Cumsum", "Cumprod", "CumulativeLogsumexp"], along_others))
     table.update(dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement"], along_last))
     table.update(dict.fromkeys(["SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"], row_losses))
-    table.update({"L2Loss": halved_squares, "BiasAddGrad": bias_gradient})
+    table.update({"L2Loss": halved_squares, "BiasAddGrad": bias_gradient, "Roll": rolled})
     return table

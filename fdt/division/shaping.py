@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.layout import PARTIAL, WHOLE, Divided
+from fdt.division import slices
+from fdt.division.layout import PARTIAL, WHOLE, Divided, joined
 from fdt.division.value import Value
 from fdt.division.walker import Node, Rule, for_divided
 
@@ -88,9 +89,9 @@ def reshaped(before: Sequence[int], after: Sequence[int], layout: Divided) -> Di
         if product == in_front and (size != 1 or layout.size == 1):
             # Entries of one worker, in elements of the dimensions behind the new one.
             behind_new = int(np.prod(after[dim + 1 :], dtype=np.int64))
-            elements = [own * behind for own in layout.sizes]
-            if behind_new and all(count % behind_new == 0 for count in elements):
-                return Divided(dim, tuple(count // behind_new for count in elements))
+            elements = [[own * behind for own in block] for block in layout.each]
+            if behind_new and all(count % behind_new == 0 for block in elements for count in block):
+                return joined(dim, [tuple(count // behind_new for count in block) for block in elements])
             return None
         product *= size
     return None
@@ -110,19 +111,10 @@ def reshape(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     if divided is None:
         return None
     parts = [
-        tf.reshape(own, _with_own(after, divided, r))
-        for own, r in zip(node.own(0), node.walk.exchange.ranks, strict=True)
+        tf.reshape(own, shape)
+        for own, shape in zip(node.own(0), node.own_shapes(np.array(after, wanted.dtype), divided), strict=True)
     ]
     return [node.value(divided, parts)]
-
-
-def _with_own(shape: Sequence[int], layout: Divided, rank: int) -> list[int]:
-    """Returns a whole shape as it is of a worker's own entries."""
-    return [*shape[: layout.dim], layout.sizes[rank], *shape[layout.dim + 1 :]]
-
-
-def _own_shapes(node: Node, whole: np.ndarray, layout: Divided) -> tuple[tf.Tensor, ...]:
-    return node.constants(lambda r: np.array(_with_own(whole.tolist(), layout, r), whole.dtype))
 
 
 @for_divided(linear=True)
@@ -196,7 +188,7 @@ def unpack(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
 
 
 def concat(node: Node) -> list[Value] | None:
-    """ConcatV2: along another dimension than the divided one."""
+    """ConcatV2."""
     last = len(node.inputs) - 1
     axis, old_rank = node.constant(last), node.rank_of(0)
     if axis is None or old_rank is None:
@@ -204,7 +196,7 @@ def concat(node: Node) -> list[Value] | None:
     along = int(axis) % old_rank
     layout = _agreed(node, range(last), lambda each: each.dim != along)
     if layout is None:
-        return None
+        return slices.put_together(node, along)
     sizes = {value.shape[layout.dim] if value.shape else None for value in node.inputs[:last]}
     if sizes != {layout.size}:
         return None
@@ -215,20 +207,13 @@ def _split(data: int, axis_at: int) -> Rule:
     @for_divided(data, linear=True)
     def rule(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
         axis = node.constant(axis_at)
-        return None if axis is None or int(axis) % len(shape) == layout.dim else node.run_with(data, layout)
+        if axis is None:
+            return None
+        if int(axis) % len(shape) != layout.dim:
+            return node.run_with(data, layout)
+        return slices.parted(node, data, layout)
 
     return rule
-
-
-@for_divided(linear=True)
-def slices(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Slice: a divided dimension must be taken whole."""
-    begin, sizes, dim = node.constant(1), node.constant(2), layout.dim
-    if begin is None or sizes is None or begin[dim] != 0 or sizes[dim] not in (-1, layout.size):
-        return None
-    wanted = sizes.copy()
-    wanted[dim] = -1
-    return node.run([node.own(0), node.whole(1), node.constants(lambda _: wanted)], layout)
 
 
 def _along_others(argument: int, touched: Callable[[np.ndarray, Divided, int], Any], linear: bool = False) -> Rule:
@@ -242,7 +227,15 @@ def _along_others(argument: int, touched: Callable[[np.ndarray, Divided, int], A
     return rule
 
 
-pad = _along_others(1, lambda paddings, layout, _: paddings[layout.dim].any())
+@for_divided(linear=True)
+def pad(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """Pad, PadV2: along the divided dimension it is the gradient of a slice."""
+    paddings = node.constant(1)
+    if paddings is None:
+        return None
+    return slices.padded(node, layout, paddings) if paddings[layout.dim].any() else node.run_with(0, layout)
+
+
 # Of no rows it says that there is nothing to mirror.
 mirror_pad = _along_others(1, lambda paddings, layout, _: paddings[layout.dim].any() or 0 in layout.sizes)
 tile = _along_others(1, lambda multiples, layout, _: multiples[layout.dim] != 1, linear=True)
@@ -261,9 +254,7 @@ def broadcast(node: Node) -> list[Value] | None:
     if not isinstance(layout, Divided):
         return None
     after = layout.at(layout.dim + len(target) - len(shape))
-    return (
-        None if target[after.dim] != layout.size else node.run([node.own(0), _own_shapes(node, target, after)], after)
-    )
+    return None if target[after.dim] != layout.size else node.run([node.own(0), node.own_shapes(target, after)], after)
 
 
 def _broadcast_in_parts(node: Node, target: np.ndarray, rank: int, part: Divided) -> Value | None:
@@ -272,86 +263,12 @@ def _broadcast_in_parts(node: Node, target: np.ndarray, rank: int, part: Divided
     if size is None or (size != 1 and size != part.size):
         return None
     given = node.local(0, part.at(dim)) if dim >= 0 and size == part.size else node.whole(0)
-    return node.run([given, _own_shapes(node, target, part)], part)[0]
+    return node.run([given, node.own_shapes(target, part)], part)[0]
 
 
 def ensure_shape(node: Node) -> list[Value] | None:
     """EnsureShape: of the whole tensor, which has it."""
     return list(node.inputs) if node.layouts[0] != WHOLE else None
-
-
-# ---- strided slices -------------------------------------------------------------------------------------------------
-
-
-def _picked(node: Node, first: int, old_rank: int) -> list[tuple[int, Any]] | None:
-    """Returns what a StridedSlice makes of each dimension of its input: (dimension, kept | gone | changed), in the order of
-    the output, with new dimensions as (-1, new); None if it is not known."""
-    begin, end, strides = (node.constant(first + i) for i in range(3))
-    if begin is None or end is None or strides is None:
-        return None
-    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    result: list[tuple[int, Any]] = []
-    dim, count = 0, len(begin)
-    after_ellipsis = 0
-    for i in range(count):
-        if masks["ellipsis"] >> i & 1:
-            after_ellipsis = sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, count))
-            while dim < old_rank - after_ellipsis:
-                result.append((dim, "kept"))
-                dim += 1
-        elif masks["new_axis"] >> i & 1:
-            result.append((-1, "new"))
-        elif masks["shrink_axis"] >> i & 1:
-            result.append((dim, "gone"))
-            dim += 1
-        else:
-            full = masks["begin"] >> i & 1 and masks["end"] >> i & 1 and int(strides[i]) == 1
-            result.append((dim, "kept" if full else (int(begin[i]), int(end[i]), int(strides[i]), i)))
-            dim += 1
-    result += [(d, "kept") for d in range(dim, old_rank)]
-    return result
-
-
-@for_divided(linear=True)
-def strided_slice(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """StridedSlice: of a divided dimension all entries, whatever becomes of the others."""
-    picked = _picked(node, 1, len(shape))
-    kept = [each for each in picked or () if each[1] != "gone"]
-    place = next((i for i, (dim, _) in enumerate(kept) if dim == layout.dim), None)
-    if place is None or not _takes_all(node, kept[place][1], layout.size):
-        return None
-    return node.run_with(0, layout.at(place), **_by_masks(node, kept[place][1]))
-
-
-def _takes_all(node: Node, what: Any, size: int) -> bool:
-    if what == "kept":
-        return True
-    begin, end, stride, i = what
-    from_start = bool(node.attr("begin_mask") >> i & 1) or begin in (0, -size)
-    to_end = bool(node.attr("end_mask") >> i & 1) or end >= size
-    return stride == 1 and from_start and to_end
-
-
-def _by_masks(node: Node, what: Any) -> dict[str, int]:
-    """Returns attributes that say "all" by masks where the script says it by numbers, which are the whole tensor's."""
-    if what == "kept":
-        return {}
-    return {name: int(node.attr(name)) | 1 << what[3] for name in ("begin_mask", "end_mask")}
-
-
-@for_divided(4, linear=True)
-def strided_slice_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """StridedSliceGrad(shape, begin, end, strides, dy)."""
-    whole = node.constant(0)
-    picked = None if whole is None else _picked(node, 1, len(whole))
-    if whole is None or picked is None:
-        return None
-    dim, what = [each for each in picked if each[1] != "gone"][layout.dim]
-    if dim < 0 or not _takes_all(node, what, int(whole[dim])):
-        return None
-    after = layout.at(dim)
-    inputs = [_own_shapes(node, whole, after), *(node.whole(i) for i in (1, 2, 3)), node.own(4)]
-    return node.run(inputs, after, **_by_masks(node, what))
 
 
 @for_divided()
@@ -376,8 +293,8 @@ def rules() -> dict[str, object]:
     table: dict[str, object] = {
         "Shape": shape, "ShapeN": shape, "Size": size, "Rank": rank, "Reshape": reshape, "ExpandDims": expand,
         "Squeeze": squeeze, "Transpose": transpose, "Pack": pack, "Unpack": unpack, "ConcatV2": concat, "Split": _split(1, 0),
-        "SplitV": _split(0, 2), "Slice": slices, "Tile": tile, "BroadcastTo": broadcast, "ReverseV2": reverse,
-        "EnsureShape": ensure_shape, "StridedSlice": strided_slice, "StridedSliceGrad": strided_slice_gradient,
+        "SplitV": _split(0, 2), "Tile": tile, "BroadcastTo": broadcast, "ReverseV2": reverse,
+        "EnsureShape": ensure_shape,
         "OneHot": one_hot,
     }  # fmt: skip
     table.update({"Pad": pad, "PadV2": pad, "MirrorPad": mirror_pad, "MirrorPadGrad": mirror_pad})

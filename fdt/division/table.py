@@ -12,10 +12,23 @@ from fdt.division import (
     normalization,
     reductions,
     shaping,
+    slices,
     variables,
 )
 from fdt.division.walker import Rule
 
-_FILES = (elementwise, reductions, shaping, contractions, indexing, normalization, lists, draws, control, variables)
+_FILES = (
+    elementwise,
+    reductions,
+    shaping,
+    slices,
+    contractions,
+    indexing,
+    normalization,
+    lists,
+    draws,
+    control,
+    variables,
+)
 
 RULES: dict[str, Rule] = {name: cast(Rule, rule) for file in _FILES for name, rule in file.rules().items()}

@@ -34,6 +34,8 @@ class Value:
     whole: Callable[[], tf.Tensor] | None = None
     again: "Callable[[], Value] | None" = None
     cut: "Callable[[Divided], Value | None] | None" = None
+    # How many rows each worker had, where it took its own for the batch (see `own_rows`): what is whole then differs.
+    own_rows: tuple[int, ...] | None = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.framework import func_graph, function_def_to_graph, tensor_util
+from tensorflow.python.framework import func_graph, tensor_util
 
-from fdt.division import arithmetic, folding
-from fdt.division.conversions import Conversions, MustBeWholeError, graphs_around
+from fdt.division import arithmetic, folding, own_rows
+from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
-from fdt.division.order import in_order
+from fdt.division.graphs import function_graph, graphs_around, in_order, is_call, names_functions, writes
+from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial
 from fdt.division.value import Value
+from fdt.relaxation import BATCH_NORM, OWN_ROWS
 
 # What has no form as an array.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
+# They look at the shape alone.
+_OF_SHAPES = frozenset({"ZerosLike", "OnesLike", "Shape", "ShapeN", "Size", "Rank"})
 # Attributes that describe the place of an operation in the script's graph.
 _LEFT_OUT = ("_output_shapes", "_class", "_has_manual_control_dependencies", "_XlaMustCompile")
 
@@ -84,6 +87,13 @@ class Node:
         """Returns a constant for each worker whose part is built, made from its rank."""
         return tuple(tf.constant(make(rank)) for rank in self.walk.exchange.ranks)
 
+    def own_shapes(self, whole: np.ndarray, layout: Divided) -> tuple[tf.Tensor, ...]:
+        """Returns a whole tensor's shape as it is of each worker's own entries."""
+        of = [*whole.tolist()]
+        return self.constants(
+            lambda r: np.array([*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]], whole.dtype)
+        )
+
     def emit(self, inputs: Sequence[tf.Tensor], **attributes: int) -> list[tf.Tensor]:
         """Builds the operation once, on these inputs and with these attributes in the place of the script's."""
         return self.walk.emit(self.op, inputs, attributes)
@@ -100,7 +110,7 @@ class Node:
         """
         num_outputs = len(self.op.outputs)
         each = list(layouts) if isinstance(layouts, Sequence) else [layouts] * num_outputs
-        alike = all(layout == WHOLE for layout in each)
+        alike = all(layout == WHOLE for layout in each) and self.walk.own_rows is None
         runs = [self.emit([given[i] for given in inputs], **attributes) for i in range(1 if alike else self.num_local)]
         self.walk.count(runs[0], is_divided=not alike or any(layout != WHOLE for layout in self.layouts))
         return [self.value(layout, [run[k] for run in runs]) for k, layout in enumerate(each)]
@@ -124,9 +134,24 @@ class Node:
         if any(isinstance(layout, Divided) for layout in self.layouts):
             self.walk.computed_whole.append(self.op)
         inputs = [self.whole(i) for i in range(len(self.inputs))]
-        outputs = self.emit([tensors[0] for tensors in inputs])
-        self.walk.count(outputs, is_divided=False)
-        return [self.value(WHOLE, [output]) for output in outputs]
+        # Where workers take their own rows for the batch, what is whole differs between them.
+        count = 1 if self.walk.own_rows is None or writes(self.op) else self.num_local
+        runs = [self.emit([tensors[i] for tensors in inputs]) for i in range(count)]
+        self.walk.count(runs[0], is_divided=False)
+        outputs = [self.value(WHOLE, [run[k] for run in runs]) for k in range(len(self.op.outputs))]
+        if not any(isinstance(layout, Divided) for layout in self.layouts) or self.walk.own_rows is not None:
+            return outputs
+        # What comes of it can be divided again.
+        return [self.in_parts(value) if value.num_bytes > LARGE else value for value in outputs]
+
+    def in_parts(self, value: Value) -> Value:
+        """Returns a whole value as divided, where it has as many rows as the batch; who needs it whole has it."""
+        sizes = self.walk.rows.get(value.shape[0]) if value.shape else None
+        if sizes is None:
+            return value
+        layout = Divided(0, sizes)
+        part = self.walk.converted(value, layout, self.op.name)
+        return Value(layout, self.op.name, part.tensors, whole=lambda: value.tensors[0])
 
     def whole_until_cut(self, cut: Callable[[Divided], Value | None]) -> list[Value]:
         """Computes an operation of whole inputs and one output, entry by entry; see `Value.cut`."""
@@ -172,6 +197,8 @@ class Walk(Conversions):
         planning: Whether what is built is thrown away, so that loops need not be.
         loops: What was found out about loops, by where they are and how their variables come in.
         rows: For numbers of rows of the batch, how many each worker has.
+        joined: For sizes of tensors that are put one behind the other along their rows, how that is divided.
+        numbers_drawn: Random numbers that every worker draws for all.
     """
 
     def __init__(
@@ -182,6 +209,7 @@ class Walk(Conversions):
         wanted: Collection[str] = (),
         gradients: Collection[str] = (),
         marks: Collection[str] = (),
+        relaxed: frozenset[str] = frozenset(),
     ) -> None:
         """Begins a division.
 
@@ -192,15 +220,18 @@ class Walk(Conversions):
             wanted: See `Conversions`.
             gradients: See `Conversions`.
             marks: Names of functions that are given gradients, as they come to an optimizer.
+            relaxed: What workers may do each for itself; see `fdt.relaxation`.
         """
         super().__init__(exchange, wanted, gradients)
         self.computed_whole: list[Any] = []
         self.flops_divided = self.flops_whole = 0
         self.must_be_whole = frozenset(whole)
-        self.marks = frozenset(marks)
+        self.marks, self.relaxed = frozenset(marks), relaxed
+        self.numbers_drawn = 0
         self.planning = False
         self.loops: dict[Any, Any] = {}
         self.rows: dict[int | None, tuple[int, ...]] = {}
+        self.joined: dict[int, Divided] = {}
         self._rules = rules
         self._paths: list[str] = []
 
@@ -239,7 +270,7 @@ class Walk(Conversions):
         return [scope.values[output.name] for output in graph.outputs]
 
     def _divided(self, op: Any, scope: Scope) -> list[Value]:
-        inputs = [scope.values[tensor.name] for tensor in op.inputs]
+        inputs = self._given(op, [scope.values[tensor.name] for tensor in op.inputs])
         if op.type == "Const" and op.outputs[0].dtype not in _NO_ARRAYS:
             return [Value(WHOLE, op.name, constant=tensor_util.MakeNdarray(op.get_attr("value")))]
         controls = list(itertools.chain(*(scope.made.get(c.name, []) for c in op.control_inputs)))
@@ -251,11 +282,51 @@ class Walk(Conversions):
             rule = self._rules.get(op.type)
             result = rule(node) if rule is not None else None
             if result is None:
-                return node.all_whole()
-            for place, value in enumerate(result):
-                if _follows(node, value):
-                    value.again = functools.partial(self._again, node, place)
+                result = node.all_whole()
+            elif self.own_rows is None:
+                for place, value in enumerate(result):
+                    if _follows(node, value):
+                        value.again = functools.partial(self._again, node, place)
+            return self._marked(node, result)
+
+    @contextlib.contextmanager
+    def on_own_rows(self, function: str, inputs: Sequence[Value]) -> Iterator[None]:
+        """Within it workers take their own rows for the batch, if the function that is called is such a part of the step."""
+        before = self.own_rows
+        if BATCH_NORM in self.relaxed and OWN_ROWS in function:
+            self.own_rows = next((v.layout.sizes for v in inputs if isinstance(v.layout, Divided)), None)
+        yield
+        self.own_rows = before
+
+    def _given(self, op: Any, inputs: list[Value]) -> list[Value]:
+        """Returns an operation's inputs; the mean of what differs from worker to worker, where that must not be."""
+        writes_whole = writes(op) and inputs and inputs[0].layout == WHOLE
+        if is_call(op) or op.type in _OF_SHAPES or (self.own_rows is not None and not writes_whole):
+            return inputs
+        return [self._mean(value, op.name) if value.own_rows is not None else value for value in inputs]
+
+    def _mean(self, value: Value, reader: str) -> Value:
+        assert value.own_rows is not None
+        here, self.own_rows, shares = self.own_rows, None, value
+        if value.layout == WHOLE:
+            shares = own_rows.converted(value, self.tensors(value), value.own_rows, self.exchange.ranks)
+            shares.key = f"{value.key}:mean"
+        elif here is None:
+            return value
+        mean = self.converted(shares, WHOLE, reader)
+        self.own_rows = here
+        return mean
+
+    def _marked(self, node: Node, result: list[Value]) -> list[Value]:
+        if self.own_rows is None or is_call(node.op):
             return result
+        partial = [value for value in node.inputs if isinstance(value.layout, Partial)]
+        for value in result:
+            if value.layout == PARTIAL and all(v.own_rows is not None for v in partial):
+                value.own_rows = self.own_rows
+            if value.layout == WHOLE and any(v.own_rows is not None for v in node.inputs):
+                value.own_rows = self.own_rows
+        return result
 
     def _again(self, node: Node, place: int) -> Value:
         return node.all_whole()[place]
@@ -294,32 +365,25 @@ class Walk(Conversions):
         yield
         self._made, self._ready = outer
 
+    def likely(self, size: int) -> list[Divided]:
+        """Returns how a dimension of a size may be divided, by what is known of the step so far."""
+        found = [self.joined[size]] if size in self.joined else []
+        return [*found, *([Divided(0, self.rows[size])] if size in self.rows else [])]
+
     def note(self, op: tf.Operation) -> None:
         """Takes note of an operation that was made without `emit`."""
         self._made.append(op)
 
     def called(self, op: Any, name: str) -> Any:
         """Returns the FuncGraph of a function that an operation names in an attribute."""
-        return self.function_graph(op.graph, op.get_attr(name).name)
-
-    def function_graph(self, around: Any, name: str) -> Any:
-        """Returns the FuncGraph of a function that a graph, or one around it, knows."""
-        owner = next(graph for graph in graphs_around(around) if graph._get_function(name) is not None)
-        function = owner._get_function(name)
-        graph = getattr(function, "graph", None)
-        if graph is not None:
-            return graph
-        definition = getattr(function, "cached_definition", None) or function.definition
-        # Whose functions it may call.
-        with owner.as_default():
-            return function_def_to_graph.function_def_to_graph(definition)
+        return function_graph(op.graph, op.get_attr(name).name)
 
     # ---- operations -------------------------------------------------------------------------------------------------
 
     def emit(self, op: Any, inputs: Sequence[tf.Tensor], attributes: Mapping[str, Any]) -> list[tf.Tensor]:
         """Builds an operation like one of the script's on these inputs."""
         graph: Any = tf.compat.v1.get_default_graph()
-        if graph is not op.graph and any(map(_names_functions, op.node_def.attr.values())):
+        if graph is not op.graph and any(map(names_functions, op.node_def.attr.values())):
             for function in itertools.chain(*(owner._functions.values() for owner in graphs_around(op.graph))):
                 graph._add_function_recursive(function)
         copied = {name: value for name, value in op.node_def.attr.items() if name not in _LEFT_OUT}
@@ -353,7 +417,7 @@ def _follows(node: Node, value: Value) -> bool:
     partial = [given for given in node.inputs if given.layout != WHOLE]
     if value.layout != PARTIAL or len(partial) != 1 or partial[0].layout != PARTIAL or value is partial[0]:
         return False
-    if any(map(_names_functions, node.op.node_def.attr.values())):
+    if any(map(names_functions, node.op.node_def.attr.values())):
         return False
     return 0 < partial[0].num_bytes <= value.num_bytes
 
@@ -369,7 +433,3 @@ def _tell_shape(value: Value, whole: tf.TensorShape) -> None:
             if isinstance(value.layout, Divided):
                 dims[value.layout.dim] = None
             own.set_shape(dims)
-
-
-def _names_functions(attribute: Any) -> bool:
-    return attribute.HasField("func") or bool(attribute.list.func)

@@ -36,7 +36,29 @@ def _case(apply: Callable[..., Any], *inputs: tuple[str, tuple[int, ...]], parti
 F, M, V, K, B = ("f", (6, 4)), ("f", (4, 5)), ("f", (4,)), ("i", (6, 4)), ("b", (6, 4))
 IMAGE, FILTER = ("f", (6, 5, 5, 2)), ("f", (3, 3, 2, 3))
 
+
+def _joined(a: tf.Tensor, b: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
+    """Two batches one behind the other, as adversarial and contrastive nets have them, taken apart again; and the gradients."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([a, b, w])
+        both = tf.tanh(tf.concat([a, b, 2.0 * a], 0) @ w)
+        first, second, third = tf.split(both, [6, 4, 6])
+        wide = tf.reshape(tf.reshape(both, (-1,)), (16, 5))
+        parts = [
+            both[:6] - third,
+            second[1:],
+            both[6:10, 1:3],
+            both[2::3],
+            both[:, -1],
+            wide[-6:] * first,
+            wide[::-1][:2],
+        ]
+        value = tf.add_n([tf.reduce_sum(tf.sin(part)) for part in parts]) + tf.reduce_mean(both**2)
+    return [both, *parts, value, *tape.gradient(value, [a, b, w])]
+
+
 CASES: dict[str, Case] = {
+    "joined rows": _case(_joined, F, ("f", (4, 4)), M),
     "AddV2 broadcast": _case(tf.add, F, V, partial=True),
     "AddV2 column": _case(tf.add, F, ("f", (6, 1)), partial=True),
     "AddN one row": _case(lambda a, b: tf.add_n([a, b]), ("f", (1, 4)), ("f", (1, 4)), partial=True),
@@ -74,6 +96,8 @@ CASES: dict[str, Case] = {
     "ArgMax": _case(lambda a: tf.argmax(a, 1), F),
     "ArgMax rows": _case(lambda a: tf.argmax(a, 0), F),
     "Cumsum": _case(lambda a: tf.cumsum(a, 1), F),
+    "Roll": _case(lambda a: tf.roll(a, [1, 2], [1, 2]), ("f", (6, 3, 4)), partial=True),
+    "Roll rows": _case(lambda a: tf.roll(a, 1, 0), F, partial=True),
     "Softmax": _case(tf.nn.softmax, ("f", (6, 3, 4))),
     "TopKV2": _case(lambda a: tf.math.top_k(a, 2), F),
     "InTopKV2": _case(lambda a, b: tf.math.in_top_k(b, a, 2), F, ("i", (6,))),
@@ -101,6 +125,17 @@ CASES: dict[str, Case] = {
     "ConcatV2 rows": _case(lambda a, b: tf.concat([a, b], 0), F, ("f", (2, 4))),
     "Split": _case(lambda a: tf.split(a, 2, 1), F, partial=True),
     "SplitV": _case(lambda a: tf.split(a, [1, 3], 1), F, partial=True),
+    "Split rows": _case(lambda a: tf.split(a, 3), F, partial=True),
+    "SplitV rows": _case(lambda a: tf.split(a, [1, -1, 2]), F, partial=True),
+    "Pad rows": _case(lambda a: tf.pad(a, [[2, 1], [0, 1]]), F, partial=True),
+    "PadV2 rows": _case(lambda a: tf.pad(a, [[2, 1], [0, 1]], constant_values=3.0), F),
+    "StridedSlice every second row": _case(lambda a: a[1:6:2, :3], F, partial=True),
+    "StridedSlice no row": _case(lambda a: a[4:2], F),
+    "StridedSlice backwards": _case(lambda a: a[::-1], F, partial=True),
+    "StridedSlice from the end": _case(lambda a: a[-4:-1, ..., None], F),
+    "StridedSliceGrad rows": _case(
+        lambda a: raw.StridedSliceGrad(shape=[11, 4], begin=[0, 0], end=[11, 4], strides=[2, 1], dy=a), F, partial=True
+    ),
     "Slice": _case(lambda a: tf.slice(a, [0, 1], [-1, 2]), F, partial=True),
     "Slice rows": _case(lambda a: tf.slice(a, [1, 0], [3, 4]), F),
     "Pad": _case(lambda a: tf.pad(a, [[0, 0], [1, 2]]), F),
@@ -131,6 +166,26 @@ CASES: dict[str, Case] = {
     "Einsum": _case(lambda a, b: tf.einsum("bti,ij->btj", a, b), ("f", (6, 3, 4)), M, partial=True),
     "Einsum contracted": _case(lambda a, b: tf.einsum("bti,btj->ij", a, b), ("f", (6, 3, 4)), ("f", (6, 3, 2))),
     "BiasAdd": _case(tf.nn.bias_add, IMAGE, ("f", (2,))),
+    "UnsortedSegmentMax": _case(lambda a, i: tf.math.unsorted_segment_max(a, i, 4), F, ("i", (6,))),
+    "UnsortedSegmentMin": _case(lambda a, i: tf.math.unsorted_segment_min(a, i, 3), F, ("i", (6,))),
+    "DenseBincount": _case(lambda i: raw.DenseBincount(input=i, size=3, weights=tf.zeros([0])), ("i", (6,))),
+    "DenseBincount weighted": _case(
+        lambda i, w: raw.DenseBincount(input=i, size=3, weights=w), ("i", (6,)), ("f", (6,))
+    ),
+    "DenseBincount rows": _case(lambda i: raw.DenseBincount(input=i, size=3, weights=tf.zeros([0])), K),
+    "DenseBincount whether": _case(
+        lambda i: raw.DenseBincount(input=i, size=3, weights=tf.zeros([0]), binary_output=True), ("i", (6,))
+    ),
+    "MatrixTriangularSolve": _case(
+        lambda a, b: tf.linalg.triangular_solve(4 * tf.eye(4) + 0.1 * tf.linalg.band_part(a, -1, 0), b),
+        ("f", (4, 4)),
+        ("f", (4, 6)),
+    ),
+    "MatrixSolve of each": _case(
+        lambda a, b: tf.linalg.solve(8.0 * tf.eye(3) + a, b),
+        ("f", (6, 3, 3)),
+        ("f", (6, 3, 2)),
+    ),
     "Conv2D": _case(lambda a, w: tf.nn.conv2d(a, w, 2, "SAME"), IMAGE, FILTER),
     "Conv2DBackpropInput": _case(
         lambda w, d: raw.Conv2DBackpropInput(

@@ -34,7 +34,12 @@ class DividedStep:
     """A traced step, and the same over simulated workers."""
 
     def __init__(
-        self, concrete: Any, rows: Mapping[int, Layout], num_workers: int, in_part: Sequence[tf.Variable] = ()
+        self,
+        concrete: Any,
+        rows: Mapping[int, Layout],
+        num_workers: int,
+        in_part: Sequence[tf.Variable] = (),
+        relaxed: frozenset[str] = frozenset(),
     ) -> None:
         """Divides it.
 
@@ -43,8 +48,9 @@ class DividedStep:
             rows: How arguments come in, by their places; others are whole.
             num_workers: Simulated.
             in_part: Variables of the step that the workers hold in part.
+            relaxed: What workers may do each for itself.
         """
-        self._graph, self._exchange = concrete.graph, Together(num_workers)
+        self._graph, self._exchange, self._relaxed = concrete.graph, Together(num_workers), relaxed
         self._captured = list(concrete.captured_inputs)
         self._num_arguments = len(self._graph.inputs) - len(self._captured)
         layouts = [rows.get(i, WHOLE) for i in range(self._num_arguments)] + [WHOLE] * len(self._captured)
@@ -56,7 +62,7 @@ class DividedStep:
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
             ]
         inputs = [divide.Input(layout, t.shape) for layout, t in zip(layouts, self._graph.inputs, strict=True)]
-        self._plan = divide.plan(self._graph, self._exchange, inputs)
+        self._plan = divide.plan(self._graph, self._exchange, inputs, relaxed=relaxed)
         self.account: Account | None = None
         self.function = tf.function(self._step, autograph=False)
 
@@ -68,7 +74,8 @@ class DividedStep:
             layout = self._plan.layouts[self._num_arguments + place]
             own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
             inputs.append([graph.capture(each) for each in own])
-        built = divide.build(self._graph, self._exchange, self._plan, [divide.Feed(parts) for parts in inputs])
+        feeds = [divide.Feed(parts) for parts in inputs]
+        built = divide.build(self._graph, self._exchange, self._plan, feeds, relaxed=self._relaxed)
         kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
         largest = max((exchanged.num_bytes for exchanged in built.exchanged), default=0)
         whole = collections.Counter(op.type for op in built.computed_whole)

@@ -320,3 +320,49 @@ class Contrastive(OwnStep):
 @model(8)
 def contrastive() -> keras.Model:
     return Contrastive()
+
+
+class Playing(OwnStep):
+    """As Keras's DCGAN: a discriminator and a generator, each with an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed = keras.random.SeedGenerator(3)
+        self.discriminator = keras.Sequential(
+            [layers.Input((8,)), layers.Dense(32), layers.LeakyReLU(0.2), layers.Dropout(0.2), layers.Dense(1)]
+        )
+        self.generator = keras.Sequential(
+            [
+                layers.Input((6,)),
+                layers.Dense(32, use_bias=False),
+                layers.BatchNormalization(),
+                layers.ReLU(),
+                layers.Dense(8, "tanh"),
+            ]
+        )
+        self.updated = [
+            (keras.optimizers.Adam(1e-3), self.discriminator.trainable_variables),
+            (keras.optimizers.Adam(1e-3), self.generator.trainable_variables),
+        ]
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, _ = data
+        rows = tf.shape(x)[0]
+        across = keras.losses.BinaryCrossentropy(from_logits=True)
+        made = self.generator(keras.random.normal((rows, 6), seed=self.seed), training=True)
+        labels = tf.concat([tf.ones((rows, 1)), tf.zeros((rows, 1))], 0)
+        labels += 0.05 * keras.random.uniform((2 * rows, 1), seed=self.seed)
+        with tf.GradientTape() as tape:
+            told = self.discriminator(tf.concat([made, x], 0), training=True)
+            first = across(labels, told)
+        self.update(self.updated[0][0], tape, first, self.discriminator.trainable_variables)
+        with tf.GradientTape() as tape:
+            made = self.generator(keras.random.normal((rows, 6), seed=self.seed), training=True)
+            second = across(tf.zeros((rows, 1)), self.discriminator(made, training=True))
+        self.update(self.updated[1][0], tape, second, self.generator.trainable_variables)
+        return {"discriminator": first, "generator": second}
+
+
+@model(8)
+def generative_adversarial() -> keras.Model:
+    return Playing()

@@ -25,6 +25,7 @@ class Net:
         self.teacher = tf.Variable(self.w1)
         self.queue = tf.Variable(tf.zeros((30, HIDDEN)))
         self.rate, self.count = tf.Variable(0.1), tf.Variable(0, dtype=tf.int64)
+        self.kept, self.scale = tf.Variable(tf.zeros((FEATURES, HIDDEN))), tf.Variable(tf.ones(CLASSES))
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -374,7 +375,7 @@ def codebook(net: Net, x: Any, y: Any) -> Any:
     return value
 
 
-@hard(StridedSlice=4)
+@hard()
 def two_halves_in_turn(net: Net, x: Any, y: Any) -> Any:
     total = 0.0
     for i in range(2):
@@ -414,4 +415,284 @@ def backtracking(net: Net, x: Any, y: Any) -> Any:
     while tf.norm(gradient) * factor > 0.01:
         factor *= 0.5
     net.w1.assign_sub(gradient * factor)
+    return value
+
+
+# ---- more losses ----------------------------------------------------------------------------------------------------
+
+
+@loss(TopKV2=1)
+def quantile(net: Net, x: Any, y: Any) -> Any:
+    each = tf.sort(net.losses(x, y))
+    last = tf.shape(each)[0] - 1
+    return each[last // 4] + each[last // 2] + each[last]
+
+
+@loss(SparseSoftmaxCrossEntropyWithLogits=1)
+def both_ways(net: Net, x: Any, y: Any) -> Any:
+    one, other = tf.math.l2_normalize(net.hidden(x), 1), tf.math.l2_normalize(net.hidden(x + 0.1), 1)
+    similar, own = tf.matmul(one, other, transpose_b=True) / 0.2, tf.range(tf.shape(x)[0])
+    across = tf.nn.sparse_softmax_cross_entropy_with_logits
+    return tf.reduce_mean(across(own, similar)) + tf.reduce_mean(across(own, tf.transpose(similar)))
+
+
+@loss()
+def hardest_triplets(net: Net, x: Any, y: Any) -> Any:
+    z = net.hidden(x)
+    far = tf.reduce_sum((z[:, None] - z[None]) ** 2, 2)
+    alike = tf.cast(y[:, None] == y[None], tf.float32)
+    return tf.reduce_mean(tf.nn.relu(tf.reduce_max(far * alike, 1) - tf.reduce_min(far + 1e3 * alike, 1) + 0.2))
+
+
+@loss(TopKV2=1, GatherV2=1)
+def partial_likelihood(net: Net, x: Any, y: Any) -> Any:
+    risk = tf.gather(net.logits(x)[:, 0], tf.argsort(x[:, 0], direction="DESCENDING"))
+    return -tf.reduce_mean(risk - tf.math.cumulative_logsumexp(risk))
+
+
+@loss()
+def variance_and_covariance(net: Net, x: Any, y: Any) -> Any:
+    z = net.hidden(x)
+    z -= tf.reduce_mean(z, 0)
+    n = tf.cast(tf.shape(z)[0], tf.float32)
+    spread = tf.sqrt(tf.reduce_sum(z**2, 0) / n + 1e-4)
+    covariance = tf.matmul(z, z, transpose_a=True) / n
+    return tf.reduce_mean(tf.nn.relu(1 - spread)) + tf.reduce_sum(
+        (covariance - tf.linalg.diag(tf.linalg.diag_part(covariance))) ** 2
+    )
+
+
+@loss()
+def kernel_distance(net: Net, x: Any, y: Any) -> Any:
+    z, other = net.hidden(x), tf.random.stateless_normal((tf.shape(x)[0], HIDDEN), [7, 8])
+
+    def kernel(a: Any, b: Any) -> Any:
+        return tf.reduce_mean(tf.exp(-tf.reduce_sum((a[:, None] - b[None]) ** 2, 2)))
+
+    return kernel(z, z) + kernel(other, other) - 2 * kernel(z, other)
+
+
+@loss()
+def transport(net: Net, x: Any, y: Any) -> Any:
+    z, other = net.hidden(x), net.codes
+    cost = tf.reduce_sum((z[:, None] - other[None]) ** 2, 2)
+    n = tf.cast(tf.shape(x)[0], tf.float32)
+    kernel, u, v = tf.exp(-cost / 5.0), tf.ones((tf.shape(x)[0], 1)), tf.ones((1, 5))
+    for _ in range(3):
+        u = (1 / n) / tf.reduce_sum(kernel * v, 1, keepdims=True)
+        v = (1 / 5) / tf.reduce_sum(kernel * u, 0, keepdims=True)
+    return tf.reduce_sum(u * kernel * v * cost)
+
+
+@loss()
+def focal_over_all_rows(net: Net, x: Any, y: Any) -> Any:
+    each = net.losses(x, y)
+    weights = (1 - tf.exp(-each)) ** 2
+    return tf.reduce_sum(weights * each) / tf.stop_gradient(tf.reduce_sum(weights))
+
+
+@loss()
+def prior_of_the_batch(net: Net, x: Any, y: Any) -> Any:
+    prior = tf.reduce_mean(tf.one_hot(y, CLASSES), 0)
+    target = 0.9 * tf.one_hot(y, CLASSES) + 0.1 * prior
+    adjusted = net.logits(x) + tf.math.log(prior + 1e-3)
+    return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(target, adjusted))
+
+
+@loss()
+def easy_rows_first(net: Net, x: Any, y: Any) -> Any:
+    each = net.losses(x, y)
+    easy = tf.cast(each <= tf.reduce_mean(each) + tf.math.reduce_std(each), tf.float32)
+    return tf.reduce_sum(each * easy) / tf.maximum(tf.reduce_sum(easy), 1.0)
+
+
+@loss(Cumsum=1)
+def experts_with_capacity(net: Net, x: Any, y: Any) -> Any:
+    gates = tf.nn.softmax(net.logits(x))
+    chosen = tf.one_hot(tf.argmax(gates, 1), CLASSES)
+    place = tf.cumsum(chosen, 0) * chosen
+    kept = chosen * tf.cast(place <= 1 + tf.cast(tf.shape(x)[0], tf.float32) / CLASSES, tf.float32)
+    return tf.reduce_mean(tf.reduce_sum(kept * gates, 1) * net.losses(x, y))
+
+
+@loss()
+def softmax_over_each_class(net: Net, x: Any, y: Any) -> Any:
+    score = net.logits(x)[:, 0]
+    top = tf.math.unsorted_segment_max(score, y, CLASSES)
+    weight = tf.exp(score - tf.stop_gradient(tf.gather(top, y)))
+    weight /= tf.gather(tf.math.unsorted_segment_sum(weight, y, CLASSES), y)
+    return tf.reduce_mean(weight * net.losses(x, y))
+
+
+@loss()
+def whitened(net: Net, x: Any, y: Any) -> Any:
+    z = net.hidden(x)
+    covariance = tf.matmul(z, z, transpose_a=True) / tf.cast(tf.shape(x)[0], tf.float32) + 0.5 * tf.eye(HIDDEN)
+    white = tf.transpose(tf.linalg.triangular_solve(tf.linalg.cholesky(covariance), tf.transpose(z)))
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, white @ net.w2))
+
+
+@loss()
+def tversky_with_logarithm(net: Net, x: Any, y: Any) -> Any:
+    p, t = tf.nn.softmax(net.logits(x)), tf.one_hot(y, CLASSES)
+    hit, false, missed = (tf.reduce_sum(each) for each in (p * t, p * (1 - t), (1 - p) * t))
+    return -(tf.math.log(hit / (hit + 0.3 * false + 0.7 * missed)) ** 3) + tf.reduce_mean(net.losses(x, y))
+
+
+# ---- more steps -----------------------------------------------------------------------------------------------------
+
+
+def _gradient(net: Net, value: Step, x: Any, y: Any, weight: tf.Variable) -> tuple[Any, Any]:
+    with tf.GradientTape() as tape:
+        out = value(net, x, y)
+    return out, tape.gradient(out, weight)
+
+
+@hard()
+def adam_by_hand(net: Net, x: Any, y: Any) -> Any:
+    value, gradient = _gradient(net, mean, x, y, net.w1)
+    net.count.assign_add(1)
+    net.kept.assign(0.9 * net.kept + 0.1 * gradient)
+    net.w1.assign_sub(0.01 * net.kept / (1 - 0.9 ** tf.cast(net.count, tf.float32)) / (tf.norm(gradient) + 1e-3))
+    return value
+
+
+@hard()
+def every_second_step(net: Net, x: Any, y: Any) -> Any:
+    value, gradient = _gradient(net, mean, x, y, net.w1)
+    net.count.assign_add(1)
+    net.kept.assign_add(gradient)
+
+    def apply() -> Any:
+        net.w1.assign_sub(0.05 * net.kept)
+        net.kept.assign(tf.zeros_like(net.kept))
+        return value
+
+    return tf.cond(net.count % 2 == 0, apply, lambda: value)
+
+
+@hard()
+def learned_weights_of_losses(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        parts = tf.stack([tf.reduce_mean(net.losses(x, y)), tf.reduce_mean(net.hidden(x) ** 2)])
+        value = tf.reduce_sum(parts * tf.exp(-net.scale[:2]) + net.scale[:2])
+    first, weights = tape.gradient(value, [net.w1, net.scale])
+    net.w1.assign_sub(0.1 * first)
+    net.scale.assign_sub(0.1 * weights)
+    return value
+
+
+@hard()
+def classes_that_are_hard_weigh_more(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        each = net.losses(x, y)
+        value = tf.reduce_mean(tf.gather(net.scale, y) * each)
+    net.descend(value, tape)
+    of_class = tf.math.unsorted_segment_mean(each, y, CLASSES)
+    net.scale.assign(tf.nn.softmax(tf.math.log(net.scale) + of_class) * CLASSES)
+    return value
+
+
+@hard()
+def inner_step(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as tape:
+            first = tf.reduce_mean(net.losses(x, y))
+        moved = net.w1 - 0.1 * tape.gradient(first, net.w1)
+        z = tf.nn.tanh((x + 0.1) @ moved + net.b1) @ net.w2
+        value = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, z))
+    return net.descend(value, outer)
+
+
+@hard()
+def curvature_by_a_random_vector(net: Net, x: Any, y: Any) -> Any:
+    vector = tf.sign(tf.random.stateless_normal(net.w1.shape, [9, 1]))
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(net.losses(x, y))
+        gradient = tape.gradient(value, net.w1)
+        along = tf.reduce_sum(gradient * vector)
+    curved = tf.abs(outer.gradient(along, net.w1) * vector)
+    net.w1.assign_sub(0.1 * gradient / (curved + 0.1))
+    return value
+
+
+@hard()
+def natural_gradient(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        each = net.losses(x, y)
+    rows = tf.reshape(tape.jacobian(each, net.w2), (-1, HIDDEN * CLASSES))
+    fisher = tf.matmul(rows, rows, transpose_a=True) / tf.cast(tf.shape(x)[0], tf.float32)
+    gradient = tf.reduce_mean(rows, 0)
+    step = tf.linalg.solve(fisher + tf.eye(HIDDEN * CLASSES), gradient[:, None])
+    net.w2.assign_sub(0.1 * tf.reshape(step, (HIDDEN, CLASSES)))
+    return tf.reduce_mean(each)
+
+
+@hard()
+def two_players(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as one, tf.GradientTape() as other:
+        made = tf.random.stateless_normal((tf.shape(x)[0], HIDDEN), [2, 9]) @ tf.transpose(net.w1)
+        real, fake = tf.reduce_mean(net.logits(x), 1), tf.reduce_mean(net.logits(made), 1)
+        critic = tf.reduce_mean(tf.nn.softplus(-real) + tf.nn.softplus(fake))
+        maker = tf.reduce_mean(tf.nn.softplus(-fake))
+    net.w2.assign_sub(0.1 * one.gradient(critic, net.w2))
+    net.w1.assign_sub(0.1 * other.gradient(maker, net.w1))
+    return critic + maker
+
+
+@hard()
+def normalised_by_a_moving_mean(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        z = net.hidden(x)
+        middle, spread = tf.nn.moments(z, [0])
+        value = tf.reduce_mean(((z - 0.5 * middle - 0.5 * net.b1) / tf.sqrt(spread + 0.1)) @ net.w2)
+    net.descend(value, tape)
+    net.b1.assign(0.9 * net.b1 + 0.1 * middle)
+    return value
+
+
+@hard()
+def spectral_norm_by_hand(net: Net, x: Any, y: Any) -> Any:
+    vector = tf.math.l2_normalize(
+        tf.linalg.matvec(net.w1, tf.linalg.matvec(net.w1, tf.ones(FEATURES), transpose_a=True))
+    )
+    with tf.GradientTape() as tape:
+        size = tf.norm(tf.linalg.matvec(net.w1, vector, transpose_a=True))
+        value = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.nn.tanh(x @ (net.w1 / size)) @ net.w2)
+        )
+    return net.descend(value, tape)
+
+
+@hard()
+def counts_of_classes(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(net.losses(x, y))
+    net.descend(value, tape)
+    right = tf.cast(tf.argmax(net.logits(x), 1) == y, tf.float32)
+    net.scale.assign_add(tf.math.bincount(tf.cast(y, tf.int32), minlength=CLASSES, maxlength=CLASSES, dtype=tf.float32))
+    net.count.assign_add(tf.cast(tf.reduce_sum(right), tf.int64))
+    return tf.reduce_min(right) + value
+
+
+@hard(TopKV2=1)
+def median_as_a_metric(net: Net, x: Any, y: Any) -> Any:
+    with tf.GradientTape() as tape:
+        each = net.losses(x, y)
+        value = tf.reduce_mean(each)
+    net.descend(value, tape)
+    return tf.sort(each)[tf.shape(each)[0] // 2]
+
+
+@hard()
+def search_along_the_gradient(net: Net, x: Any, y: Any) -> Any:
+    value, gradient = _gradient(net, mean, x, y, net.w1)
+    before, rate, tried = tf.identity(net.w1), tf.constant(1.0), tf.constant(0)
+    net.w1.assign(before - rate * gradient)
+    while tried < 5 and tf.reduce_mean(net.losses(x, y)) > value - 0.3 * rate * tf.reduce_sum(gradient**2):
+        rate *= 0.5
+        tried += 1
+        net.w1.assign(before - rate * gradient)
+    net.rate.assign(rate)
     return value

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
+from fdt.config import RunConfig
 from fdt.data import element_of
 from fdt.element import Element
 from nfdt.rules import Rule
@@ -75,7 +76,7 @@ def traced(model: keras.Model, example: Any) -> Traced:
         model: Compiled.
         example: A batch: array, or tuple of arrays.
     """
-    result = trace_train_step(Keras3(), model, element_like(example))
+    result = trace_train_step(RunConfig("train.py"), Keras3(), model, element_like(example))
     return Traced(result.program, result.variables)
 
 

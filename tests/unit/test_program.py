@@ -12,6 +12,7 @@ from fdt.capture.keras.run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
+from fdt.config import RunConfig
 from fdt.errors import UnsupportedError
 from fdt.packing import pack, unpack
 from fdt.program import load
@@ -39,7 +40,7 @@ def _model(optimizer: Any, *layers: Any, metrics: Any = ("accuracy",)) -> Any:
 
 
 def _traced(model: Any, data: tuple[np.ndarray, np.ndarray]) -> TracedStep:
-    return trace_train_step(Keras3(), model, element_like(data), adds_metrics=True)
+    return trace_train_step(RunConfig("train.py", mode="async"), Keras3(), model, element_like(data))
 
 
 def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) -> None:
@@ -149,7 +150,7 @@ def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match="optimizer"):
-        StepTrace().trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, element_like(data))
+        StepTrace(RunConfig("train.py")).trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, element_like(data))
 
 
 def test_changes_are_found_whoever_made_them() -> None:

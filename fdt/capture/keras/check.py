@@ -158,7 +158,7 @@ class CheckedRun(Run):
 def step_lines(config: RunConfig, traced: TracedStep, shapes: Sequence[Sequence[int]]) -> list[str]:
     """Returns what is said of a step: how it is divided, or what of it is exchanged."""
     if config.mode == "sync":
-        return divided_lines(traced, shapes, config.num_workers) if config.num_workers > 1 else []
+        return divided_lines(traced, shapes, config) if config.num_workers > 1 else []
     holes, variables = traced.program.holes, traced.program.variables
     sent = sum(_num_bytes(variables[gradient.variable].tensor) for hole in holes for gradient in hole.gradients)
     sparse = any(gradient.sparse for hole in holes for gradient in hole.gradients)

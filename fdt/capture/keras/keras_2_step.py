@@ -98,8 +98,7 @@ class StepHooks:
         return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        self._trace.normalises(layer)
-        return original(layer, *args, **kwargs)
+        return self._trace.normalises(original, layer, *args, **kwargs)
 
 
 def _parts(optimizer: Any) -> OptimizerParts:

@@ -56,8 +56,7 @@ class StepHooks:
         return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        self._trace.normalises(layer)
-        return original(layer, *args, **kwargs)
+        return self._trace.normalises(original, layer, *args, **kwargs)
 
     def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.updates(metric)

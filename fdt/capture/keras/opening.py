@@ -7,6 +7,12 @@ from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.config import RunConfig
 from fdt.messages import program_pb2
+from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
+
+_RELAXED = {
+    BATCH_NORM: "BatchNormalization takes the moments of each worker's own rows; moving statistics are their mean",
+    RANDOM: "every worker draws random numbers of its own for its rows, not the script's",
+}
 
 
 def stateful(layers: Sequence[Any]) -> list[str]:
@@ -51,7 +57,7 @@ def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
     if config.options.get("wire") == "fp16":
         lines.append("--wire fp16: what workers exchange is rounded to 16 bits (3 digits; beyond 65504 it is infinite)")
     if config.mode == "sync":
-        return lines
+        return [*lines, *(f"--relax {kind}: {_RELAXED[kind]}" for kind in sorted(relaxed(config.options)))]
     lines += _moving_statistics(traced)
     if traced.is_random:
         lines.append("random layers (Dropout and the like): every worker draws its own numbers, the first the script's")

@@ -127,7 +127,7 @@ class Run:
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows):
-            traced = trace_train_step(self.keras, self.model, element, factor, rows, asynchronous and several)
+            traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
         if asynchronous:
             refuse_moved(traced)
         return traced

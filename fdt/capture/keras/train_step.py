@@ -11,27 +11,28 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.draws import States, as_before, replayed, states
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
+from fdt.config import RunConfig
 from fdt.element import Element
 from fdt.errors import FdtError
 
 
 def trace_train_step(
+    config: RunConfig,
     keras: KerasVersion,
     model: Any,
     element: Element,
     scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
     rows: int | None = None,
-    adds_metrics: bool = False,
 ) -> TracedStep:
     """Traces a model's train_step.
 
     Args:
+        config: The run's configuration.
         keras: The generation of Keras that the model is of.
         model: The model.
         element: What a batch looks like.
         scale_learning_rate: See `StepTrace`.
         rows: Of every batch, if that is known.
-        adds_metrics: See `StepTrace`.
 
     Returns:
         The step; if it works for the script's number of rows only, for that one.
@@ -39,7 +40,7 @@ def trace_train_step(
 
     def traced(element: Element) -> TracedStep:
         own = keras.has_own_step(model)
-        trace = StepTrace(keras.metrics(model), scale_learning_rate, own, adds_metrics)
+        trace = StepTrace(config, keras.metrics(model), scale_learning_rate, own)
         return trace.trace(keras.converted(model.train_step), element)
 
     before = states()

@@ -103,7 +103,11 @@ class Observer:
 
 
 def _writes(graph: Any) -> bool:
-    return any(operation.type in _WRITES for operation in graph.get_operations())
+    """Returns whether a function writes variables, be it in a branch, a loop or a function that it calls."""
+    if any(operation.type in _WRITES for operation in graph.get_operations()):
+        return True
+    library = graph.as_graph_def().library
+    return any(node.op in _WRITES for function in library.function for node in function.node_def)
 
 
 def _by_a_library() -> bool:

@@ -23,9 +23,9 @@ from fdt.messages import program_pb2
 class LoopTrace(StepTrace):
     """One trace of a step of the script's own; see `StepTrace`."""
 
-    def __init__(self, adds_metrics: bool):
+    def __init__(self, config: RunConfig):
         """See `StepTrace`."""
-        super().__init__(adds_metrics=adds_metrics)
+        super().__init__(config)
         # Ids of variables that the step adds to.
         self._added: set[int] = set()
 
@@ -84,8 +84,7 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
     """
 
     def traced(arguments: Arguments) -> tuple[TracedStep, Arguments]:
-        trace = LoopTrace(adds_metrics=config.mode == "async" and config.num_workers > 1)
-        return trace.step(call.function, arguments.form), arguments
+        return LoopTrace(config).step(call.function, arguments.form), arguments
 
     # What the step's Python prints it has printed as TensorFlow traced it.
     with contextlib.redirect_stdout(io.StringIO()):

@@ -23,11 +23,13 @@ from fdt.capture.step.roles import tell_apart
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
 from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
+from fdt.config import RunConfig
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes, pass_hole
 from fdt.messages import program_pb2
 from fdt.program import export
+from fdt.relaxation import BATCH_NORM, OWN_ROWS, relaxed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,21 +58,21 @@ class StepTrace:
 
     def __init__(
         self,
+        config: RunConfig,
         metrics: Iterable[Any] = (),
         scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
         own_step: bool = False,
-        adds_metrics: bool = False,
     ):
         """Starts without having seen anything.
 
         Args:
+            config: The run's configuration.
             metrics: Those that are known beforehand; others are noticed when the step asks for their result.
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
-            adds_metrics: Whether workers have metrics each, whose states are added up.
         """
         self.own_step = own_step
-        self._adds_metrics = adds_metrics
+        self._config = config
         self._scale_learning_rate = scale_learning_rate
         self._optimizers: list[OptimizerParts] = []
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
@@ -99,7 +101,8 @@ class StepTrace:
                 "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
             )
         metric_variables = self._metric_variables()
-        if self._adds_metrics:
+        if self._config.mode == "async" and self._config.num_workers > 1:
+            # Workers have metrics each, whose states are added up.
             check_additive(concrete.graph, metric_variables)
         self._check_outputs(concrete.outputs)
         describe = self._describing(concrete.graph, opened, metric_variables)
@@ -133,6 +136,13 @@ class StepTrace:
         finally:
             patches.undo()
         return concrete, opened, logs[-1]
+
+    @property
+    def _names_own_rows(self) -> bool:
+        """Whether anybody will look at these names; `fdt check` tells what would be saved."""
+        config = self._config
+        divides = config.mode == "sync" and config.num_workers > 1 and current_holes() is not None
+        return divides and (config.only_looks or BATCH_NORM in relaxed(config.options))
 
     def _forget(self) -> None:
         self._seeds.clear()
@@ -309,9 +319,18 @@ class StepTrace:
             rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
         return holes.rate(rate)
 
-    def normalises(self, layer: Any) -> None:
-        """Takes note of a BatchNormalization layer that the step calls."""
+    def normalises(self, call: Callable[..., Any], layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls a BatchNormalization layer, in a function of its own where workers may take their own rows for the batch."""
         self._normalisations[layer.name] = layer
+        if not self._names_own_rows or not tf.is_tensor(inputs):
+            return call(layer, inputs, *args, **kwargs)
+
+        def fdt_own_rows(rows: tf.Tensor) -> Any:
+            return call(layer, rows, *args, **kwargs)
+
+        fdt_own_rows.__name__ = OWN_ROWS
+        function = tf.function(fdt_own_rows, autograph=False)
+        return function.get_concrete_function(tf.TensorSpec(inputs.shape, inputs.dtype))(inputs)
 
     def updates(self, metric: Any) -> None:
         """Takes note of a metric that updates its state."""

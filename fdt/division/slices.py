@@ -1,0 +1,240 @@
+"""Rules for slices, and for joins along the divided dimension: each worker takes those of its own entries that are picked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division.conversions import taken
+from fdt.division.layout import Divided, joined, shares
+from fdt.division.value import Value
+from fdt.division.walker import Node, for_divided
+
+Shape = tuple[int | None, ...]
+
+
+def _of_own(
+    node: Node, data: int, layout: Divided, begin: int, end: int, stride: int = 1
+) -> tuple[Divided, tuple[tf.Tensor, ...]]:
+    """Returns an input's entries along the divided dimension that are taken: how they are divided, and the workers' own."""
+    if (begin, end, stride) == (0, layout.size, 1):
+        return layout, node.own(data)
+    after, picks = layout.picked(begin, end, stride)
+    own = zip(node.own(data), node.walk.exchange.ranks, strict=True)
+    return after, tuple(taken(tensor, layout.dim, picks[rank], stride) for tensor, rank in own)
+
+
+def _put_back(
+    node: Node, parts: Sequence[tf.Tensor], given: Divided, size: int, begin: int, end: int, stride: int
+) -> Any:
+    """Returns a tensor of zeros with the workers' entries where a slice would take them from: its layout, and the workers' own.
+
+    None where no layout is known of which the slice would have the entries' layout.
+    """
+    dim = given.dim
+    for likely in node.walk.likely(size):
+        whole = likely.at(dim)
+        after, picks = whole.picked(begin, end, stride)
+        if after == given:
+            ranks = node.walk.exchange.ranks
+            own = zip(parts, ranks, strict=True)
+            return whole, [_spread(t, dim, [b[r] for b in whole.each], picks[r], stride) for t, r in own]
+    return None
+
+
+def _spread(
+    tensor: tf.Tensor, dim: int, sizes: Sequence[int], picks: Sequence[tuple[int, int]], stride: int
+) -> tf.Tensor:
+    """Puts a worker's entries back into its blocks of these sizes."""
+    blocks, before = [], 0
+    pieces = tf.split(tensor, [count for _, count in picks], dim)
+    for size, (first, count), piece in zip(sizes, picks, pieces, strict=True):
+        shape = tf.shape(piece)
+        blocks.append(
+            tf.raw_ops.StridedSliceGrad(
+                shape=tf.concat([shape[:dim], [size], shape[dim + 1 :]], 0),
+                begin=[0] * dim + [first - before],
+                end=[0] * dim + [first - before + count * stride],
+                strides=[1] * dim + [stride],
+                dy=piece,
+                begin_mask=(1 << dim) - 1,
+                end_mask=(1 << dim) - 1,
+            )
+            if count
+            else tf.zeros(tf.concat([shape[:dim], [size], shape[dim + 1 :]], 0), piece.dtype)
+        )
+        before += size
+    return blocks[0] if len(blocks) == 1 else tf.concat(blocks, dim)
+
+
+# ---- joins ----------------------------------------------------------------------------------------------------------
+
+
+def put_together(node: Node, along: int) -> list[Value] | None:
+    """ConcatV2 along the divided dimension."""
+    values = node.inputs[:-1]
+    divided = [v for v in values if isinstance(v.layout, Divided) and v.layout.dim == along]
+    rest = [v for v in values if v not in divided]
+    # Where most of it is whole, it is less to make all of it whole.
+    if not divided or sum(v.num_bytes for v in rest) >= sum(v.num_bytes for v in divided):
+        return None
+    lengths = [(v.shape or (None,) * (along + 1))[along] for v in values]
+    if any(isinstance(v.layout, Divided) for v in rest) or None in lengths:
+        return None
+    num_workers = node.walk.exchange.num_workers
+    layouts = [
+        v.layout if isinstance(v.layout, Divided) else Divided(along, shares(length or 0, num_workers))
+        for v, length in zip(values, lengths, strict=True)
+    ]
+    together = joined(along, [block for layout in layouts for block in layout.each])
+    node.walk.joined[together.size] = together.at(0)
+    inputs = [node.local(i, layout) for i, layout in enumerate(layouts)]
+    return node.run([*inputs, node.whole(len(values))], together)
+
+
+def parted(node: Node, data: int, layout: Divided) -> list[Value] | None:
+    """Split and SplitV along the divided dimension."""
+    count = len(node.op.outputs)
+    sizes = node.constant(1) if node.op.type == "SplitV" else np.full(count, layout.size // count)
+    if sizes is None:
+        return None
+    lengths = [int(size) for size in sizes]
+    if -1 in lengths:
+        lengths[lengths.index(-1)] = layout.size - sum(lengths) - 1
+    values, begin = [], 0
+    for length in lengths:
+        after, own = _of_own(node, data, layout, begin, begin + length)
+        values.append(node.value(after, own))
+        begin += length
+    return values
+
+
+def padded(node: Node, layout: Divided, paddings: np.ndarray) -> list[Value] | None:
+    """Pad along the divided dimension."""
+    before, after = (int(count) for count in paddings[layout.dim])
+    if node.op.type != "Pad" or before < 0 or after < 0:
+        return None
+    size = before + layout.size + after
+    found = _put_back(node, node.own(0), layout, size, before, before + layout.size, 1)
+    if found is None:
+        return None
+    whole, parts = found
+    others = paddings.copy()
+    others[whole.dim] = 0
+    return node.run([tuple(parts), node.constants(lambda _: others)], whole)
+
+
+@for_divided(linear=True)
+def plain(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """Slice."""
+    begin, sizes, dim = node.constant(1), node.constant(2), layout.dim
+    if begin is None or sizes is None:
+        return None
+    end = layout.size if sizes[dim] == -1 else int(begin[dim] + sizes[dim])
+    after, own = _of_own(node, 0, layout, int(begin[dim]), end)
+    others, wanted = begin.copy(), sizes.copy()
+    others[dim], wanted[dim] = 0, -1
+    return node.run([own, node.constants(lambda _: others), node.constants(lambda _: wanted)], after)
+
+
+# ---- strided slices -------------------------------------------------------------------------------------------------
+
+
+def _picked(node: Node, first: int, old_rank: int) -> list[tuple[int, Any]] | None:
+    """Returns what a StridedSlice makes of each dimension of its input: (dimension, kept | gone | changed), in the order of
+    the output, with new dimensions as (-1, new); None if it is not known."""
+    begin, end, strides = (node.constant(first + i) for i in range(3))
+    if begin is None or end is None or strides is None:
+        return None
+    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    result: list[tuple[int, Any]] = []
+    dim, count = 0, len(begin)
+    after_ellipsis = 0
+    for i in range(count):
+        if masks["ellipsis"] >> i & 1:
+            after_ellipsis = sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, count))
+            while dim < old_rank - after_ellipsis:
+                result.append((dim, "kept"))
+                dim += 1
+        elif masks["new_axis"] >> i & 1:
+            result.append((-1, "new"))
+        elif masks["shrink_axis"] >> i & 1:
+            result.append((dim, "gone"))
+            dim += 1
+        else:
+            full = masks["begin"] >> i & 1 and masks["end"] >> i & 1 and int(strides[i]) == 1
+            result.append((dim, "kept" if full else (int(begin[i]), int(end[i]), int(strides[i]), i)))
+            dim += 1
+    result += [(d, "kept") for d in range(dim, old_rank)]
+    return result
+
+
+@for_divided(linear=True)
+def strided(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """StridedSlice: forwards along a divided dimension, whatever becomes of the others."""
+    picked = _picked(node, 1, len(shape))
+    kept = [each for each in picked or () if each[1] != "gone"]
+    place = next((i for i, (dim, _) in enumerate(kept) if dim == layout.dim), None)
+    if place is None:
+        return None
+    begin, end, stride = _range(node, kept[place][1], layout.size)
+    if stride < 1:
+        return None
+    after, own = _of_own(node, 0, layout, begin, end, stride)
+    inputs = [own, node.whole(1), node.whole(2), _strides(node, kept[place][1])]
+    return node.run(inputs, after.at(place), **_by_masks(node, kept[place][1]))
+
+
+def _range(node: Node, what: Any, size: int) -> tuple[int, int, int]:
+    """Returns which entries of a dimension are taken: the first, where they end, and how far it is from one to the next."""
+    if what == "kept":
+        return 0, size, 1
+    begin, end, stride, i = what
+    first, last, _ = slice(
+        None if node.attr("begin_mask") >> i & 1 else begin, None if node.attr("end_mask") >> i & 1 else end, stride
+    ).indices(size)
+    return first, max(first, last), stride
+
+
+@for_divided(4, linear=True)
+def strided_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
+    """StridedSliceGrad(shape, begin, end, strides, dy)."""
+    whole = node.constant(0)
+    picked = None if whole is None else _picked(node, 1, len(whole))
+    if whole is None or picked is None:
+        return None
+    dim, what = [each for each in picked if each[1] != "gone"][layout.dim]
+    if dim < 0:
+        return None
+    begin, end, stride = _range(node, what, int(whole[dim]))
+    if stride < 1:
+        return None
+    given = layout.at(dim)
+    inputs = [node.own_shapes(whole, given), node.whole(1), node.whole(2), _strides(node, what), node.own(4)]
+    (value,) = node.run(inputs, given, **_by_masks(node, what))
+    if (begin, end, stride) == (0, int(whole[dim]), 1):
+        return [value]
+    found = _put_back(node, value.tensors, given, int(whole[dim]), begin, end, stride)
+    return None if found is None else [node.value(*found)]
+
+
+def _strides(node: Node, what: Any) -> tuple[tf.Tensor, ...]:
+    strides = node.constant(3)
+    assert strides is not None
+    ones = strides.copy()
+    if what != "kept":
+        ones[what[3]] = 1
+    return node.constants(lambda _: ones)
+
+
+def _by_masks(node: Node, what: Any) -> dict[str, int]:
+    """Returns attributes that say "all" of a dimension, of which the entries that the script asks for were taken already."""
+    if what == "kept":
+        return {}
+    return {name: int(node.attr(name)) | 1 << what[3] for name in ("begin_mask", "end_mask")}
+
+
+def rules() -> dict[str, object]:
+    """Returns the rules of this file by operation."""
+    return {"Slice": plain, "StridedSlice": strided, "StridedSliceGrad": strided_gradient}

@@ -1,0 +1,197 @@
+"""What is relaxed on request: BatchNormalization over a worker's own rows, random numbers of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.keras.keras_3_step import StepHooks
+from fdt.capture.patch import Patches
+from fdt.capture.step.tracing import StepTrace
+from fdt.config import RunConfig
+from fdt.division import own_rows
+from fdt.division.layout import Divided, shares
+from fdt.holes import Holes, open_holes
+from fdt.relaxation import BATCH_NORM, OWN_ROWS, RANDOM
+from tests.helpers.divided import DividedStep, largest_difference
+
+_ROWS = 15
+_CHANNELS = 4
+
+
+def traced(step: Callable[[tf.Tensor], Any], shape: tuple[int, ...]) -> Any:
+    """Traces a step as a client of a relaxed job does."""
+    trace, patches = StepTrace(RunConfig("train.py", options={"relax": BATCH_NORM})), Patches()
+    StepHooks(trace).install(patches)
+
+    def named(x: tf.Tensor) -> Any:
+        with open_holes(Holes(tf.constant(1.0))):
+            return step(x)
+
+    try:
+        return tf.function(named, autograph=False).get_concrete_function(tf.TensorSpec((_ROWS, *shape)))
+    finally:
+        patches.undo()
+
+
+def divided(concrete: Any, workers: int, in_part: list[tf.Variable], *relaxed: str) -> DividedStep:
+    return DividedStep(concrete, {0: Divided(0, shares(_ROWS, workers))}, workers, in_part, frozenset(relaxed))
+
+
+class Normalising:
+    """A layer, its gradients, and what they are of."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.layer = keras.layers.BatchNormalization(momentum=0.8)
+        self.layer.build((None, *shape))
+        self.layer.gamma.assign(np.linspace(0.5, 2, _CHANNELS))
+        self.layer.moving_mean.assign(np.linspace(-1, 1, _CHANNELS))
+        self.weights = np.random.default_rng(2).normal(size=(_ROWS, *shape)).astype("float32")
+
+    def step(self, x: tf.Tensor, first: int = 0) -> list[tf.Tensor]:
+        """Returns the layer's output, and the gradients of a sum over rows by what it was given, and by its weights."""
+        weights = self.weights[first : first + x.shape[0]]
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = self.layer(x, training=True)
+            value = tf.reduce_sum(weights * tf.sin(y))
+        gradients = tape.gradient(value, [x, self.layer.gamma.value, self.layer.beta.value])
+        return [y, *map(tf.convert_to_tensor, gradients)]
+
+
+class Fused(Normalising):
+    """As Keras 2 normalises images: one operation, which keeps the moving statistics, too."""
+
+    def step(self, x: tf.Tensor, first: int = 0) -> list[tf.Tensor]:
+        weights, layer = self.weights[first : first + x.shape[0]], self.layer
+
+        def named(rows: tf.Tensor) -> tf.Tensor:
+            y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+                rows, layer.gamma.value, layer.beta.value, layer.moving_mean.value, layer.moving_variance.value,
+                epsilon=1e-3, exponential_avg_factor=0.2,
+            )  # fmt: skip
+            layer.moving_mean.value.assign(mean)
+            layer.moving_variance.value.assign(variance)
+            return y
+
+        named.__name__ = OWN_ROWS
+        inner = tf.function(named, autograph=False).get_concrete_function(tf.TensorSpec(x.shape))
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = inner(x)
+            value = tf.reduce_sum(weights * tf.sin(y))
+        gradients = tape.gradient(value, [x, layer.gamma.value, layer.beta.value])
+        return [y, *map(tf.convert_to_tensor, gradients)]
+
+
+@pytest.mark.parametrize("workers", [2, 4, 16])
+@pytest.mark.parametrize("in_part", [True, False], ids=["statistics in part", "statistics whole"])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(Normalising, (_CHANNELS,)), (Normalising, (3, 2, _CHANNELS)), (Fused, (3, 2, _CHANNELS))],
+    ids=["dense", "convolutional", "fused"],
+)
+def test_each_worker_normalises_its_own_rows(
+    kind: type[Normalising], shape: tuple[int, ...], in_part: bool, workers: int
+) -> None:
+    made = kind(shape)
+    moving = [made.layer.moving_mean.value, made.layer.moving_variance.value]
+    before = [v.numpy() for v in moving]
+    concrete = traced(made.step, shape)
+    x = np.random.default_rng(1).normal(size=(_ROWS, *shape)).astype("float32") + np.arange(_ROWS).reshape(
+        -1, *[1] * len(shape)
+    )
+    step = divided(concrete, workers, moving if in_part else [], BATCH_NORM)
+    found = [value.numpy() for value in step.function(tf.constant(x, tf.float32))]
+    parts = list(step.parts.values())
+    after = [np.sum([part.numpy() for part in each], 0) for each in parts] if in_part else [v.numpy() for v in moving]
+
+    expected: list[list[np.ndarray]] = []
+    told = []
+    start = 0
+    for size in shares(_ROWS, workers):
+        for variable, value in zip(moving, before, strict=True):
+            variable.assign(value)
+        if size:
+            expected.append([v.numpy() for v in made.step(tf.constant(x[start : start + size], tf.float32), start)])
+            told.append([v.numpy() * size / _ROWS for v in moving])
+        start += size
+    y, by_x, by_gamma, by_beta = zip(*expected, strict=True)
+    wanted = [np.concatenate(y), np.concatenate(by_x), np.sum(by_gamma, 0), np.sum(by_beta, 0)]
+    # A worker with a single row has gradients that are zero but for rounding.
+    assert max(float(np.max(np.abs(a - b))) for a, b in zip(wanted, found, strict=True)) < 1e-3
+    assert largest_difference([np.sum(each, 0) for each in zip(*told, strict=True)], after) < 1e-5
+    assert step.account is not None
+    # The outputs, and moving statistics where every worker has them whole: of the moments nothing.
+    of_statistics = 0 if in_part else 2
+    assert step.account.exchanges == {"gather": 2, "sum": 2 + of_statistics}
+
+
+def test_moving_statistics_are_found_and_their_mean_is_exact() -> None:
+    made = Normalising((_CHANNELS,))
+    concrete = traced(made.step, (_CHANNELS,))
+    names = own_rows.moved(concrete.graph, frozenset({BATCH_NORM}))
+    by_name = {inner.name: outer for outer, inner in concrete.graph.captures}
+    assert {id(by_name[name]) for name in names} == {
+        id(v.value.handle) for v in (made.layer.moving_mean, made.layer.moving_variance)
+    }
+    assert not own_rows.moved(concrete.graph, frozenset({RANDOM}))
+
+
+def test_without_the_wish_it_is_exact() -> None:
+    made = Normalising((_CHANNELS,))
+    concrete = traced(made.step, (_CHANNELS,))
+    x = tf.random.stateless_normal((_ROWS, _CHANNELS), [1, 2]) * 3 + tf.range(_ROWS, dtype=tf.float32)[:, None]
+    found = divided(concrete, 3, []).function(x)
+    assert largest_difference([v.numpy() for v in made.step(x)], [v.numpy() for v in found]) < 1e-5
+
+
+def test_what_differs_is_averaged_where_it_leaves_the_layer() -> None:
+    """What every worker has made of its own rows is one number for all outside: the mean, weighted by rows."""
+    kept = tf.Variable(tf.zeros(_CHANNELS))
+
+    def named(x: tf.Tensor) -> list[tf.Tensor]:
+        middle = tf.exp(tf.reduce_mean(x, 0))
+        kept.assign(middle)
+        return [x - middle, middle]
+
+    named.__name__ = OWN_ROWS
+    spec = tf.TensorSpec((_ROWS, _CHANNELS))
+    inner = tf.function(named, autograph=False).get_concrete_function(spec)
+    concrete = tf.function(lambda x: [inner(x)[1] * 2.0, inner(x)[0]], autograph=False).get_concrete_function(spec)
+    x = tf.random.stateless_normal((_ROWS, _CHANNELS), [1, 2])
+    found = divided(concrete, 2, [], BATCH_NORM).function(x)[0].numpy()
+    wanted = (8 * np.exp(np.mean(x[:8], 0)) + 7 * np.exp(np.mean(x[8:], 0))) / 15
+    np.testing.assert_allclose(found, 2 * wanted, rtol=1e-5)
+    np.testing.assert_allclose(kept.numpy(), wanted, rtol=1e-5)
+
+
+def draws(kind: str) -> Callable[[tf.Tensor], Any]:
+    generator, seed = tf.random.Generator.from_seed(3), tf.Variable([3, 4])
+    return {
+        "stateless": lambda x: x + tf.random.stateless_normal(tf.shape(x), seed),
+        "whole numbers": lambda x: (
+            x + tf.cast(tf.random.stateless_uniform(tf.shape(x), seed, 0, 9999, tf.int32), tf.float32)
+        ),
+        "older": lambda x: x + tf.raw_ops.StatelessRandomUniform(shape=tf.shape(x), seed=seed),
+        "seeded": lambda x: x + tf.random.normal(tf.shape(x), seed=5),
+        "generator": lambda x: x + generator.normal(tf.shape(x)),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["stateless", "whole numbers", "older", "seeded", "generator"])
+def test_workers_draw_numbers_of_their_own(kind: str) -> None:
+    concrete = tf.function(draws(kind)).get_concrete_function(tf.TensorSpec((8, 5)))
+    step = DividedStep(concrete, {0: Divided(0, (4, 4))}, 2, relaxed=frozenset({RANDOM}))
+    found = step.function(tf.zeros((8, 5)))[0].numpy()
+    assert len(np.unique(found)) == found.size
+    assert {shape[0] for shape in drawn(step) if shape.rank == 2} == {4}
+    assert {shape[0] for shape in drawn(DividedStep(concrete, {0: Divided(0, (4, 4))}, 2)) if shape.rank == 2} == {8}
+
+
+def drawn(step: DividedStep) -> list[tf.TensorShape]:
+    graph = step.function.get_concrete_function(tf.TensorSpec((8, 5))).graph
+    return [op.outputs[0].shape for op in graph.get_operations() if "Random" in op.type]
