@@ -696,3 +696,21 @@ def search_along_the_gradient(net: Net, x: Any, y: Any) -> Any:
         net.w1.assign(before - rate * gradient)
     net.rate.assign(rate)
     return value
+
+
+@hard()
+def penalty_without_a_tape(net: Net, x: Any, y: Any) -> Any:
+    value = tf.reduce_mean(net.losses(x, y))
+    (first,) = tf.gradients(value, [net.w1])
+    total = value + 0.1 * tf.reduce_sum(first**2)
+    one, other = tf.gradients(total, [net.w1, net.w2])
+    net.w1.assign_sub(0.1 * one)
+    net.w2.assign_sub(0.1 * other)
+    return total
+
+
+@hard()
+def updated_by_a_raw_operation(net: Net, x: Any, y: Any) -> Any:
+    value, gradient = _gradient(net, mean, x, y, net.w1)
+    tf.raw_ops.ResourceApplyGradientDescent(var=net.w1.handle, alpha=0.1, delta=gradient)
+    return value

@@ -121,8 +121,20 @@ def test_which_functions_train() -> None:
         def counts(x: tf.Tensor) -> None:
             net.count.assign_add(1)
 
-        graphs = [f.get_concrete_function(X, Y).graph for f in (trains, calls_it, looks)]
-        assert [observer.trains(graph) for graph in graphs] == [True, True, False]
+        @tf.function
+        def in_a_branch(x: tf.Tensor, y: tf.Tensor) -> None:
+            (gradient,) = tf.gradients(tf.reduce_mean(net.losses(x, y)), [net.w])
+            tf.cond(tf.norm(gradient) > 1, lambda: net.w, lambda: net.w.assign_sub(gradient))
+
+        @tf.function
+        def by_an_operation(x: tf.Tensor, y: tf.Tensor) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(net.losses(x, y))
+            tf.raw_ops.ResourceApplyGradientDescent(var=net.w.handle, alpha=0.1, delta=tape.gradient(loss, net.w))
+
+        functions = (trains, calls_it, in_a_branch, by_an_operation, looks)
+        graphs = [f.get_concrete_function(X, Y).graph for f in functions]
+        assert [observer.trains(graph) for graph in graphs] == [True] * 4 + [False]
         assert not observer.trains(counts.get_concrete_function(X).graph)
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(net.losses(X, Y))

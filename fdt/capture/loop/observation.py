@@ -8,12 +8,14 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.capture.patch import Patches
 from fdt.capture.step.draws import States, states
 
-_WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub", "ResourceScatterAdd"}
+# How the names of operations begin that write variables.
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 
 
 class Observation:
@@ -55,6 +57,7 @@ class Observer:
         """Puts the hooks in place."""
         patches.wrap(func_graph, "func_graph_from_py_func", self._trace)
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
         for name in ("assign", "assign_add", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assign)
 
@@ -94,6 +97,13 @@ class Observer:
             self._eager |= {(v if isinstance(v, tf.Variable) else v.value).ref() for v in variables}
         return original(tape, target, sources, *args, **kwargs)
 
+    def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        """`tf.gradients`, which also the gradients of functions are made by."""
+        seen = _current.get()
+        if seen is not None:
+            seen.differentiates |= any(hasattr(source, "assign") for source in tf.nest.flatten(xs))
+        return original(ys, xs, *args, **kwargs)
+
     def _assign(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
         if self._eager and tf.executing_eagerly() and variable.ref() in self._eager and not _by_a_library():
             self._refuse(
@@ -104,10 +114,10 @@ class Observer:
 
 def _writes(graph: Any) -> bool:
     """Returns whether a function writes variables, be it in a branch, a loop or a function that it calls."""
-    if any(operation.type in _WRITES for operation in graph.get_operations()):
+    if any(operation.type.startswith(_WRITES) for operation in graph.get_operations()):
         return True
     library = graph.as_graph_def().library
-    return any(node.op in _WRITES for function in library.function for node in function.node_def)
+    return any(node.op.startswith(_WRITES) for function in library.function for node in function.node_def)
 
 
 def _by_a_library() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
@@ -234,6 +235,7 @@ class StepTrace:
         patches = Patches()
         patches.wrap(polymorphic_function.Function, "__call__", inlined)
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
         for name in ("assign", "assign_add", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
         for version in imported_versions():
@@ -255,7 +257,14 @@ class StepTrace:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
-        result = original(tape, target, sources, *args, **kwargs)
+        return self._passed(original(tape, target, sources, *args, **kwargs), sources)
+
+    def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same for `tf.gradients`."""
+        return self._passed(original(ys, xs, *args, **kwargs), xs)
+
+    def _passed(self, result: Any, sources: Any) -> Any:
+        """Returns gradients as they come out of a hole, those of variables."""
         if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
             return result
         flat = tf.nest.flatten(result)
