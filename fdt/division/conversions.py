@@ -56,10 +56,14 @@ class Conversions:
         self._made: list[tf.Operation] = []
 
     def tensors(self, value: Value) -> tuple[tf.Tensor, ...]:
-        """Returns a value's tensors; those of a constant are made where they are used."""
-        if value.constant is not None and not value.tensors:
-            return (tf.constant(value.constant),) * len(self.exchange.ranks)
-        return value.tensors
+        """Returns a value's tensors; that of a constant is made in each graph where it is used."""
+        if value.constant is None or value.tensors:
+            return value.tensors
+        graph = tf.compat.v1.get_default_graph()
+        if value.made is None or value.made.graph is not graph:
+            with tf.control_dependencies(None):
+                value.made = tf.constant(value.constant)
+        return (value.made,) * len(self.exchange.ranks)
 
     def announce(self, value: Value) -> None:
         """Takes note of a value that is there now, and may be exchanged together with others."""

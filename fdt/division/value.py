@@ -36,6 +36,8 @@ class Value:
     cut: "Callable[[Divided], Value | None] | None" = None
     # How many rows each worker had, where it took its own for the batch (see `own_rows`): what is whole then differs.
     own_rows: tuple[int, ...] | None = None
+    # Of a constant, in the graph where it was used last.
+    made: tf.Tensor | None = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.

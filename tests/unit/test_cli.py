@@ -37,10 +37,10 @@ _ASYNC_OPTIONS = [
 _OPTIONS = {
     "run": sorted([
         *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr",
-        "--stop-after", "--tensorboard", "--warm-up", "--wire",
+        "--stop-after", "--tensorboard", "--relax", "--warm-up", "--wire",
         "--workers",
     ]),
-    "check": sorted([*_ASYNC_OPTIONS, "--mode", "--wire", "--workers"]),
+    "check": sorted([*_ASYNC_OPTIONS, "--mode", "--relax", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": [
         "--interface", "--join", "--listen", "--metrics", "--mode", "--no-token", "--no-walls", "--open-servers", "--slots",
@@ -96,7 +96,7 @@ def test_run_by_default() -> None:
         "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
-        "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None,
+        "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None, "relax": None,
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hfdt.runtime import fingerprint
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 64])
 def test_parts_cover_a_batch_once_in_rank_order(batch_size: int, num_ranks: int) -> None:
     sizes = list(shares(batch_size, num_ranks))
-    parts = [(Divided(0, tuple(sizes)).start(rank), sizes[rank]) for rank in range(num_ranks)]
+    parts = [span for rank in range(num_ranks) for span in Divided(0, tuple(sizes)).spans(rank)]
     assert [row for start, size in parts for row in range(start, start + size)] == list(range(batch_size))
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes, reverse=True), "rank 0 is never idle"
