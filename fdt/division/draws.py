@@ -25,8 +25,6 @@ StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessParameterizedTrunca
 # Those whose second input is a seed, or a key; those that have a seed of their own.
 _OF_A_SEED = frozenset(name for name in _DRAWING if name.startswith("Stateless") and "Parameterized" not in name)
 _OF_AN_ATTRIBUTE = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})
-# From the seed of one worker to that of the next.
-_APART = 0x1E3779B9
 
 
 def drawn(node: Node) -> list[Value] | None:
@@ -43,6 +41,11 @@ def drawn(node: Node) -> list[Value] | None:
     return [part]
 
 
+def _added(rank: int) -> int:
+    """Returns what a worker adds to a seed; nothing the first, and of any number of workers no two the same."""
+    return rank * 0x1E3779B9 % (1 << 31)
+
+
 def _own_numbers(node: Node) -> list[Value] | None:
     shape = node.constant(0)
     sizes = node.walk.rows.get(int(shape[0])) if shape is not None and shape.size else None
@@ -53,12 +56,12 @@ def _own_numbers(node: Node) -> list[Value] | None:
     rest = [node.whole(i) for i in range(1, len(node.inputs))]
     if node.op.type in _OF_A_SEED:
         seeds = zip(rest[0], node.walk.exchange.ranks, strict=True)
-        rest[0] = tuple(seed + tf.cast(rank * _APART, seed.dtype) for seed, rank in seeds)
+        rest[0] = tuple(seed + tf.cast(_added(rank), seed.dtype) for seed, rank in seeds)
         return node.run([shapes, *rest], layout)
     if node.op.type not in _OF_AN_ATTRIBUTE:
         return None
     parts = [
-        node.emit([each[place] for each in (shapes, *rest)], seed2=node.attr("seed2") + rank * _APART)[0]
+        node.emit([each[place] for each in (shapes, *rest)], seed2=node.attr("seed2") + _added(rank))[0]
         for place, rank in enumerate(node.walk.exchange.ranks)
     ]
     return [node.value(layout, parts)]
