@@ -65,14 +65,16 @@ def run(
     more: Mapping[str, str] | None = None,
     timeout_s: float = 300,
     watch: Callable[[int], object] | None = None,
+    folder: Path = ROOT,
 ) -> Finished:
-    """Runs a command in the repository's root to its end.
+    """Runs a command in a folder, the repository's root unless told, to its end.
 
     Args:
         command: The program and its arguments.
         more: Environment variables to add.
         timeout_s: After so long the process and its children are killed.
         watch: Called with the process id every SAMPLE_S while it runs.
+        folder: Where it runs.
 
     Raises:
         RunFailedError: It took too long, or its exit status is not 0.
@@ -80,7 +82,7 @@ def run(
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(more), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=folder, env=environment(more), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         watcher = _Watcher(process.pid, watch) if watch else None
         try:

@@ -29,6 +29,7 @@ class Row:
         environment: Added to the process's.
         models: On which it is measured.
         variants: Options of which the fastest is found first, model by model; empty: there is nothing to choose.
+        is_before: Whether it runs in the checkout of an earlier commit.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Row:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: tuple[str, ...] = MODELS
     variants: tuple[tuple[str, ...], ...] = ()
+    is_before: bool = False
 
 
 def _peer(*options: str) -> tuple[str, ...]:
@@ -54,6 +56,8 @@ ROWS = {
     "keras": Row("plain keras.fit", tuple(python(FIT))),
     "fdt1": Row("fdt run --workers 1", tuple(fdt("run", "--workers", "1", FIT))),
     "fdt2": Row("fdt run --workers 2", tuple(fdt("run", "--workers", "2", FIT))),
+    "before1": Row("the commit before, --workers 1", tuple(fdt("run", "--workers", "1", FIT)), is_before=True),
+    "before2": Row("the commit before, --workers 2", tuple(fdt("run", "--workers", "2", FIT)), is_before=True),
     "peer": Row("Horovod by hand, 2 ranks", _peer(), models_path()),
     "peer_tuned": Row("the same, HOROVOD_CYCLE_TIME=0.1", _peer("--cycle-time-ms", "0.1"), models_path()),
 }
@@ -64,15 +68,17 @@ def sizes(epochs: int, steps: int | None) -> list[str]:
     return ["--epochs", str(epochs), *(["--steps", str(steps)] if steps else [])]
 
 
-def step_rate(row: Row, model: str, options: list[str]) -> dict[str, Any]:
+def step_rate(row: Row, model: str, options: list[str], before: Path | None = None) -> dict[str, Any]:
     """Runs one row on one model; the first epoch is warm-up (tracing, loading, broadcasting).
 
     Args:
         row: What to run.
         model: One of MODELS.
         options: For the script: `sizes(…)` and what else it takes.
+        before: A checkout of an earlier commit, for rows of it.
     """
-    finished = run([*row.command, model, *options], row.environment)
+    folder = before if row.is_before and before else ROOT
+    finished = run([*row.command, model, *options], row.environment, folder=folder)
     result = finished.result()
     timed = result["epoch_seconds"][1:]
     return {

@@ -9,26 +9,46 @@ an array of 200 MB and not again for a second fit, and the pool's memory beside 
 """
 
 import argparse
+import contextlib
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import rows
 import summary
 from pool import ServedPool
-from processes import RunFailedError
+from processes import ROOT, RunFailedError
 from record import Record
 
 NUM_WORKERS = 2
 PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy", "grpcio")
 
 
-def measure_step_rates(record: Record, options: argparse.Namespace, number: int) -> None:
+@contextlib.contextmanager
+def checked_out(commit: str | None) -> Iterator[Path | None]:
+    """Within it a commit's files are in a folder of their own; of None there is no folder."""
+    if commit is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--detach", "--quiet", folder, commit], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run([*git, "remove", "--force", folder], check=True)
+
+
+def measure_step_rates(record: Record, options: argparse.Namespace, number: int, before: Path | None) -> None:
     """One round: every row on every model."""
     sizes = rows.sizes(options.epochs, options.steps)
     order = options.rows if number % 2 == 0 else options.rows[::-1]
     for model in rows.MODELS:
         for name in order:
-            measure = partial(rows.step_rate, rows.ROWS[name], model, sizes)
+            measure = partial(rows.step_rate, rows.ROWS[name], model, sizes, before)
             record.add("step_rate", measure, round=number, model=model, row=name)
 
 
@@ -52,10 +72,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4, help="of a run; the first is warm-up")
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's own")
     parser.add_argument("--megabytes", type=int, default=200, help="size of the large array")
-    parser.add_argument("--rows", nargs="*", choices=tuple(rows.ROWS), default=list(rows.ROWS))
+    parser.add_argument("--rows", nargs="*", choices=tuple(rows.ROWS))
+    parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--no-pool", action="store_true", help="leave out first step, upload and memory")
     parser.add_argument("--quick", action="store_true", help="one round, tiny sizes, nothing written")
     options = parser.parse_args()
+    options.rows = [n for n in options.rows or rows.ROWS if options.before or not rows.ROWS[n].is_before]
     if options.quick:
         options.rounds, options.epochs, options.steps, options.megabytes = 1, 2, 10, 20
     return options
@@ -64,8 +86,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     options = parse_arguments()
     record = Record("step_rate", vars(options), PACKAGES, summary.markdown, keep=not options.quick)
-    for number in range(options.rounds):
-        measure_step_rates(record, options, number)
+    with checked_out(options.before) as before:
+        for number in range(options.rounds):
+            measure_step_rates(record, options, number, before)
     if not options.no_pool:
         try:
             measure_pool(record, options)

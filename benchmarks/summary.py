@@ -10,6 +10,8 @@ from tables import spread, table
 COMPARISONS = [
     Comparison("fdt1", ("keras",), {"mlp": 1.2, "cnn": 1.0, "embedding": 1.0}),
     Comparison("fdt2", ("keras",)),
+    Comparison("fdt1", ("before1",), {"mlp": 0.95, "cnn": 0.95, "embedding": 0.95}),
+    Comparison("fdt2", ("before2",), {"mlp": 0.95, "cnn": 0.95, "embedding": 0.95}),
     Comparison("fdt2", ("peer",), {"mlp": 1.0, "cnn": 1.0, "embedding": 1.0}),
     Comparison("fdt2", ("peer_tuned",)),
     Comparison("peer", ("keras",)),
