@@ -153,7 +153,7 @@ def _check(options: argparse.Namespace) -> int:
     from fdt.findings import Findings
 
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
-    hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse))
+    hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse, _stays(config)))
     atexit.register(hooks.close)
     status = script.run(config.script, config.arguments)
     print(findings.text(), flush=True)
@@ -201,7 +201,7 @@ def _run_in_session(config: "RunConfig") -> int:
     with contextlib.ExitStack() as ending:
         session = ending.enter_context(Session(config))
         hooks = contextlib.ExitStack()
-        hooks.enter_context(capture.hooks(capture.Training(session)))
+        hooks.enter_context(capture.hooks(capture.Training(session), stays=_stays(config)))
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
         # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
         atexit.register(hooks.close)
@@ -211,6 +211,11 @@ def _run_in_session(config: "RunConfig") -> int:
             ending.pop_all()
             return status
         return _end(session, config, status)
+
+
+def _stays(config: "RunConfig") -> Callable[[str], None] | None:
+    """Returns what is told of eager steps that run here; None if they are refused."""
+    return _say if config.else_local else None
 
 
 def _end(session: "Session", config: "RunConfig", status: int) -> int:

@@ -84,6 +84,8 @@ class RunConfig:
     # `fdt check`: nothing is trained.
     only_looks: bool = False
     tolerance: float = 1e-4
+    # Eager steps that cannot be outlined run on the script's machine, instead of being refused.
+    else_local: bool = False
     # The script ends after so many training steps (0: when it does itself); the report leaves the first ones out.
     stop_after: int = 0
     warm_up: int = 0

@@ -225,6 +225,7 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     )
     _add_runtime_options(parser)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
+    _add_else(parser)
     parser.add_argument(
         "--stop-after", type=values.num_steps, metavar="S", help="end the script after S training steps"
     )
@@ -246,6 +247,16 @@ def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
 
 
+def _add_else(parser: _Parser) -> None:
+    parser.add_argument(
+        "--else",
+        dest="otherwise",
+        choices=("refuse", "local"),
+        default="refuse",
+        help="steps of eager loops that cannot be outlined are refused, or run on this machine (default: refuse)",
+    )
+
+
 def _add_runtime_options(parser: _Parser) -> None:
     asynchronous = parser.add_argument_group("asynchronous training")
     for name, (metavar, summary) in RUNTIME_OPTIONS.items():
@@ -256,6 +267,7 @@ def _add_runtime_options(parser: _Parser) -> None:
 def _add_check_options(parser: _Parser, modes: tuple[str, ...]) -> None:
     parser.add_argument("--mode", choices=modes, default=modes[0], help="sync: all-reduce; async: parameter server")
     _add_workers(parser)
+    _add_else(parser)
     _add_runtime_options(parser)
     parser.epilog = "Exit status 0 if there is training and all of it can be distributed. No pool is needed."
 

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from fdt.errors import FdtError
+from fdt.outline.sites import SITES
 
 # What `run` returns for an unhandled KeyboardInterrupt: death by SIGINT, written as `subprocess` writes it.
 INTERRUPTED = -int(signal.SIGINT)
@@ -156,7 +157,7 @@ def _compile(location: str, source: bytes) -> types.CodeType:
         code: types.CodeType = marshal.loads(source[16:])
         return code
     _check_text(location, source)
-    return compile(source, location, "exec", dont_inherit=True)
+    return SITES.compiled(source, location) or compile(source, location, "exec", dont_inherit=True)
 
 
 def _check_text(location: str, source: bytes) -> None:

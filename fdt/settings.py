@@ -106,6 +106,7 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
         options=runtime_options(options),
         stop_after=options.stop_after or 0,
         warm_up=options.warm_up or 0,
+        else_local=options.otherwise == "local",
     )
 
 
@@ -120,6 +121,7 @@ def check_config(options: argparse.Namespace) -> "RunConfig":
         num_workers=options.workers,
         options=runtime_options(options),
         only_looks=True,
+        else_local=options.otherwise == "local",
     )
 
 

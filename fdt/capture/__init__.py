@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wrapt import register_post_import_hook
 
 from fdt import messages
-from fdt.capture.patch import Patches
+from fdt.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras.fit import KerasFit
@@ -98,19 +98,28 @@ class Sampling:
         return LoopPredict(self._config, self._findings, self._samples)
 
 
-def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: None) -> AbstractContextManager[None]:
+def hooks(
+    capture: Capture,
+    note: Callable[[str, str, str], None] = lambda *_: None,
+    stays: Callable[[str], None] | None = None,
+) -> AbstractContextManager[None]:
     """Within it, training that the script starts is taken over.
 
     Args:
         capture: What becomes of it.
         note: Is told of what is refused: where, what, and why.
+        stays: Is told of eager steps that run on this machine; None: they are refused.
     """
+    from fdt.capture.refusals import Refusals
+    from fdt.outline import files
+
+    refusals = Refusals(note, stays)
 
     def keras_3(patches: Patches) -> None:
         from fdt.capture.keras.keras_3 import Keras3
         from fdt.capture.refusals import guard_keras_optimizers
 
-        guard_keras_optimizers(patches, note)
+        guard_keras_optimizers(patches, refusals)
         capture.keras_fit(Keras3()).install(patches, row_numbers())
 
     def tensorflow(patches: Patches) -> None:
@@ -119,8 +128,8 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         from fdt.capture.session.runs import Sessions
         from fdt.capture.strategies import Strategies
 
-        guard_v1_optimizers(patches, note)
-        loops = Loops(capture.loop_steps, note)
+        guard_v1_optimizers(patches, refusals)
+        loops = Loops(capture.loop_steps, refusals)
         loops.install(patches)
         Sessions(loops.steps).install(patches)
         row_numbers().install(patches)
@@ -130,7 +139,7 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
         from fdt.capture.keras.keras_2 import Keras2
         from fdt.capture.refusals import guard_keras_2_optimizers
 
-        guard_keras_2_optimizers(patches, note)
+        guard_keras_2_optimizers(patches, refusals)
         capture.keras_fit(Keras2()).install(patches, row_numbers())
 
     @functools.cache
@@ -139,7 +148,7 @@ def hooks(capture: Capture, note: Callable[[str, str, str], None] = lambda *_: N
 
         return RowNumbers()
 
-    return _when_imported(keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+    return _when_imported(files.watch, keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
 
 
 def timed(count: "Count") -> AbstractContextManager[None]:
@@ -177,16 +186,21 @@ def timed(count: "Count") -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _when_imported(**installers: Callable[[Patches], None]) -> Iterator[None]:
+def _when_imported(
+    at_once: Callable[[Patches], None] | None = None, **installers: Callable[[Patches], None]
+) -> Iterator[None]:
     """Within it, hooks go in when the script itself imports what they are for.
 
     Nothing is imported beforehand. Once the context is left the hooks do nothing (an import hook cannot be taken back).
 
     Args:
+        at_once: Puts in what waits for no module.
         installers: By the name of the module.
     """
     messages.hide()
     patches = Patches()
+    if at_once is not None:
+        at_once(patches)
     active = True
 
     def hook(install: Callable[[Patches], None], _: Any) -> None:

@@ -8,12 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from fdt.capture.loop.observation import observation
-from fdt.capture.patch import Patches
 from fdt.errors import UnsupportedError
-
-# Is told of a refusal: where, what, and why with the remedy.
-Note = Callable[[str, str, str], None]
+from fdt.outline.sites import SITES
+from fdt.patch import Patches
 
 _REMEDY = "Train with model.fit; put a custom step into train_step of a keras.Model."
 _eager_remedy: ContextVar[str] = ContextVar(
@@ -42,33 +39,72 @@ def remedy_for_eager(remedy: str) -> Iterator[None]:
         _eager_remedy.reset(token)
 
 
-def eager_remedy() -> str:
-    """Returns what to do about a step that is made outside a tf.function."""
-    return _eager_remedy.get()
-
-
 def is_in_place() -> bool:
     """Returns whether a step may be made on this machine."""
     return _in_place.get()
 
 
-def guard_keras_optimizers(patches: Patches, note: Note) -> None:
+class Refusals:
+    """What becomes of training that cannot be distributed."""
+
+    def __init__(
+        self,
+        note: Callable[[str, str, str], None] = lambda *_: None,
+        stays: Callable[[str], None] | None = None,
+    ) -> None:
+        """Begins without any.
+
+        Args:
+            note: Is told of a refusal: where, what, and why with the remedy.
+            stays: Eager steps that cannot be outlined run here, and this is told of each place once; None: they are refused.
+        """
+        self._note, self._stays = note, stays
+        self._told: set[str] = set()
+
+    def refuse(self, what: str, remedy: str = _REMEDY) -> NoReturn:
+        """Notes and raises.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        reason = f"It is not distributed in this version. {remedy}"
+        self._note(where(), what, reason)
+        raise UnsupportedError(f"{where()}: {what}. {reason}")
+
+    def eager(self, what: str) -> None:
+        """Is told of a step that is made outside a tf.function.
+
+        Raises:
+            UnsupportedError: Such steps are to be refused.
+        """
+        place = place_in_script()
+        problem = None if place is None else SITES.problem(*place)
+        if self._stays is None:
+            others = "" if problem is None else f"{problem} "
+            self.refuse(what, f"{others}{_eager_remedy.get()} With --else local it is made on this machine.")
+        elif where() not in self._told:
+            self._told.add(where())
+            self._stays(f"{where()}: {what}, is made on this machine. {problem or ''}".rstrip())
+
+
+def guard_keras_optimizers(patches: Patches, refusals: Refusals) -> None:
     """Refuses gradients that reach an optimizer of Keras 3 outside a step that is being captured."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    _guard(patches, note, BaseOptimizer, "apply")
+    _guard(patches, refusals, BaseOptimizer, "apply")
 
 
-def guard_keras_2_optimizers(patches: Patches, note: Note) -> None:
+def guard_keras_2_optimizers(patches: Patches, refusals: Refusals) -> None:
     """The same, of Keras 2."""
     from fdt.capture.keras.keras_2_step import OPTIMIZERS
 
     for optimizer in OPTIMIZERS:
         if "apply_gradients" in vars(optimizer):
-            _guard(patches, note, optimizer, "apply_gradients")
+            _guard(patches, refusals, optimizer, "apply_gradients")
 
 
-def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> None:
+def _guard(patches: Patches, refusals: Refusals, optimizer_class: type, name: str) -> None:
+    from fdt.capture.loop.observation import observation
     from fdt.holes import current_holes
 
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -76,24 +112,20 @@ def _guard(patches: Patches, note: Note, optimizer_class: type, name: str) -> No
         if seen is not None:
             seen.trains = True
         elif current_holes() is None and not _in_place.get() and not _builds_session_graph():
-            _refuse_strategy(note, f"optimizer.{name} of {type(optimizer).__name__}")
-            refuse(
-                note,
-                f"optimizer.{name} of {type(optimizer).__name__} outside a tf.function, in a training loop of the script's own",
-                eager_remedy(),
-            )
+            what = f"optimizer.{name} of {type(optimizer).__name__}"
+            _refuse_strategy(refusals, what)
+            refusals.eager(f"{what} outside a tf.function, in a training loop of the script's own")
         return original(optimizer, *args, **kwargs)
 
     patches.wrap(optimizer_class, name, apply)
 
 
-def _refuse_strategy(note: Note, what: str) -> None:
+def _refuse_strategy(refusals: Refusals, what: str) -> None:
     """Refuses a step that a distribution strategy runs: in a thread of its own, as if no function was around."""
     import tensorflow as tf
 
     if tf.distribute.has_strategy():
-        refuse(
-            note,
+        refusals.refuse(
             f"{what} under {type(tf.distribute.get_strategy()).__name__}",
             "Two ways of distributing cannot be combined: make the model without a strategy, and call the step by itself.",
         )
@@ -107,29 +139,18 @@ def _builds_session_graph() -> bool:
     return not tf.executing_eagerly() and not isinstance(tf.compat.v1.get_default_graph(), FuncGraph)
 
 
-def guard_v1_optimizers(patches: Patches, note: Note) -> None:
+def guard_v1_optimizers(patches: Patches, refusals: Refusals) -> None:
     """Refuses TensorFlow 1's optimizers (tf.compat.v1.train) but in a graph for a session."""
     from tensorflow.python.training.optimizer import Optimizer
 
     def compute_gradients(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not _builds_session_graph():
             what = f"tf.compat.v1.train.{type(optimizer).__name__} outside a graph of TensorFlow 1"
-            refuse(note, what, "Use an optimizer of tf.keras.optimizers.")
+            refusals.refuse(what, "Use an optimizer of tf.keras.optimizers.")
         return original(optimizer, *args, **kwargs)
 
     patches.wrap(Optimizer, "compute_gradients", compute_gradients)
     patches.wrap(Optimizer, "apply_gradients", compute_gradients)
-
-
-def refuse(note: Note, what: str, remedy: str = _REMEDY) -> NoReturn:
-    """Notes and raises.
-
-    Raises:
-        UnsupportedError: Always.
-    """
-    reason = f"It is not distributed in this version. {remedy}"
-    note(where(), what, reason)
-    raise UnsupportedError(f"{where()}: {what}. {reason}")
 
 
 def where() -> str:
@@ -140,3 +161,13 @@ def where() -> str:
         main = sys._current_frames().get(threading.main_thread().ident or 0)
         frames = [f for f in traceback.extract_stack(main) if f.filename == script]
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "in the script"
+
+
+def place_in_script() -> tuple[str, int] | None:
+    """Returns file and line of the innermost frame of the script's own files."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if SITES.has(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None

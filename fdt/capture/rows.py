@@ -30,8 +30,8 @@ from tensorflow.python.data.ops.zip_op import _ZipDataset
 
 from fdt.capture import mapped
 from fdt.capture.mapped import NotRowsError
-from fdt.capture.patch import Patches
 from fdt.data import is_numbers
+from fdt.patch import Patches
 
 # So often all rows have to be wanted, for a function of rows to be computed for all of them beforehand.
 _WORTH_EPOCHS = 2

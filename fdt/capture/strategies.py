@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_lib import StrategyBase
 
-from fdt.capture.patch import Patches
+from fdt.patch import Patches
 from fdt.report import say
 
 # Of the strategy's methods those that make something in its name, or see what it has made.

@@ -9,8 +9,8 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.loop.observation import Observer
-from fdt.capture.patch import Patches
 from fdt.capture.session.runs import Sessions
+from fdt.patch import Patches
 
 # Is told of steps: how many, and when they began, by the monotonic clock.
 Count = Callable[[int, float], None]

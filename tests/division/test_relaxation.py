@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.keras.keras_3_step import StepHooks
-from fdt.capture.patch import Patches
 from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
 from fdt.division import own_rows
 from fdt.division.layout import Divided, shares
 from fdt.holes import Holes, open_holes
+from fdt.patch import Patches
 from fdt.relaxation import BATCH_NORM, OWN_ROWS, RANDOM
 from tests.helpers.divided import DividedStep, largest_difference
 

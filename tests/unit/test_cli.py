@@ -36,11 +36,11 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--mode", "--prediction", "--report", "--scale-lr",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--else", "--mode", "--prediction", "--report", "--scale-lr",
         "--stop-after", "--tensorboard", "--relax", "--warm-up", "--wire",
         "--workers",
     ]),
-    "check": sorted([*_ASYNC_OPTIONS, "--mode", "--relax", "--wire", "--workers"]),
+    "check": sorted([*_ASYNC_OPTIONS, "--else", "--mode", "--relax", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": [
         "--interface", "--join", "--listen", "--metrics", "--mode", "--no-token", "--no-walls", "--open-servers", "--slots",
@@ -97,6 +97,7 @@ def test_run_by_default() -> None:
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None, "relax": None,
+        "otherwise": "refuse",
     }  # fmt: skip
 
 
@@ -328,7 +329,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A session and hooks that do nothing; nothing the run changes in this process is left."""
     import fdt
 
-    capture = types.SimpleNamespace(hooks=lambda _: contextlib.nullcontext(), Training=lambda session: session)
+    capture = types.SimpleNamespace(hooks=lambda _, **__: contextlib.nullcontext(), Training=lambda session: session)
     monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)

@@ -11,8 +11,8 @@ from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, trace_step
-from fdt.capture.patch import Patches
 from fdt.config import RunConfig
+from fdt.patch import Patches
 from protos import program_pb2
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)

@@ -4,9 +4,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from fdt.capture.patch import Patches
-from fdt.capture.refusals import guard_keras_optimizers
+from fdt.capture.refusals import Refusals, guard_keras_optimizers
 from fdt.errors import UnsupportedError
+from fdt.patch import Patches
 
 
 def test_a_step_that_a_strategy_runs_is_named_as_such() -> None:
@@ -19,7 +19,7 @@ def test_a_step_that_a_strategy_runs_is_named_as_such() -> None:
     def step(gradient: tf.Tensor) -> None:
         strategy.run(lambda g: optimizer.apply([g], [variable]), args=(gradient,))
 
-    guard_keras_optimizers(patches, lambda _, what, __: noted.append(what))
+    guard_keras_optimizers(patches, Refusals(lambda _, what, __: noted.append(what)))
     try:
         with pytest.raises(UnsupportedError, match="Two ways of distributing"):
             step(tf.constant([1.0]))

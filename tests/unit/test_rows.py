@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.patch import Patches
 from fdt.capture.rows import RowNumbers
+from fdt.patch import Patches
 
 X = np.arange(23 * 3, dtype=np.float32).reshape(23, 3)
 Y = np.arange(23, dtype=np.int64)

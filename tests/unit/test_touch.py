@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.loop.touch import Touch
-from fdt.capture.patch import Patches
+from fdt.patch import Patches
 
 
 @pytest.fixture

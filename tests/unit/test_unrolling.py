@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.loop.unrolling import Unrolling
-from fdt.capture.patch import Patches
+from fdt.patch import Patches
 
 DATA = tf.data.Dataset.range(10).batch(3, drop_remainder=True)
 

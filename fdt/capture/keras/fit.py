@@ -14,9 +14,9 @@ from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.run import OnBatchRun, RemoteTrainFunction, Run
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.patch import Patches
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import FdtError, UnsupportedError
+from fdt.patch import Patches
 from fdt.report import say
 from fdt.session import Session
 

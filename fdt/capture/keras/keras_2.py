@@ -15,11 +15,11 @@ from fdt.capture.keras import keras_2_step
 from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import all_of
-from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import with_autograph
 from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
 from fdt.element import Element
+from fdt.patch import Patches
 
 # What Keras 2 takes where it is told no batch size.
 _BATCH_SIZE = 32

@@ -19,10 +19,10 @@ from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import all_of
-from fdt.capture.patch import Patches
 from fdt.capture.step.tracing import StepTrace
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
+from fdt.patch import Patches
 
 # What a trace builds before Keras would; see `KerasVersion.building_metrics`.
 _built_ahead: WeakSet[CompileMetrics] = WeakSet()

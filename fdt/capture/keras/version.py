@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fdt.capture.patch import Patches
 from fdt.element import Element
+from fdt.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras.fit import KerasFit

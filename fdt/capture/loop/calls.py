@@ -10,15 +10,17 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.observation import Observer, observation
+from fdt.capture.loop.outlined import Outlined
 from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling
-from fdt.capture.patch import Patches
-from fdt.capture.refusals import eager_remedy, is_in_place, refuse
+from fdt.capture.refusals import Refusals, is_in_place
 from fdt.capture.step.draws import as_before
 from fdt.errors import UnsupportedError
+from fdt.outline.sites import SITES
+from fdt.patch import Patches
 
 
 class Steps(Protocol):
@@ -40,19 +42,20 @@ class Steps(Protocol):
 class Loops:
     """The hooks. TensorFlow traces the script's functions as ever; running those that train is what we do."""
 
-    def __init__(self, make_steps: Callable[[Touch], Steps], note: Callable[[str, str, str], None]):
+    def __init__(self, make_steps: Callable[[Touch], Steps], refusals: Refusals):
         """Starts.
 
         Args:
             make_steps: Called when the script calls a step for the first time.
-            note: Is told of what is refused.
+            refusals: What becomes of others.
         """
-        self._make_steps, self._note = make_steps, note
+        self._make_steps, self._refusals = make_steps, refusals
         self._steps: Steps | None = None
         self._touch = Touch(lambda variables: self._steps.touched(variables) if self._steps is not None else None)
         self._observer = Observer(self._refuse_eager)
         self._outside = Outside()
         self._unrolling = Unrolling()
+        self._outlined = Outlined(self._observer.trains, lambda: not is_in_place())
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )
@@ -63,6 +66,7 @@ class Loops:
         self._touch.install(patches)
         self._outside.install(patches)
         self._unrolling.install(patches)
+        patches.set(SITES, "runner", self._outlined)
         patches.wrap(Function, "__call__", self._called)
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)
 
@@ -109,14 +113,13 @@ class Loops:
 
     def _refuse_eager(self, what: str) -> None:
         if not is_in_place():
-            refuse(self._note, f"{what} in a training loop of the script's own", eager_remedy())
+            self._refusals.eager(f"{what} in a training loop of the script's own")
 
     def _step(self, concrete: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         call = self._call.get()
         name = getattr(concrete, "name", "")
         if call is None:
-            refuse(
-                self._note,
+            self._refusals.refuse(
                 f"a training step called as a concrete function ({name})",
                 "Call the tf.function itself, not what its get_concrete_function returned.",
             )

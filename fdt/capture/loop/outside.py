@@ -13,8 +13,8 @@ from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.iterators import Read
 from fdt.capture.loop.prints import Printed
 from fdt.capture.loop.summaries import Summary
-from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import in_graph
+from fdt.patch import Patches
 
 
 class Outside:

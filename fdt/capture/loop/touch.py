@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-from fdt.capture.patch import Patches
+from fdt.patch import Patches
 
 
 class Touch:

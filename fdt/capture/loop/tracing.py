@@ -9,7 +9,6 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.capture.loop.arguments import Arguments, Form
-from fdt.capture.patch import Patches
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.traced_step import Known, TracedStep, refuse_moved
@@ -18,6 +17,7 @@ from fdt.capture.step.writes import Writes
 from fdt.config import RunConfig
 from fdt.errors import FdtError, UnsupportedError
 from fdt.messages import program_pb2
+from fdt.patch import Patches
 
 
 class LoopTrace(StepTrace):

@@ -17,7 +17,6 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
 from fdt.capture.keras.version import imported_versions
-from fdt.capture.patch import Patches
 from fdt.capture.step.inlining import inlined
 from fdt.capture.step.metrics import check_additive
 from fdt.capture.step.roles import tell_apart
@@ -29,6 +28,7 @@ from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.holes import Holes, OpenHole, current_holes, open_holes, pass_hole
 from fdt.messages import program_pb2
+from fdt.patch import Patches
 from fdt.program import export
 from fdt.relaxation import BATCH_NORM, OWN_ROWS, relaxed
 

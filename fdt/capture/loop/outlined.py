@@ -1,0 +1,320 @@
+"""Steps of eager loops: what `fdt.outline` has made functions of is traced and called as the script's own tf.functions are."""
+
+import builtins
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.loop.pending import resolved
+from fdt.capture.loop.watching import Watch
+from fdt.errors import FdtError
+from fdt.outline.rewriting import Site
+
+# A step that reads numbers which change is traced so often before it is given up.
+_MAX_TRACES = 16
+_DATA, _UNKNOWN = object(), object()
+
+
+class Outlined:
+    """See `fdt.outline.sites.Runner`."""
+
+    def __init__(self, trains: Callable[[Any], bool], is_on: Callable[[], bool]) -> None:
+        """Has seen no step.
+
+        Args:
+            trains: Whether a traced graph trains.
+            is_on: Whether training that the script begins now is to be taken over.
+        """
+        self._trains, self._is_on = trains, is_on
+        self._steps: dict[int, _Step] = {}
+
+    def step(
+        self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
+    ) -> dict[str, Any] | None:
+        """See `fdt.outline.sites.Runner`."""
+        if not tf.executing_eagerly() or not self._is_on():
+            return None
+        step = self._steps.setdefault(id(site), _Step(site, self._trains))
+        if step.problem is None:
+            try:
+                return step.run(function, names, numbers)
+            except _StaysError as error:
+                step.problem = str(error)
+        return None
+
+    def problem(self, file: str, line: int) -> str | None:
+        """See `fdt.outline.sites.Runner`."""
+        found = (step for step in self._steps.values() if step.site.file == file)
+        return next((s.problem for s in found if s.site.line <= line <= s.site.end_line and s.problem), None)
+
+
+class _StaysError(Exception):
+    """A step is no function of TensorFlow's."""
+
+
+@dataclasses.dataclass
+class _Traced:
+    """A step for certain constants."""
+
+    function: Any
+    watch: Watch
+    # By name: what came out beside tensors, and where they are among it.
+    results: dict[str, Any]
+
+
+class _Step:
+    """A place in the script."""
+
+    def __init__(self, site: Site, trains: Callable[[Any], bool]) -> None:
+        self.site, self._trains = site, trains
+        self.problem: str | None = None
+        self._traced: dict[Any, list[_Traced]] = {}
+        self._num_traces = 0
+        # Numbers, by their places among the leaves: what they were, and those that are given as tensors since they change.
+        self._numbers: dict[Any, Any] = {}
+        self._changing: dict[Any, tf.DType] = {}
+        self._fixed: set[Any] = set()
+        # What of the script's expressions were no numbers when they were looked at.
+        self._no_numbers: set[int] = set()
+        # What constants are known by has to stay alive.
+        self._kept: list[Any] = []
+
+    def run(
+        self, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
+    ) -> dict[str, Any]:
+        given = {name: value for name in self.site.reads if (value := _found(name, names, function)) is not _UNKNOWN}
+        given |= {name: None for name in self.site.reads if name not in given}
+        parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+        for place, compute in enumerate(numbers):
+            given[parameters[len(self.site.reads) + place]] = self._number(place, compute)
+        leaves = {name: _leaves(value) for name, value in given.items()}
+        self._look_at_numbers(leaves)
+        data = [self._as_data(leaf, (n, i)) for n, found in leaves.items() for i, leaf in enumerate(found)]
+        tensors = [value for value in data if value is not None]
+        constants = tuple(
+            _DATA if self._is_data(leaf, (name, i)) else _identity(leaf)
+            for name, found in leaves.items()
+            for i, leaf in enumerate(found)
+        )
+        structure = tuple((name, repr(_structure(value))) for name, value in given.items())
+        traced = self._find((constants, structure), function, given, tensors)
+        outputs = traced.function(*tensors)
+        return self._results(traced, outputs, given)
+
+    # ---- what it is given ---------------------------------------------------------------------------------------
+
+    def _number(self, place: int, compute: Callable[[], Any]) -> Any:
+        if place in self._no_numbers:
+            return None
+        try:
+            value = compute()
+        except Exception:  # the script's own expression: it may not be come to at all
+            value = None
+        is_computed = self.site.numbers[place]
+        # What is computed of tensors belongs into the step: a tape may have to see it.
+        if isinstance(value, bool | int | float | np.generic) or (not is_computed and _is_array(value)):
+            return value
+        self._no_numbers.add(place)
+        return None
+
+    def _look_at_numbers(self, leaves: Mapping[str, Sequence[Any]]) -> None:
+        """Numbers that are not what they were are tensors from now on."""
+        for name, found in leaves.items():
+            for i, leaf in enumerate(found):
+                if type(leaf) not in (int, float) or (name, i) in self._changing or (name, i) in self._fixed:
+                    continue
+                if self._numbers.setdefault((name, i), leaf) != leaf:
+                    self._changing[name, i] = tf.int32 if type(leaf) is int else tf.float32
+
+    def _is_data(self, leaf: Any, place: Any) -> bool:
+        return _is_array(leaf) or (place in self._changing and type(leaf) in (int, float))
+
+    def _as_data(self, leaf: Any, place: Any) -> Any:
+        if not self._is_data(leaf, place):
+            return None
+        return resolved(leaf) if _is_array(leaf) else tf.constant(leaf, self._changing[place])
+
+    # ---- tracing ------------------------------------------------------------------------------------------------
+
+    def _find(
+        self, key: Any, function: Callable[..., Any], given: Mapping[str, Any], tensors: Sequence[Any]
+    ) -> _Traced:
+        for traced in self._traced.get(key, []):
+            if traced.watch.hold():
+                return traced
+        self._num_traces += 1
+        if self._num_traces > _MAX_TRACES:
+            raise _StaysError(f"it reads numbers that change from step to step ({_MAX_TRACES} traces)")
+        traced = self._trace(function, given, tensors)
+        self._traced.setdefault(key, []).append(traced)
+        self._kept.append(given)
+        return traced
+
+    def _trace(self, function: Callable[..., Any], given: Mapping[str, Any], tensors: Sequence[Any]) -> _Traced:
+        results: dict[str, Any] = {}
+        inside = {name: [self._is_data(x, (name, i)) for i, x in enumerate(_leaves(v))] for name, v in given.items()}
+
+        def step(*data: tf.Tensor) -> list[tf.Tensor]:
+            values = iter(data)
+            arguments = {}
+            for name, value in given.items():
+                found = [
+                    next(values) if is_data else x for x, is_data in zip(_leaves(value), inside[name], strict=True)
+                ]
+                arguments[name] = _packed(value, found)
+            after = function(**arguments)
+            tensors_out: list[tf.Tensor] = []
+            results.clear()
+            results.update(self._taken(after, given, tensors_out))
+            return tensors_out
+
+        traced = tf.function(step, autograph=False)
+        watch = Watch()
+        try:
+            with watch.watching():
+                concrete = traced.get_concrete_function(*tensors)
+        except FdtError:
+            raise
+        except Exception as error:  # the script's own code runs here
+            raise _StaysError(_reason(error)) from None
+        if watch.effects:
+            raise _StaysError(watch.effects[0])
+        if not self._trains(concrete.graph):
+            raise _StaysError("it does not change variables by their gradients")
+        return _Traced(traced, watch, results)
+
+    def _taken(self, after: Mapping[str, Any], given: Mapping[str, Any], outputs: list[tf.Tensor]) -> dict[str, Any]:
+        """Sorts out what a step has bound: tensors become its outputs."""
+        known = {id(leaf) for value in given.values() for leaf in _leaves(value)}
+        taken = {}
+        for name in (*self.site.results, *self.site.changed):
+            if name not in after:
+                continue
+            value = after[name]
+            places: list[int | _Constant] = []
+            for leaf in _leaves(value):
+                if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
+                    places.append(len(outputs))
+                    outputs.append(leaf)
+                else:
+                    places.append(_Constant(leaf if _may_leave(leaf, known) else Spent(name, self.site)))
+            taken[name] = (_structure(value), places)
+        return taken
+
+    # ---- what comes out -----------------------------------------------------------------------------------------
+
+    def _results(self, traced: _Traced, outputs: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        results = {}
+        for name, (structure, places) in traced.results.items():
+            leaves = [place.value if isinstance(place, _Constant) else outputs[place] for place in places]
+            value = _packed(structure, leaves)
+            if (
+                type(given.get(name)) in (int, float)
+                and (name, 0) in self._numbers
+                and not isinstance(value, int | float)
+            ):
+                # A number stays one.
+                value = type(given[name])(resolved(value).numpy())
+            if name in self.site.changed:
+                _put_into(given[name], value)
+            else:
+                results[name] = value
+        return results
+
+
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    value: Any
+
+
+class Spent:
+    """Stands for what a step has made beside tensors, and left in a name: a tape, for example."""
+
+    def __init__(self, name: str, site: Site) -> None:
+        object.__setattr__(self, "_fdt_why", f"{name!r} was made by the step in lines {site.line} to {site.end_line}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises.
+
+        Raises:
+            AttributeError: Always.
+        """
+        why = object.__getattribute__(self, "_fdt_why")
+        raise AttributeError(f"{why}, which ran on the pool: {name!r} of it is not here. Use it inside the step.")
+
+
+def _found(name: str, names: Mapping[str, Any], function: Callable[..., Any]) -> Any:
+    for scope in (names, function.__globals__, vars(builtins)):
+        if name in scope:
+            return scope[name]
+    return _UNKNOWN
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, tf.Variable):
+        return False
+    return isinstance(leaf, tf.Tensor | tf.RaggedTensor | tf.SparseTensor | np.generic) or (
+        isinstance(leaf, np.ndarray) and leaf.dtype != object
+    )
+
+
+def _is_nest(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Returns the leaves of lists, tuples and dicts; what else there is, is a leaf."""
+    if type(value) is dict:
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if type(value) in (list, tuple) or hasattr(value, "_fields"):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+def _structure(value: Any) -> Any:
+    """Returns a value with None for its leaves."""
+    return _packed(value, [None] * len(_leaves(value)))
+
+
+def _packed(structure: Any, leaves: Sequence[Any]) -> Any:
+    """Returns leaves in the form of a value."""
+    rest = iter(leaves)
+
+    def pack(value: Any) -> Any:
+        if type(value) is dict:
+            return {name: pack(item) for name, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(pack(item) for item in value)
+        if hasattr(value, "_fields"):
+            return type(value)(*(pack(item) for item in value))
+        return next(rest)
+
+    return pack(structure)
+
+
+def _put_into(container: Any, value: Any) -> None:
+    """Gives a list or dict of the script's what a step has made of it."""
+    if isinstance(container, list):
+        container[:] = value
+    else:
+        container.update(value)
+
+
+def _may_leave(leaf: Any, known: set[int]) -> bool:
+    """Whether what a step was traced with is right for the script, too."""
+    simple = leaf is None or isinstance(leaf, bool | int | float | str | bytes | tf.Variable | np.generic)
+    return simple or id(leaf) in known
+
+
+def _identity(leaf: Any) -> Any:
+    if isinstance(leaf, str | bytes | bool | int | float | type(None)):
+        return type(leaf), leaf
+    return id(leaf)
+
+
+def _reason(error: Exception) -> str:
+    first = str(error).strip().splitlines()[:1]
+    return f"it cannot be traced ({type(error).__name__}: {first[0] if first else ''})"

@@ -1,0 +1,148 @@
+"""What of a step is for Python alone: it is done before the step, or behind it, where nothing depends on it."""
+
+import ast
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from fdt.outline.names import SCOPES, Names, inside, names, root_name
+from fdt.outline.numbers import is_number
+
+# Calls that look at the values of tensors.
+_LOOKS = frozenset({"float", "int", "bool", "str", "repr", "format", "round", "print", "input"})
+_METHODS = frozenset({"numpy", "item", "tolist"})
+# Methods that keep something for the script, called for that alone.
+_KEEPS = frozenset(
+    {"append", "appendleft", "extend", "insert", "add", "update", "write", "writelines", "flush", "scalar"}
+    | {"set_description", "set_postfix", "info", "debug", "warning", "error", "log"}
+)
+_NUMPY = frozenset({"np", "numpy"})
+
+
+@dataclasses.dataclass
+class Order:
+    """A step's statements.
+
+    Attributes:
+        before: For Python, and before the step.
+        step: The step.
+        behind: For Python, behind it.
+    """
+
+    before: list[ast.stmt]
+    step: list[ast.stmt]
+    behind: list[ast.stmt]
+
+
+class InTheWayError(Exception):
+    """Something in a step cannot be in a function of TensorFlow's, and cannot be moved out of it."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable[[ast.AST], bool]) -> Order:
+    """Returns a step's statements in their new order; those in the block of a tape are moved out of it where need be.
+
+    Args:
+        found: The statements.
+        known_numbers: Names that are numbers of Python's wherever they are bound.
+        trains: Whether a node is a part of the training.
+
+    Raises:
+        InTheWayError: A statement for Python stands between others that it depends on and that depend on it.
+    """
+    flat = list(_flat(found))
+    own = [names(statement.items if isinstance(statement, ast.With) else statement) for statement in flat]
+    made: set[str] = set()
+    places: dict[int, str] = {}
+    for i, statement in enumerate(flat):
+        if _looks(statement, made):
+            if any(trains(node) for node in inside(statement)):
+                raise _in_the_way(statement, "looks at a value and trains by it")
+            places[i] = "behind"
+        elif not _is_number_statement(statement, known_numbers):
+            made |= own[i].writes
+            places[i] = "step"
+    for i in (i for i in range(len(flat)) if i not in places):
+        places[i] = _place_of_number(i, own, places)
+    for i in (i for i, place in places.items() if place == "behind"):
+        later = [own[k] for k in range(i + 1, len(flat)) if places[k] != "behind"]
+        if any(_depend(own[i], other) for other in later):
+            raise _in_the_way(flat[i], "is for Python, and what follows it in the step needs it")
+    moved = {id(flat[i]) for i, place in places.items() if place != "step"}
+    before, behind = ([flat[i] for i in sorted(places) if places[i] == place] for place in ("before", "behind"))
+    return Order(before, without(found, moved), behind)
+
+
+def _in_the_way(statement: ast.stmt, why: str) -> InTheWayError:
+    return InTheWayError(statement.lineno, f"`{ast.unparse(statement).splitlines()[0]}` {why}")
+
+
+def _place_of_number(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
+    step = [k for k, place in places.items() if place == "step"]
+    if not any(_depend(own[i], own[k]) for k in step if k > i):
+        return "behind"
+    behind = [k for k, place in places.items() if place == "behind" and k < i]
+    return "step" if any(_depend(own[k], own[i]) for k in (*(k for k in step if k < i), *behind)) else "before"
+
+
+def _depend(one: Names, other: Names) -> bool:
+    """Whether two statements may not change places."""
+    return bool(one.writes & (other.reads | other.writes) or one.reads & other.writes)
+
+
+def _flat(found: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields statements; of a block of a tape, or of any other context, its head and what is in it."""
+    for statement in found:
+        yield statement
+        if isinstance(statement, ast.With):
+            yield from _flat(statement.body)
+
+
+def _is_number_statement(statement: ast.stmt, known: set[str]) -> bool:
+    if isinstance(statement, ast.Assign):
+        targets: Sequence[ast.expr] = statement.targets
+    elif isinstance(statement, ast.AugAssign):
+        targets = [statement.target]
+    else:
+        return False
+    return all(isinstance(t, ast.Name) and t.id in known for t in targets) and is_number(statement.value, known)
+
+
+def _looks(statement: ast.stmt, made: set[str]) -> bool:
+    """Whether a statement is for Python: it looks at values that the step makes, or keeps something for the script."""
+    if isinstance(statement, ast.Assert):
+        return True
+    if isinstance(statement, (ast.With, *SCOPES)):
+        return False
+    return any(_is_look(node, made) for node in inside(statement))
+
+
+def _is_look(node: ast.AST, made: set[str]) -> bool:
+    if isinstance(node, ast.JoinedStr):
+        return bool(names(node).reads & made)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        # A list that the step itself has made is the step's.
+        return node.value.func.attr in _KEEPS and root_name(node.value.func.value) not in made
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "print" or (node.func.id in _LOOKS and bool(names(node.args).reads & made))
+    if isinstance(node.func, ast.Attribute):
+        is_numpy = root_name(node.func) in _NUMPY and bool(names(node.args).reads & made)
+        return is_numpy or node.func.attr in _METHODS
+    return False
+
+
+def without(found: Sequence[ast.stmt], left_out: set[int]) -> list[ast.stmt]:
+    """Returns statements but for those with such ids, in the blocks of contexts too."""
+    kept: list[ast.stmt] = []
+    for statement in found:
+        if id(statement) in left_out:
+            continue
+        if isinstance(statement, ast.With):
+            body = without(statement.body, left_out) or [ast.copy_location(ast.Pass(), statement)]
+            statement = ast.copy_location(ast.With(statement.items, body, statement.type_comment), statement)
+        kept.append(statement)
+    return kept

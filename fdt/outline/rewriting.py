@@ -1,0 +1,232 @@
+"""Writes the outlined form of a program."""
+
+import ast
+import builtins
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fdt.outline.liveness import Liveness, read_by_functions
+from fdt.outline.names import SCOPES, changed_parts, inside, names, root_name
+from fdt.outline.numbers import known_numbers, of_numbers
+from fdt.outline.order import InTheWayError, ordered, without
+from fdt.outline.ranges import Range, Training, obstacle, ranges
+
+# What the written program calls, and the names that it binds.
+RUN = "__fdt_outlined__"
+_RESULTS = "__fdt_results__"
+_STEP, _NUMBER = "__fdt_step_{}__", "__fdt_number_{}__"
+_BUILTINS = frozenset(dir(builtins))
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A step of a loop, in a file.
+
+    Attributes:
+        file: The file.
+        line: Of its first statement.
+        end_line: Of its last.
+        reads: Names that it reads of what is around it.
+        results: Names that it writes and that are read behind it.
+        changed: Of `reads`, lists and dicts of which it changes parts.
+        numbers: Of expressions that may be numbers of Python's: whether each is computed, and not looked up alone.
+        problem: A line and what stands there that keeps it from being a function; None if nothing does.
+    """
+
+    file: str
+    line: int
+    end_line: int
+    reads: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    numbers: tuple[bool, ...] = ()
+    problem: tuple[int, str] | None = None
+
+
+def outlined(tree: ast.Module, file: str, register: Callable[[Site], int]) -> None:
+    """Rewrites a module, if it has steps of eager loops.
+
+    Args:
+        tree: It; it is changed.
+        file: Its name.
+        register: Takes a step, and returns the number under which the program names it.
+    """
+    module = _Module(tree)
+    # From the last to the first: the places of those before stay what they are.
+    for found in sorted(ranges(tree, module.training), key=lambda each: -each.start):
+        statements = found.statements
+        site = Site(file, statements[0].lineno, max(s.end_lineno or s.lineno for s in statements))
+        problem = obstacle(statements)
+        try:
+            if problem is not None:
+                raise InTheWayError(*problem)
+            written = _Writer(module, found, site)
+        except InTheWayError as error:
+            register(dataclasses.replace(site, problem=(error.line, error.what)))
+            continue
+        found.suite[found.start : found.end] = written.statements(register(written.site))
+    ast.fix_missing_locations(tree)
+
+
+class _Module:
+    """What is known of a whole module before it is changed."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._tree = tree
+        self.training = Training(tree)
+        self._by_functions = read_by_functions(tree.body)
+        self._bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        self.imported = {
+            name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in names(node).writes
+        }
+        self._bound |= self.imported | {n.name for n in ast.walk(tree) if isinstance(n, SCOPES) and hasattr(n, "name")}
+        self._liveness: dict[ast.AST, Liveness] = {}
+
+    def after(self, scope: ast.Module | ast.FunctionDef, statement: ast.stmt) -> set[str]:
+        """Returns the names that are read after a statement."""
+        if scope not in self._liveness:
+            at_end = self._by_functions if scope is self._tree else set()
+            self._liveness[scope] = Liveness(scope.body, at_end)
+        return self._liveness[scope].after(statement)
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether a name is Python's own, here."""
+        return name in _BUILTINS and name not in self._bound
+
+
+class _Writer:
+    """Writes one step."""
+
+    def __init__(self, module: _Module, found: Range, site: Site) -> None:
+        self._found = found
+        order = ordered(found.statements, known_numbers(found.scope), module.training.is_part)
+        _refuse_attributes(order.step)
+        own, behind = names(order.step), names(order.behind)
+        live = module.after(found.scope, found.statements[-1]) | behind.reads
+        reads = {n for n in Liveness(order.step, set()).at_start if not module.is_builtin(n)}
+        changed = changed_parts(order.step) & reads
+        numbers = _Numbers(own.writes | module.imported)
+        self._step: list[Any] = [numbers.visit(copy.deepcopy(statement)) for statement in order.step]
+        self._order, self._numbers = order, numbers.found
+        self.site = dataclasses.replace(
+            site,
+            reads=_in_order(order.step, reads, own.writes | changed),
+            results=tuple(sorted(own.writes & live)),
+            changed=tuple(sorted(changed)),
+            numbers=tuple(not isinstance(each, ast.Attribute) for each in numbers.found),
+        )
+
+    def statements(self, number: int) -> list[ast.stmt]:
+        """Returns what stands in its place."""
+        first, last = self._found.statements[0], self._found.statements[-1]
+        step = _STEP.format(number)
+        parameters = [*self.site.reads, *(_NUMBER.format(i) for i in range(len(self._numbers)))]
+        function = _parsed(f"def {step}({', '.join(parameters)}): pass", first)
+        assert isinstance(function, ast.FunctionDef)
+        function.body = [*self._step, _parsed("return locals()", last, in_function=True)]
+        call = _parsed(f"{_RESULTS} = {RUN}({number}, {step}, locals(), [])", first)
+        assert isinstance(call, ast.Assign) and isinstance(call.value, ast.Call)
+        lambdas = call.value.args[-1]
+        assert isinstance(lambdas, ast.List)
+        lambdas.elts = [ast.copy_location(ast.Lambda(_no_arguments(), each), each) for each in self._numbers]
+        given = [
+            _parsed(f"if {name!r} in {_RESULTS}: {name} = {_RESULTS}[{name!r}]", last) for name in self.site.results
+        ]
+        moved = {id(statement) for statement in self._order.before}
+        choice = _parsed(f"if {_RESULTS} is None: pass\nelse: pass", first)
+        assert isinstance(choice, ast.If)
+        choice.body = without(self._found.statements, moved) or [ast.copy_location(ast.Pass(), first)]
+        choice.orelse = [*given, *self._order.behind] or [ast.copy_location(ast.Pass(), last)]
+        return [*self._order.before, function, call, choice, _parsed(f"{_RESULTS} = None", last)]
+
+
+class _Numbers(ast.NodeTransformer):
+    """Makes what may be a number of Python's an argument, for the case that it is one: numbers change from step to step."""
+
+    def __init__(self, written: set[str]) -> None:
+        self._written = written
+        self.found: list[ast.expr] = []
+        self._places: dict[str, int] = {}
+
+    def visit(self, node: Any) -> Any:
+        """See `ast.NodeTransformer`."""
+        if isinstance(node, (*SCOPES, ast.comprehension, ast.JoinedStr)):
+            return node
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            return node
+        if isinstance(node, ast.Call):
+            # What is called is no number, but it may be an attribute of something.
+            node.args = [self._visited(each) for each in node.args]
+            node.keywords = [ast.keyword(k.arg, self._visited(k.value)) for k in node.keywords]
+            if isinstance(node.func, ast.Attribute) and not _is_chain(node.func):
+                node.func.value = self._visited(node.func.value)
+            return node
+        is_candidate = isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.Attribute)
+        if is_candidate and isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and self._may_be_number(node):
+            written = ast.unparse(node)
+            if written not in self._places:
+                self._places[written] = len(self.found)
+                self.found.append(copy.deepcopy(node))
+            name = ast.Name(_NUMBER.format(self._places[written]), ast.Load())
+            test = ast.Compare(name, [ast.Is()], [ast.Constant(None)])
+            return ast.copy_location(ast.IfExp(test, node, name), node)
+        if isinstance(node, ast.Attribute) and _is_chain(node):
+            return node
+        return super().visit(node) if not isinstance(node, ast.Attribute) else self.generic_visit(node)
+
+    def _visited(self, node: ast.expr) -> ast.expr:
+        visited = self.visit(node)
+        assert isinstance(visited, ast.expr)
+        return visited
+
+    def _may_be_number(self, node: ast.AST) -> bool:
+        leaves: list[ast.AST] = []
+
+        def is_leaf(leaf: ast.AST) -> bool:
+            leaves.append(leaf)
+            return (
+                isinstance(leaf, ast.Name | ast.Attribute) and _is_chain(leaf) and root_name(leaf) not in self._written
+            )
+
+        return of_numbers(node, is_leaf) and bool(leaves)
+
+
+def _is_chain(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _refuse_attributes(step: Sequence[ast.stmt]) -> None:
+    for node in (node for statement in step for node in inside(statement)):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            raise InTheWayError(node.lineno, f"`{ast.unparse(node)}` is set in the step")
+
+
+def _in_order(step: Sequence[ast.stmt], reads: set[str], carried: set[str]) -> tuple[str, ...]:
+    """Returns names as the step comes to them: a batch is likely to be the first; what goes from step to step comes last."""
+    loads = (n.id for s in step for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in reads)
+    found = dict.fromkeys([*loads, *sorted(reads)])
+    return tuple(sorted(found, key=lambda name: name in carried))
+
+
+def _no_arguments() -> ast.arguments:
+    return ast.arguments([], [], None, [], [], None, [])
+
+
+def _parsed(text: str, where: ast.stmt, in_function: bool = False) -> ast.stmt:
+    """Returns a statement at a place of the script's."""
+    tree = ast.parse(f"def f(): {text}" if in_function else text)
+    statement = tree.body[0]
+    if in_function:
+        assert isinstance(statement, ast.FunctionDef)
+        statement = statement.body[0]
+    for node in ast.walk(statement):
+        if hasattr(node, "lineno"):
+            ast.copy_location(node, where)
+    return statement

@@ -1,0 +1,268 @@
+"""Outlining on paper: which statements become a step, what goes in and out, what is moved, what is in the way."""
+
+import ast
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fdt.outline.rewriting import RUN, Site, outlined
+
+_LOOP = """
+    for epoch in range(3):
+        for step, (x, y) in enumerate(data):
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x))
+            gradients = tape.gradient(loss, model.weights)
+            optimizer.apply_gradients(zip(gradients, model.weights))
+            {behind}
+"""
+
+
+def _outlined(source: str) -> tuple[ast.Module, list[Site]]:
+    tree, sites = ast.parse(textwrap.dedent(source)), list[Site]()
+
+    def register(site: Site) -> int:
+        sites.append(site)
+        return len(sites) - 1
+
+    outlined(tree, "train.py", register)
+    compile(tree, "train.py", "exec")
+    return tree, sites
+
+
+def _site(source: str) -> Site:
+    (site,) = _outlined(source)[1]
+    return site
+
+
+def test_from_the_tape_to_the_update() -> None:
+    site = _site(_LOOP.format(behind="print(loss)"))
+    assert (site.line, site.end_line, site.problem) == (4, 7, None)
+    assert set(site.reads) == {"tf", "loss_fn", "y", "model", "x", "optimizer"}
+    assert site.results == ("loss",)
+
+
+def test_what_nobody_reads_later_is_no_result() -> None:
+    assert _site(_LOOP.format(behind="pass")).results == ()
+
+
+def test_what_a_function_of_the_module_reads_is_a_result() -> None:
+    assert _site(_LOOP.format(behind="pass") + "\n    def last():\n        return gradients\n").results == (
+        "gradients",
+    )
+
+
+def test_metrics_behind_the_update_belong_to_the_step() -> None:
+    site = _site(_LOOP.format(behind="metric.update_state(y, loss)"))
+    assert site.end_line == 8
+    assert "metric" in site.reads
+
+
+def test_functions_that_tensorflow_traces_are_left_alone() -> None:
+    body = """
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = model(x)
+            optimizer.apply_gradients(zip(tape.gradient(loss, w), w))
+            return loss
+    """
+    for decorator, count in (
+        ("", 1),
+        ("@tf.function", 0),
+        ("@tf.function(jit_compile=True)", 0),
+        ("@functools.cache", 1),
+    ):
+        source = textwrap.dedent(body)
+        assert len(_outlined(f"{decorator}\n{source}" if decorator else source)[1]) == count, decorator
+
+
+@pytest.mark.parametrize(
+    "statement", ["losses.append(float(loss))", "print(loss.numpy())", "total += float(loss)", "assert loss > 0"]
+)
+def test_what_is_for_python_goes_behind_the_step(statement: str) -> None:
+    source = f"""
+        with tf.GradientTape() as tape:
+            loss = f(x)
+            {statement}
+        w.assign_sub(tape.gradient(loss, w))
+    """
+    tree, (site,) = _outlined(source)
+    assert site.problem is None
+    assert site.results == ("loss",)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+    assert statement not in ast.unparse(function)
+    assert statement in ast.unparse(tree.body[-2].orelse)  # type: ignore[attr-defined]
+
+
+def test_a_counter_goes_before_what_reads_it() -> None:
+    source = """
+        t = 0
+        while t < 9:
+            with tf.GradientTape() as tape:
+                loss = f(x)
+            t += 1
+            w.assign_sub(tape.gradient(loss, w) / (1 - 0.9 ** t))
+    """
+    tree, (site,) = _outlined(source)
+    assert site.problem is None
+    assert "t += 1\n    def " in ast.unparse(tree).replace("\n\n", "\n")
+    assert site.numbers == (True,)
+
+
+def test_numbers_that_python_computes_are_arguments() -> None:
+    source = """
+        with tf.GradientTape() as tape:
+            loss = self.scale * f(x, self.batch) + self.scale
+        w.assign_sub(tape.gradient(loss, w) * (rate * 2))
+    """
+    assert _site(source).numbers == (False, False, True)
+
+
+def test_lists_that_the_step_fills_are_named() -> None:
+    source = """
+        with tf.GradientTape() as tape:
+            loss = f(x)
+        moments[0] = 0.9 * moments[0] + tape.gradient(loss, w)
+        w.assign_sub(moments[0])
+    """
+    assert _site(source).changed == ("moments",)
+
+
+@pytest.mark.parametrize(
+    ("statement", "line", "why"),
+    [
+        ("if float(loss) < 1: w.assign(w * 0.5)", 4, "trains by it"),
+        ("loss = loss * float(loss)", 4, "needs it"),
+        ("self.loss = loss", 4, "is set in the step"),
+        ("exec('loss')", 4, "a call of `exec`"),
+    ],
+)
+def test_what_is_in_the_way_is_named(statement: str, line: int, why: str) -> None:
+    source = f"""
+        with tf.GradientTape() as tape:
+            loss = f(x)
+            {statement}
+        w.assign_sub(tape.gradient(loss, w))
+    """
+    problem = _site(source).problem
+    assert problem is not None
+    assert problem[0] == line
+    assert why in problem[1]
+
+
+def test_leaving_a_loop_amid_a_step_is_in_the_way() -> None:
+    source = """
+        for x in data:
+            with tf.GradientTape() as tape:
+                loss = f(x)
+            if stop: break
+            w.assign_sub(tape.gradient(loss, w))
+    """
+    problem = _site(source).problem
+    assert problem is not None
+    assert "`break`" in problem[1]
+
+
+def test_two_steps_in_turn_are_two_and_a_shared_one_is_one() -> None:
+    turn = """
+        with tf.GradientTape() as tape:
+            d = f(x)
+        opt.apply_gradients(zip(tape.gradient(d, a), a))
+        with tf.GradientTape() as tape:
+            g = h(x)
+        opt.apply_gradients(zip(tape.gradient(g, b), b))
+    """
+    assert len(_outlined(turn)[1]) == 2
+    shared = """
+        with tf.GradientTape() as tape:
+            d = f(x)
+        one = tape.gradient(d, a)
+        with tf.GradientTape() as tape:
+            g = h(x)
+        opt.apply_gradients(zip(tape.gradient(g, b), b))
+        opt.apply_gradients(zip(one, a))
+    """
+    (site,) = _outlined(shared)[1]
+    assert (site.line, site.end_line) == (2, 8)
+
+
+def test_helpers_that_hold_a_part_of_the_step() -> None:
+    source = """
+        def grads(x):
+            with tf.GradientTape() as tape:
+                loss = f(x)
+            return loss, tape.gradient(loss, w)
+        def update(g):
+            opt.apply_gradients(zip(g, w))
+        for x in data:
+            loss, g = grads(x)
+            update(g)
+            print(loss)
+    """
+    site = _site(source)
+    assert (site.line, site.end_line, site.results) == (9, 10, ("loss",))
+
+
+class _Recorder:
+    """Stands for what runs steps: runs their functions here."""
+
+    def __init__(self, runs: bool) -> None:
+        self.runs = runs
+
+    def __call__(self, number: int, function: Any, names: Any, numbers: Any) -> Any:
+        if not self.runs:
+            return None
+        parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+        scope = {**function.__globals__, **names}
+        values = [scope.get(name) for name in parameters[: len(parameters) - len(numbers)]]
+        after = function(*values, *(number() for number in numbers))
+        return {name: after[name] for name in _WANTED if name in after}
+
+
+_WANTED = ("loss", "total", "k")
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_both_forms_do_what_the_program_did(runs: bool) -> None:
+    """A program of plain numbers, once by its functions and once as it was."""
+    source = """
+        log, total, t, w = [], 0.0, 0, [1.0]
+        class Scale: factor = 2
+        scale = Scale()
+        for x in (1.0, 2.0, 3.0):
+            with tf.GradientTape() as tape:
+                loss = x * w[0] * scale.factor
+                log.append(float(loss))
+            t += 1
+            g = tape.gradient(loss, w)
+            variable.assign_sub(g * 0.1 ** t)
+            for k in range(2):
+                total += float(loss)
+            scale.factor += 1
+    """
+
+    class Tape:
+        def __enter__(self) -> "Tape":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def gradient(self, loss: float, w: list[float]) -> float:
+            return loss / w[0]
+
+    def run(tree: ast.Module, **more: Any) -> dict[str, Any]:
+        changes: list[float] = []
+        space = {
+            "tf": SimpleNamespace(GradientTape=Tape),
+            "variable": SimpleNamespace(assign_sub=changes.append),
+            **more,
+        }
+        exec(compile(tree, "train.py", "exec"), space)  # what is tested
+        return {name: space[name] for name in ("log", "total", "t", "loss", "k")} | {"changes": changes}
+
+    tree, sites = _outlined(source)
+    assert [site.problem for site in sites] == [None]
+    assert run(tree, **{RUN: _Recorder(runs)}) == run(ast.parse(textwrap.dedent(source)))
