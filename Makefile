@@ -9,13 +9,17 @@ export UV_COMPILE_BYTECODE := 1
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-fast test-matrix fuzz check install install-nccl protos format clean
+.PHONY: demo test test-all test-fast test-matrix fuzz check install install-nccl protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
 
 test: install
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# The same and what takes too long for every change: most cases on four workers.
+test-all: install
+	FDT_ALL_TESTS=1 $(RUN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: install
 	$(RUN)/python -m pytest tests/unit -q

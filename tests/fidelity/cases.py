@@ -1,11 +1,13 @@
 """Which cases run on how many workers, and how one run of the case script serves many tests.
 
-Every process imports TensorFlow and every case builds its graphs anew, so a case runs on two worker counts only
-where the issue asks for both. What depends on how a batch is divided runs on 4 workers; what depends on the loop
-around it, on 2.
+Every process imports TensorFlow and every case builds its graphs anew, so few cases run on two numbers of workers. What
+depends on the loop around a step runs on 2 workers. What depends on how a batch is divided runs on 4 of them, most of it by
+`make test-all` alone: the same cases run on 2 with Keras 2, and what they are made of is divided over up to 5 simulated workers
+by `tests/division`.
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,35 +42,44 @@ TWO_WORKERS = (
     "loop_clipped loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature loop_penalty "
     "loop_strategy loop_in_turn loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
     "loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
+    # Loops without tf.function.
+    "eager_tutorial eager_class eager_by_hand eager_gan eager_helpers eager_accumulated eager_nested_tapes "
+    "eager_lazy_model "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "
     "session_fetches_what_it_changes session_of_means_divided session_of_rows_that_meet "
     "session_of_unknown_ranks"
 ).split()
+# Whether `make test-all` runs, or `make test`.
+ALL = bool(os.environ.get("FDT_ALL_TESTS"))
 FOUR_WORKERS = (
-    "last_batch_2 last_batch_4 last_batch_1_adam batch_smaller_than_workers batch_of_one "
+    "last_batch_2 batch_smaller_than_workers batch_of_one custom_train_step_rows layer_of_rows_together gradient_by_input "
+    "mean_read_by_the_next_step metric_that_overwrites masked_gru data_ragged loop_metrics loop_keeps_rows loop_in_turn "
+    "session_embedding two_inputs_two_outputs"
+).split()
+MORE_ON_FOUR_WORKERS = (
+    "last_batch_4 last_batch_1_adam "
     "reduction_sum_sample_weight mean_with_sample_weight l2_reduction_sum activity_regularizer add_loss lambda_loss "
-    "add_loss_sum add_loss_rows loss_summed_by_hand custom_train_step_sum custom_train_step_rows custom_train_step_returns "
+    "add_loss_sum add_loss_rows loss_summed_by_hand custom_train_step_sum custom_train_step_returns "
     "loss_divided_by_a_mask custom_train_step_masked "
     "loss_root_of_mean loss_overlap custom_train_step_overlap activity_regularizer_of_means metric_of_two_models "
     "loss_contrastive loss_contrastive_sum custom_train_step_contrastive loss_over_picked_rows custom_train_step_picked "
     "loss_unexplained loss_of_sum_and_mean loop_contrastive one_size_written_out one_size_asked_for data_of_two_sizes "
-    "layer_of_rows_together loss_in_branch layer_keeps_a_sum metric_of_a_batch loss_per_class gradient_by_input "
-    "learned_positions mean_read_by_the_next_step metric_that_overwrites loop_keeps_rows "
-    "custom_loss_class custom_metric auc_precision_recall two_inputs_two_outputs "
+    "loss_in_branch layer_keeps_a_sum metric_of_a_batch loss_per_class "
+    "learned_positions "
+    "custom_loss_class custom_metric auc_precision_recall "
     "clipnorm schedule ema loss_scale "
-    "masked_gru masked_pooling masked_loss custom_train_step_uneven two_optimizers "
-    "data_dataset data_ragged "
-    "loop_metrics loop_returns loop_sum loop_by_hand loop_in_turn loop_static loop_losses_of_layers "
-    "session_embedding"
+    "masked_pooling masked_loss custom_train_step_uneven two_optimizers "
+    "data_dataset "
+    "loop_returns loop_sum loop_by_hand loop_static loop_losses_of_layers "
 ).split()
 RANDOM = "dropout batch_normalization loop_random".split()
 
 EXACT = [
-    *((name, workers) for name in BOTH for workers in (2, 4)),
+    *((name, workers) for name in BOTH for workers in ((2, 4) if ALL else (2,))),
     *((name, 2) for name in TWO_WORKERS),
-    *((name, 4) for name in FOUR_WORKERS),
+    *((name, 4) for name in (FOUR_WORKERS + (MORE_ON_FOUR_WORKERS if ALL else []))),
     *((name, workers) for name in RANDOM for workers in (1, 2, 4)),
 ]
 # One asynchronous worker meets no delay: what it does is plain Keras.

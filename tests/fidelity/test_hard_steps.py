@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fidelity.cases import ALL
 from tests.helpers.divided import largest_difference
 from tests.helpers.hard_steps import STEPS
 from tests.helpers.processes import run_fdt, run_python
@@ -22,7 +23,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("num_workers", [2, 4])
+@pytest.mark.parametrize("num_workers", [2, 4] if ALL else [2])
 def test_hard_steps_give_what_plain_python_gives(num_workers: int, plain: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ["--report", report]

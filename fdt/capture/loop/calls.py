@@ -55,7 +55,7 @@ class Loops:
         self._observer = Observer(self._refuse_eager)
         self._outside = Outside()
         self._unrolling = Unrolling()
-        self._outlined = Outlined(self._observer.trains, lambda: not is_in_place())
+        self._outlined = Outlined(self._observer, lambda: not is_in_place())
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )

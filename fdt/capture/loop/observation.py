@@ -65,6 +65,10 @@ class Observer:
         """Returns whether a traced function trains; one that calls it does so too."""
         return graph in self._training
 
+    def take_for_training(self, graph: Any) -> None:
+        """Counts a traced function among those that train: it is a part of a step, the rest of which comes later."""
+        self._training.setdefault(graph, None)
+
     def before_trace(self, graph: Any) -> States | None:
         """Returns where the generators of random numbers were when TensorFlow began to trace a function that trains."""
         return self._training.get(graph)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.watching import Watch
 from fdt.errors import FdtError
@@ -21,14 +22,14 @@ _DATA, _UNKNOWN = object(), object()
 class Outlined:
     """See `fdt.outline.sites.Runner`."""
 
-    def __init__(self, trains: Callable[[Any], bool], is_on: Callable[[], bool]) -> None:
+    def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
         """Has seen no step.
 
         Args:
-            trains: Whether a traced graph trains.
+            observer: Is told of graphs that train.
             is_on: Whether training that the script begins now is to be taken over.
         """
-        self._trains, self._is_on = trains, is_on
+        self._observer, self._is_on = observer, is_on
         self._steps: dict[int, _Step] = {}
 
     def step(
@@ -37,7 +38,7 @@ class Outlined:
         """See `fdt.outline.sites.Runner`."""
         if not tf.executing_eagerly() or not self._is_on():
             return None
-        step = self._steps.setdefault(id(site), _Step(site, self._trains))
+        step = self._steps.setdefault(id(site), _Step(site, self._observer))
         if step.problem is None:
             try:
                 return step.run(function, names, numbers)
@@ -68,8 +69,8 @@ class _Traced:
 class _Step:
     """A place in the script."""
 
-    def __init__(self, site: Site, trains: Callable[[Any], bool]) -> None:
-        self.site, self._trains = site, trains
+    def __init__(self, site: Site, observer: Observer) -> None:
+        self.site, self._observer = site, observer
         self.problem: str | None = None
         self._traced: dict[Any, list[_Traced]] = {}
         self._num_traces = 0
@@ -182,8 +183,8 @@ class _Step:
             raise _StaysError(_reason(error)) from None
         if watch.effects:
             raise _StaysError(watch.effects[0])
-        if not self._trains(concrete.graph):
-            raise _StaysError("it does not change variables by their gradients")
+        # Gradients may be added up, and applied in later steps.
+        self._observer.take_for_training(concrete.graph)
         return _Traced(traced, watch, results)
 
     def _taken(self, after: Mapping[str, Any], given: Mapping[str, Any], outputs: list[tf.Tensor]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import data_forms  # noqa: F401
 import fit_options  # noqa: F401
 import keras_2_only  # noqa: F401
 import loops  # noqa: F401
+import loops_eager  # noqa: F401
 import loops_in_turn  # noqa: F401
 import loops_outside  # noqa: F401
 import losses  # noqa: F401

@@ -1,0 +1,220 @@
+"""Cases: training loops without tf.function, as tutorials and textbooks write them."""
+
+import contextlib
+import io
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from loops import EPOCHS, batches, cross_entropy, outcome
+from recording import Results, case, digits, from_weights, mlp
+from tensorflow import keras
+
+
+@case
+def eager_tutorial() -> Results:
+    """The first loop of every tutorial: a metric, a sum of losses, a line now and then."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(), cross_entropy()
+    accuracy = keras.metrics.SparseCategoricalAccuracy()
+    losses, accuracies = [], []
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for epoch in range(EPOCHS):
+            total = 0.0
+            for step, (x, y) in enumerate(batches()):
+                with tf.GradientTape() as tape:
+                    logits = model(x, training=True)
+                    loss = loss_of(y, logits)
+                gradients = tape.gradient(loss, model.trainable_weights)
+                optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+                accuracy.update_state(y, logits)
+                total += float(loss)
+                if step % 2 == 0:
+                    print(f"epoch {epoch} step {step}: {float(loss):.3f}")
+            losses.append(total)
+            accuracies.append(float(accuracy.result()))
+            accuracy.reset_state()
+    lines = len(printed.getvalue().splitlines())
+    return {**outcome(model, optimizer, loss=losses, accuracy=accuracies), "count/lines": np.asarray(lines)}
+
+
+class Trainer:
+    """Keeps everything in attributes, numbers among them."""
+
+    def __init__(self) -> None:
+        self.model, self.optimizer, self.loss_of = mlp(), keras.optimizers.SGD(0.1), cross_entropy()
+        self.weight, self.steps, self.history = 1.0, 0, []
+
+    def penalty(self) -> tf.Tensor:
+        return self.weight * 1e-2 * tf.add_n([tf.reduce_sum(w**2) for w in self.model.trainable_weights])
+
+    def train_step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(y, self.model(x, training=True)) + self.penalty()
+        gradients = tape.gradient(loss, self.model.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_weights, strict=True))
+        self.steps += 1
+        return loss
+
+
+@case
+def eager_class() -> Results:
+    """A number that a method reads changes from epoch to epoch; a counter is counted."""
+    trainer = Trainer()
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            trainer.history.append(float(trainer.train_step(x, y)))
+        trainer.weight *= 0.5
+    values = outcome(trainer.model, trainer.optimizer, loss=trainer.history)
+    return {**values, "count/steps": np.asarray(trainer.steps)}
+
+
+@case
+def eager_by_hand() -> Results:
+    """No Keras: Adam by hand over lists of moments, a rate that decays, slices of arrays for batches."""
+    random = np.random.default_rng(0)
+    w1 = tf.Variable(random.normal(size=(64, 24)).astype("float32") * 0.2)
+    w2 = tf.Variable(random.normal(size=(24, 10)).astype("float32") * 0.2)
+    weights = [w1, w2]
+    first, second = [tf.zeros_like(w) for w in weights], [tf.zeros_like(w) for w in weights]
+    beta_1, beta_2, t, losses = 0.9, 0.99, 0, []
+    images, labels = digits(199)
+    for epoch in range(EPOCHS):
+        rate = 0.01 * 0.9**epoch
+        for start in range(0, len(images), 64):
+            x, y = images[start : start + 64], labels[start : start + 64]
+            t += 1
+            with tf.GradientTape() as tape:
+                logits = tf.nn.relu(x @ w1) @ w2
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+            for i, (w, g) in enumerate(zip(weights, tape.gradient(loss, weights), strict=True)):
+                first[i] = beta_1 * first[i] + (1 - beta_1) * g
+                second[i] = beta_2 * second[i] + (1 - beta_2) * g**2
+                w.assign_sub(rate * (first[i] / (1 - beta_1**t)) / (tf.sqrt(second[i] / (1 - beta_2**t)) + 1e-7))
+            losses.append(loss.numpy())
+    values = {"history/loss": np.asarray(losses, np.float64), "count/t": np.asarray(t)}
+    return {**values, **from_weights([w.numpy() for w in (*weights, *first, *second)])}
+
+
+@case
+def eager_gan() -> Results:
+    """Critic and generator in turn, a tape each; labels are smoothed by a number that changes."""
+    generator = keras.Sequential([keras.Input((8,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(64, "sigmoid")])
+    critic = keras.Sequential([keras.Input((64,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(1)])
+    of_generator, of_critic = keras.optimizers.Adam(1e-3), keras.optimizers.Adam(2e-3)
+    loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
+    random, seen, smooth = np.random.RandomState(0), [], 0.9
+    for _ in range(EPOCHS):
+        for images, _ in batches():
+            noise = tf.constant(random.normal(size=(len(images), 8)).astype("float32"))
+            made = generator(noise, training=True)
+            with tf.GradientTape() as tape:
+                real, fake = critic(images, training=True), critic(made, training=True)
+                of_both = loss_of(smooth * tf.ones_like(real), real) + loss_of(tf.zeros_like(fake), fake)
+            gradients = tape.gradient(of_both, critic.trainable_variables)
+            of_critic.apply_gradients(zip(gradients, critic.trainable_variables, strict=True))
+            with tf.GradientTape() as tape:
+                fooled = critic(generator(noise, training=True), training=True)
+                loss = loss_of(tf.ones_like(fooled), fooled)
+            gradients = tape.gradient(loss, generator.trainable_variables)
+            of_generator.apply_gradients(zip(gradients, generator.trainable_variables, strict=True))
+            seen.append([loss.numpy(), of_both.numpy()])
+        smooth *= 0.9
+    return {**outcome(generator, of_generator, seen=seen), **from_weights(critic.get_weights(), "critic/")}
+
+
+@case
+def eager_helpers() -> Results:
+    """The tape in one function, the update in another, both called by the loop."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.RMSprop(), cross_entropy()
+
+    def compute(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x))
+        return loss, tape.gradient(loss, model.trainable_weights)
+
+    def update(gradients: list[tf.Tensor]) -> None:
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+
+    losses = []
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            loss, gradients = compute(x, y)
+            update(gradients)
+            losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
+
+
+@case
+def eager_accumulated() -> Results:
+    """Gradients of two batches are added up in a list before they are applied."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.1), cross_entropy()
+    weights = model.trainable_weights
+    sums, losses, count = [tf.zeros_like(w) for w in weights], [], 0
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, model(x))
+            gradients = tape.gradient(loss, weights)
+            sums = [a + g / 2 for a, g in zip(sums, gradients, strict=True)]
+            count += 1
+            if count % 2 == 0:
+                optimizer.apply_gradients(zip(sums, weights, strict=True))
+                sums = [tf.zeros_like(w) for w in weights]
+            losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
+
+
+@case
+def eager_nested_tapes() -> Results:
+    """A gradient penalty: a tape in a tape."""
+    model, optimizer = (
+        keras.Sequential([keras.Input((64,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)]),
+        None,
+    )
+    optimizer = keras.optimizers.Adam(1e-2)
+    losses = []
+    for _ in range(EPOCHS):
+        for x, _ in batches():
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    scores = model(x)
+                slopes = inner.gradient(scores, x)
+                norms = tf.sqrt(tf.reduce_sum(slopes**2, axis=1))
+                loss = tf.reduce_mean(scores**2) + tf.reduce_mean((norms - 1.0) ** 2)
+            gradients = outer.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+            losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
+
+
+@case
+def eager_lazy_model() -> Results:
+    """The model makes its weights in the first step; the loop is a `while` and stops on a loss."""
+
+    class Net(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden, self.classes = keras.layers.Dense(24, "relu"), keras.layers.Dense(10)
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return self.classes(self.hidden(x))
+
+    model, optimizer, losses, step = Net(), keras.optimizers.Adam(1e-2), [], 0
+    data = itertools.cycle(batches())
+    while True:
+        x, y = next(data)
+        with tf.GradientTape() as tape:
+            loss = cross_entropy_of(model, x, y)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        step += 1
+        losses.append(loss)
+        if loss < 1.7 or step > 30:
+            break
+    return {**outcome(model, optimizer, loss=[float(each) for each in losses]), "count/steps": np.asarray(step)}
+
+
+def cross_entropy_of(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x)))
