@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fdt.outline.names import SCOPES, Names, inside, names, root_name
 from fdt.outline.numbers import is_number
+from fdt.outline.ranges import obstacle
 
 # Calls that look at the values of tensors.
 _LOOKS = frozenset({"float", "int", "bool", "str", "repr", "format", "round", "print", "input"})
@@ -57,7 +58,16 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
     made: set[str] = set()
     places: dict[int, str] = {}
     for i, statement in enumerate(flat):
-        if _looks(statement, made):
+        is_python = _looks(statement, made)
+        problem = None if isinstance(statement, ast.With) else obstacle(statement)
+        if (is_python or problem is not None) and all(_is_head(flat[k], places.get(k)) for k in range(i)):
+            # Nothing of the step has been done yet.
+            places[i] = "before"
+        elif isinstance(statement, ast.Return) and i == len(flat) - 1:
+            places[i] = "behind"
+        elif problem is not None:
+            raise InTheWayError(*problem)
+        elif is_python:
             if any(trains(node) for node in inside(statement)):
                 raise _in_the_way(statement, "looks at a value and trains by it")
             places[i] = "behind"
@@ -73,6 +83,11 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
     moved = {id(flat[i]) for i, place in places.items() if place != "step"}
     before, behind = ([flat[i] for i in sorted(places) if places[i] == place] for place in ("before", "behind"))
     return Order(before, without(found, moved), behind)
+
+
+def _is_head(statement: ast.stmt, place: str | None) -> bool:
+    """Whether a statement does nothing of the step: it makes a tape, or is done before."""
+    return place == "before" or isinstance(statement, ast.With)
 
 
 def _in_the_way(statement: ast.stmt, why: str) -> InTheWayError:

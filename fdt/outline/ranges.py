@@ -25,18 +25,13 @@ class Range:
         scope: The function or module that it is in.
         suite: The list of statements that it is part of.
         start: Place of its first statement there.
-        end: Place behind its last.
+        ends: Places behind its last; of several the first at which it can be a function.
     """
 
     scope: Scope
     suite: list[ast.stmt]
     start: int
-    end: int
-
-    @property
-    def statements(self) -> list[ast.stmt]:
-        """Its statements."""
-        return self.suite[self.start : self.end]
+    ends: tuple[int, ...]
 
 
 class Training:
@@ -66,6 +61,12 @@ class Training:
             return False
         calls = [node for node in inside(statement) if isinstance(node, ast.Call)]
         return any(_called(call) in (_TAPE, *self._tapes) or _minimizes(call) for call in calls)
+
+    def has_steps(self, statement: ast.stmt) -> bool:
+        """Whether there may be whole steps in a statement: in a loop, for example."""
+        if isinstance(statement, (ast.With, *SCOPES)):
+            return False
+        return any(self.begins(inner) or self.has_steps(inner) for suite in suites(statement) for inner in suite)
 
     def updates(self, statement: ast.stmt) -> bool:
         """Whether a statement may change variables."""
@@ -98,30 +99,39 @@ def _in_suite(scope: Scope, suite: list[ast.stmt], training: Training) -> Iterat
     place = 0
     while place < len(suite):
         statement = suite[place]
-        length = _length(suite[place:], training) if training.begins(statement) else 0
-        if length:
-            length += _trailing(suite[place + length :])
-            yield Range(scope, suite, place, place + length)
-        elif not isinstance(statement, SCOPES):
+        lengths = _lengths(suite[place:], training) if training.begins(statement) else []
+        if lengths:
+            ends = [place + length + _trailing(suite[place + length :]) for length in reversed(lengths)]
+            yield Range(scope, suite, place, tuple(ends))
+            place = ends[0]
+            continue
+        if not isinstance(statement, SCOPES):
             for inner in suites(statement):
                 yield from _in_suite(scope, inner, training)
-        place += max(length, 1)
+        place += 1
 
 
-def _length(found: Sequence[ast.stmt], training: Training) -> int:
-    """Returns how many statements there are from a tape to the last that changes variables by its gradients."""
+def _lengths(found: Sequence[ast.stmt], training: Training) -> list[int]:
+    """Returns how many statements there are from a tape to each that changes variables by its gradients."""
     gradients: set[str] = set()
-    length = 0
+    lengths: list[int] = []
     for place, statement in enumerate(found):
         own = names(statement)
         follows = place == 0 or bool(own.reads & gradients)
-        if length and not follows and training.begins(statement) and not _is_shared(found[place:], gradients, training):
+        if (
+            lengths
+            and not follows
+            and training.begins(statement)
+            and not _is_shared(found[place:], gradients, training)
+        ):
+            break
+        if place and training.has_steps(statement):
             break
         if follows and training.updates(statement):
-            length = place + 1
+            lengths.append(place + 1)
         if follows:
             gradients |= own.writes | changed_parts([statement])
-    return length
+    return lengths
 
 
 def _is_shared(rest: Sequence[ast.stmt], gradients: set[str], training: Training) -> bool:
@@ -145,12 +155,8 @@ def _trailing(rest: Iterable[ast.stmt]) -> int:
     return count
 
 
-def obstacle(found: Sequence[ast.stmt]) -> tuple[int, str] | None:
-    """Returns a line, and what there cannot be in a function of its own; None if all can."""
-    return next(filter(None, (_obstacle(statement, is_in_loop=False) for statement in found)), None)
-
-
-def _obstacle(node: ast.AST, is_in_loop: bool) -> tuple[int, str] | None:
+def obstacle(node: ast.AST, is_in_loop: bool = False) -> tuple[int, str] | None:
+    """Returns a line of a statement, and what there cannot be in a function of its own; None if all can."""
     line = getattr(node, "lineno", 0)
     word = f"`{type(node).__name__.lower()}`"
     if isinstance(node, ast.Break | ast.Continue) and not is_in_loop:
@@ -164,7 +170,7 @@ def _obstacle(node: ast.AST, is_in_loop: bool) -> tuple[int, str] | None:
     if isinstance(node, SCOPES):
         return None
     is_loop = isinstance(node, ast.For | ast.While)
-    children = (_obstacle(child, is_in_loop or is_loop) for child in ast.iter_child_nodes(node))
+    children = (obstacle(child, is_in_loop or is_loop) for child in ast.iter_child_nodes(node))
     return next(filter(None, children), None)
 
 

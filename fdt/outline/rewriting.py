@@ -11,7 +11,7 @@ from fdt.outline.liveness import Liveness, read_by_functions
 from fdt.outline.names import SCOPES, changed_parts, inside, names, root_name
 from fdt.outline.numbers import known_numbers, of_numbers
 from fdt.outline.order import InTheWayError, ordered, without
-from fdt.outline.ranges import Range, Training, obstacle, ranges
+from fdt.outline.ranges import Scope, Training, ranges
 
 # What the written program calls, and the names that it binds.
 RUN = "__fdt_outlined__"
@@ -56,17 +56,19 @@ def outlined(tree: ast.Module, file: str, register: Callable[[Site], int]) -> No
     module = _Module(tree)
     # From the last to the first: the places of those before stay what they are.
     for found in sorted(ranges(tree, module.training), key=lambda each: -each.start):
-        statements = found.statements
-        site = Site(file, statements[0].lineno, max(s.end_lineno or s.lineno for s in statements))
-        problem = obstacle(statements)
-        try:
-            if problem is not None:
-                raise InTheWayError(*problem)
-            written = _Writer(module, found, site)
-        except InTheWayError as error:
-            register(dataclasses.replace(site, problem=(error.line, error.what)))
-            continue
-        found.suite[found.start : found.end] = written.statements(register(written.site))
+        problems: list[Site] = []
+        for end in found.ends:
+            statements = found.suite[found.start : end]
+            site = Site(file, statements[0].lineno, max(s.end_lineno or s.lineno for s in statements))
+            try:
+                written = _Writer(module, found.scope, statements, site)
+            except InTheWayError as error:
+                problems.append(dataclasses.replace(site, problem=(error.line, error.what)))
+                continue
+            found.suite[found.start : end] = written.statements(register(written.site))
+            break
+        else:
+            register(problems[-1])
     ast.fix_missing_locations(tree)
 
 
@@ -87,7 +89,7 @@ class _Module:
         self._bound |= self.imported | {n.name for n in ast.walk(tree) if isinstance(n, SCOPES) and hasattr(n, "name")}
         self._liveness: dict[ast.AST, Liveness] = {}
 
-    def after(self, scope: ast.Module | ast.FunctionDef, statement: ast.stmt) -> set[str]:
+    def after(self, scope: Scope, statement: ast.stmt) -> set[str]:
         """Returns the names that are read after a statement."""
         if scope not in self._liveness:
             at_end = self._by_functions if scope is self._tree else set()
@@ -102,12 +104,12 @@ class _Module:
 class _Writer:
     """Writes one step."""
 
-    def __init__(self, module: _Module, found: Range, site: Site) -> None:
+    def __init__(self, module: _Module, scope: Scope, found: list[ast.stmt], site: Site) -> None:
         self._found = found
-        order = ordered(found.statements, known_numbers(found.scope), module.training.is_part)
+        order = ordered(found, known_numbers(scope), module.training.is_part)
         _refuse_attributes(order.step)
         own, behind = names(order.step), names(order.behind)
-        live = module.after(found.scope, found.statements[-1]) | behind.reads
+        live = module.after(scope, found[-1]) | behind.reads
         reads = {n for n in Liveness(order.step, set()).at_start if not module.is_builtin(n)}
         changed = changed_parts(order.step) & reads
         numbers = _Numbers(own.writes | module.imported)
@@ -123,7 +125,7 @@ class _Writer:
 
     def statements(self, number: int) -> list[ast.stmt]:
         """Returns what stands in its place."""
-        first, last = self._found.statements[0], self._found.statements[-1]
+        first, last = self._found[0], self._found[-1]
         step = _STEP.format(number)
         parameters = [*self.site.reads, *(_NUMBER.format(i) for i in range(len(self._numbers)))]
         function = _parsed(f"def {step}({', '.join(parameters)}): pass", first)
@@ -140,7 +142,7 @@ class _Writer:
         moved = {id(statement) for statement in self._order.before}
         choice = _parsed(f"if {_RESULTS} is None: pass\nelse: pass", first)
         assert isinstance(choice, ast.If)
-        choice.body = without(self._found.statements, moved) or [ast.copy_location(ast.Pass(), first)]
+        choice.body = without(self._found, moved) or [ast.copy_location(ast.Pass(), first)]
         choice.orelse = [*given, *self._order.behind] or [ast.copy_location(ast.Pass(), last)]
         return [*self._order.before, function, call, choice, _parsed(f"{_RESULTS} = None", last)]
 

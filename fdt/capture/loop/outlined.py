@@ -1,8 +1,9 @@
 """Steps of eager loops: what `fdt.outline` has made functions of is traced and called as the script's own tf.functions are."""
 
 import builtins
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import tensorflow as tf
 
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
-from fdt.capture.loop.watching import Watch
+from fdt.capture.loop.watching import Place, Watch
 from fdt.errors import FdtError
 from fdt.outline.rewriting import Site
 
 # A step that reads numbers which change is traced so often before it is given up.
 _MAX_TRACES = 16
 _DATA, _UNKNOWN = object(), object()
+# How numbers that change are given to a step, one way after the other: as what they are, as the type of most tensors, and as
+# constants of a trace each.
+_WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {int: tf.float32, float: tf.float32}, {})
 
 
 class Outlined:
@@ -58,11 +62,18 @@ class _StaysError(Exception):
 
 @dataclasses.dataclass
 class _Traced:
-    """A step for certain constants."""
+    """A step for certain constants.
+
+    Attributes:
+        function: Of tensors.
+        watch: What else its Python read.
+        lifted: Where numbers are that are given to it behind its arguments.
+        results: By name: what came out beside tensors, and where they are among it.
+    """
 
     function: Any
     watch: Watch
-    # By name: what came out beside tensors, and where they are among it.
+    lifted: list[Place]
     results: dict[str, Any]
 
 
@@ -74,10 +85,13 @@ class _Step:
         self.problem: str | None = None
         self._traced: dict[Any, list[_Traced]] = {}
         self._num_traces = 0
-        # Numbers, by their places among the leaves: what they were, and those that are given as tensors since they change.
+        # Numbers among the leaves, by their places: what they were when they came first, and those that have changed since.
         self._numbers: dict[Any, Any] = {}
-        self._changing: dict[Any, tf.DType] = {}
-        self._fixed: set[Any] = set()
+        self._changing: set[Any] = set()
+        # The same of numbers that functions of the script find elsewhere.
+        self._lifted: dict[Any, Place] = {}
+        # As what numbers that change are given to the step: its place in _WAYS.
+        self._way = 0
         # What of the script's expressions were no numbers when they were looked at.
         self._no_numbers: set[int] = set()
         # What constants are known by has to stay alive.
@@ -91,19 +105,18 @@ class _Step:
         parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
         for place, compute in enumerate(numbers):
             given[parameters[len(self.site.reads) + place]] = self._number(place, compute)
-        leaves = {name: _leaves(value) for name, value in given.items()}
+        leaves = {(name, i): leaf for name, value in given.items() for i, leaf in enumerate(_leaves(value))}
         self._look_at_numbers(leaves)
-        data = [self._as_data(leaf, (n, i)) for n, found in leaves.items() for i, leaf in enumerate(found)]
-        tensors = [value for value in data if value is not None]
-        constants = tuple(
-            _DATA if self._is_data(leaf, (name, i)) else _identity(leaf)
-            for name, found in leaves.items()
-            for i, leaf in enumerate(found)
-        )
-        structure = tuple((name, repr(_structure(value))) for name, value in given.items())
-        traced = self._find((constants, structure), function, given, tensors)
-        outputs = traced.function(*tensors)
-        return self._results(traced, outputs, given)
+        while True:
+            try:
+                traced, tensors = self._find(function, given, leaves)
+                break
+            except _StaysError:
+                # Numbers may be needed in another form, or as they are.
+                if self._way == len(_WAYS) - 1 or not (self._changing or self._lifted):
+                    raise
+                self._way += 1
+        return self._results(traced, traced.function(*tensors), given)
 
     # ---- what it is given ---------------------------------------------------------------------------------------
 
@@ -121,62 +134,68 @@ class _Step:
         self._no_numbers.add(place)
         return None
 
-    def _look_at_numbers(self, leaves: Mapping[str, Sequence[Any]]) -> None:
-        """Numbers that are not what they were are tensors from now on."""
-        for name, found in leaves.items():
-            for i, leaf in enumerate(found):
-                if type(leaf) not in (int, float) or (name, i) in self._changing or (name, i) in self._fixed:
-                    continue
-                if self._numbers.setdefault((name, i), leaf) != leaf:
-                    self._changing[name, i] = tf.int32 if type(leaf) is int else tf.float32
+    def _look_at_numbers(self, leaves: Mapping[Any, Any]) -> None:
+        for place, leaf in leaves.items():
+            if type(leaf) in (int, float) and self._numbers.setdefault(place, leaf) != leaf:
+                self._changing.add(place)
 
-    def _is_data(self, leaf: Any, place: Any) -> bool:
-        return _is_array(leaf) or (place in self._changing and type(leaf) in (int, float))
-
-    def _as_data(self, leaf: Any, place: Any) -> Any:
-        if not self._is_data(leaf, place):
-            return None
-        return resolved(leaf) if _is_array(leaf) else tf.constant(leaf, self._changing[place])
+    def _as_data(self, leaf: Any, changes: bool) -> Any:
+        """Returns a leaf as a tensor; None if it is a constant of the step."""
+        if _is_array(leaf):
+            return resolved(leaf)
+        dtype = _WAYS[self._way].get(type(leaf)) if changes else None
+        return None if dtype is None else tf.constant(leaf, dtype)
 
     # ---- tracing ------------------------------------------------------------------------------------------------
 
     def _find(
-        self, key: Any, function: Callable[..., Any], given: Mapping[str, Any], tensors: Sequence[Any]
-    ) -> _Traced:
-        for traced in self._traced.get(key, []):
-            if traced.watch.hold():
-                return traced
+        self, function: Callable[..., Any], given: Mapping[str, Any], leaves: Mapping[Any, Any]
+    ) -> tuple[_Traced, list[Any]]:
+        data = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
+        constants = tuple(_DATA if data[place] is not None else _identity(leaf) for place, leaf in leaves.items())
+        structure = tuple((name, repr(_structure(value))) for name, value in given.items())
+        known = self._traced.setdefault((constants, structure), [])
+        tensors = [value for value in data.values() if value is not None]
+        changed: list[Place] = []
+        for traced in known:
+            changed = traced.watch.changed()
+            if not changed:
+                return traced, tensors + self._values(traced.lifted)
+        self._lifted |= {place.key: place for place in changed if type(place.get()) in (int, float)}
         self._num_traces += 1
         if self._num_traces > _MAX_TRACES:
-            raise _StaysError(f"it reads numbers that change from step to step ({_MAX_TRACES} traces)")
-        traced = self._trace(function, given, tensors)
-        self._traced.setdefault(key, []).append(traced)
+            raise _StaysError(f"its Python reads what changes from step to step ({_MAX_TRACES} traces)")
+        known.append(self._trace(function, given, {p for p, value in data.items() if value is not None}, tensors))
         self._kept.append(given)
-        return traced
+        return known[-1], tensors + self._values(known[-1].lifted)
 
-    def _trace(self, function: Callable[..., Any], given: Mapping[str, Any], tensors: Sequence[Any]) -> _Traced:
+    def _values(self, lifted: Sequence[Place]) -> list[Any]:
+        return [self._as_data(place.get(), changes=True) for place in lifted]
+
+    def _trace(
+        self, function: Callable[..., Any], given: Mapping[str, Any], is_data: set[Any], tensors: Sequence[Any]
+    ) -> _Traced:
         results: dict[str, Any] = {}
-        inside = {name: [self._is_data(x, (name, i)) for i, x in enumerate(_leaves(v))] for name, v in given.items()}
+        lifted = [place for place in self._lifted.values() if type(place.get()) in _WAYS[self._way]]
 
         def step(*data: tf.Tensor) -> list[tf.Tensor]:
             values = iter(data)
             arguments = {}
             for name, value in given.items():
-                found = [
-                    next(values) if is_data else x for x, is_data in zip(_leaves(value), inside[name], strict=True)
-                ]
-                arguments[name] = _packed(value, found)
-            after = function(**arguments)
+                leaves = [next(values) if (name, i) in is_data else leaf for i, leaf in enumerate(_leaves(value))]
+                arguments[name] = _packed(value, leaves)
+            with _filled(lifted, list(values)):
+                after = function(**arguments)
             tensors_out: list[tf.Tensor] = []
             results.clear()
             results.update(self._taken(after, given, tensors_out))
             return tensors_out
 
         traced = tf.function(step, autograph=False)
-        watch = Watch()
+        watch = Watch({place.key for place in lifted})
         try:
             with watch.watching():
-                concrete = traced.get_concrete_function(*tensors)
+                concrete = traced.get_concrete_function(*tensors, *self._values(lifted))
         except FdtError:
             raise
         except Exception as error:  # the script's own code runs here
@@ -185,7 +204,7 @@ class _Step:
             raise _StaysError(watch.effects[0])
         # Gradients may be added up, and applied in later steps.
         self._observer.take_for_training(concrete.graph)
-        return _Traced(traced, watch, results)
+        return _Traced(traced, watch, lifted, results)
 
     def _taken(self, after: Mapping[str, Any], given: Mapping[str, Any], outputs: list[tf.Tensor]) -> dict[str, Any]:
         """Sorts out what a step has bound: tensors become its outputs."""
@@ -247,6 +266,19 @@ class Spent:
         raise AttributeError(f"{why}, which ran on the pool: {name!r} of it is not here. Use it inside the step.")
 
 
+@contextlib.contextmanager
+def _filled(places: Sequence[Place], values: Sequence[Any]) -> Iterator[None]:
+    """Within it the script's functions find these values in these places."""
+    before = [place.get() for place in places]
+    for place, value in zip(places, values, strict=True):
+        place.set(value)
+    try:
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.set(value)
+
+
 def _found(name: str, names: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     for scope in (names, function.__globals__, vars(builtins)):
         if name in scope:
@@ -260,10 +292,6 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, tf.Tensor | tf.RaggedTensor | tf.SparseTensor | np.generic) or (
         isinstance(leaf, np.ndarray) and leaf.dtype != object
     )
-
-
-def _is_nest(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -7,7 +7,7 @@ import gc
 import io
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,52 @@ _MAX_ITEMS = 64
 _MAKERS = ("__init__", "build")
 _NOTHING = object()
 
-Read = Callable[[], Any]
+
+class Place:
+    """Where a step's Python finds a value beside its arguments: a global name, an attribute, a name of a function around it."""
+
+    def __init__(self, holder: Any, name: str | None = None) -> None:
+        """Names it.
+
+        Args:
+            holder: A namespace, or a cell.
+            name: In the namespace.
+        """
+        self._holder, self._name = holder, name
+        self.key = (id(holder), name)
+
+    def get(self) -> Any:
+        """Returns what is there."""
+        return _content(self._holder) if self._name is None else self._holder.get(self._name, _NOTHING)
+
+    def set(self, value: Any) -> None:
+        """Puts something there."""
+        if self._name is None:
+            self._holder.cell_contents = value
+        else:
+            self._holder[self._name] = value
 
 
 class Watch:
     """One trace.
 
     Attributes:
-        guards: What was read, and is a constant of the traced step: how to read it again, and what it was.
+        guards: Where something was read that is a constant of the traced step, and what it was.
         effects: What the step's Python did that a traced step does not do again.
     """
 
-    def __init__(self) -> None:
-        self.guards: list[tuple[Read, Any]] = []
+    def __init__(self, given: Collection[Any] = ()) -> None:
+        """Begins.
+
+        Args:
+            given: Keys of places whose values are given to the traced step.
+        """
+        self.guards: list[tuple[Place, Any]] = []
         self.effects: list[str] = []
+        self._given = given
         self._seen: set[Any] = set()
-        # What functions may change: where it is, how to read it, its value before, and how to put that back.
-        self._before: list[tuple[str, Read, Any, Callable[[Any], None]]] = []
+        # What functions may change: its name, where it is, and its value before.
+        self._before: list[tuple[str, dict[str, Any], str, Any]] = []
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -54,9 +83,9 @@ class Watch:
         if printed.getvalue():
             self.effects.append(f"it prints {printed.getvalue().splitlines()[0]!r}")
 
-    def hold(self) -> bool:
-        """Whether all that was read is as it was."""
-        return all(_same(read(), value) for read, value in self.guards)
+    def changed(self) -> list[Place]:
+        """Returns the places where there is not what was read."""
+        return [place for place, value in self.guards if not _same(place.get(), value)]
 
     def _called(self, frame: types.FrameType, event: str, _: Any) -> None:
         if event != "call" or not _is_own(frame.f_code.co_filename):
@@ -68,51 +97,45 @@ class Watch:
         self._seen.add(key)
         attributes, stored, names = _operands(code)
         for name in names & frame.f_globals.keys():
-            self._read(functools.partial(frame.f_globals.get, name, _NOTHING))
+            self._read(Place(frame.f_globals, name))
             self._may_change(f"the global {name}", frame.f_globals, name)
         for cell in _cells(code, found):
-            self._read(functools.partial(_content, cell))
+            self._read(Place(cell))
         for owner in found.values():
             own = getattr(owner, "__dict__", None)
             if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
                 continue
             for name in attributes & own.keys():
-                self._read(functools.partial(own.get, name, _NOTHING))
+                self._read(Place(own, name))
             if code.co_name not in _MAKERS:
                 for name in (attributes | stored) & own.keys() | stored:
                     self._may_change(f"{type(owner).__name__}.{name}", own, name)
 
-    def _read(self, read: Read) -> None:
-        value = read()
-        if _is_simple(value):
-            self.guards.append((read, _copied(value)))
+    def _read(self, place: Place) -> None:
+        value = place.get()
+        if place.key not in self._given and _is_simple(value):
+            self.guards.append((place, _copied(value)))
 
     def _may_change(self, what: str, holder: dict[str, Any], name: str) -> None:
-        value = holder.get(name, _NOTHING)
-
-        def put_back(before: Any) -> None:
-            if before is _NOTHING:
-                holder.pop(name, None)
-            elif isinstance(before, _Length):
-                del holder[name][before.length :]
-            else:
-                holder[name] = before
-
-        self._before.append((what, functools.partial(holder.get, name, _NOTHING), _remembered(value), put_back))
+        if (id(holder), name) not in self._given:
+            value = holder.get(name, _NOTHING)
+            self._before.append((what, holder, name, _Length(value) if isinstance(value, list) else value))
 
     def _compare(self) -> None:
-        for what, read, before, put_back in self._before:
-            now = read()
+        for what, holder, name, before in self._before:
+            now = holder.get(name, _NOTHING)
             if isinstance(before, _Length):
-                is_changed = now is not before.of or len(now) != before.length
-            elif _is_simple(before) or before is _NOTHING or _is_simple(now):
-                is_changed = now is not before and not (_is_simple(now) and _same(now, _copied(before)))
+                if now is before.of and len(now) == before.length:
+                    continue
+                del before.of[before.length :]
+                holder[name] = before.of
+            elif now is before or (_is_simple(now) and _same(now, _copied(before))):
+                continue
+            elif before is _NOTHING:
+                del holder[name]
             else:
-                is_changed = now is not before
-            if is_changed:
-                self.effects.append(f"it changes {what}")
-                with contextlib.suppress(Exception):
-                    put_back(before)
+                holder[name] = before
+            self.effects.append(f"it changes {what}")
 
 
 class _Length:
@@ -120,10 +143,6 @@ class _Length:
 
     def __init__(self, of: list[Any]) -> None:
         self.of, self.length = of, len(of)
-
-
-def _remembered(value: Any) -> Any:
-    return _Length(value) if isinstance(value, list) else value
 
 
 def _is_simple(value: Any) -> bool:
