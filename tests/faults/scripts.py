@@ -86,8 +86,16 @@ print("trained", flush=True)
         r"one (by|batch|element)|argument",
     ),
     "run_eagerly": (
-        NET + 'model.compile("sgd", "mse", run_eagerly=True)\n' + FIT,
-        r"run_eagerly",
+        NET + 'tf.config.run_functions_eagerly(True)\nmodel.compile("sgd", "mse")\n' + FIT,
+        r"run_functions_eagerly",
+        r"Turn it off",
+    ),
+    "run_eagerly that prints": (
+        NET
+        + 'def loss(y_true, y_pred):\n    print("loss")\n    return tf.reduce_mean((y_true - y_pred) ** 2)\n'
+        + 'model.compile("sgd", loss, run_eagerly=True)\n'
+        + FIT,
+        r"prints 'loss'",
         r"run_eagerly=False",
     ),
     "python in the loss": (

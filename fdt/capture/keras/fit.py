@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.run import OnBatchRun, RemoteTrainFunction, Run
 from fdt.capture.keras.verify import VerifiedRun
@@ -176,10 +178,10 @@ def check_model(keras: KerasVersion, model: Any) -> None:
     """
     if not keras.is_compiled(model):
         return  # Keras itself says so.
-    if model.run_eagerly:
+    if tf.config.functions_run_eagerly():
         raise UnsupportedError(
-            "The model is compiled with run_eagerly=True (or keras.config.run_functions_eagerly is on): an eager step "
-            "cannot be captured. Compile it with run_eagerly=False."
+            "tf.config.run_functions_eagerly is on: no function can be captured. Turn it off; a model may be compiled with "
+            "run_eagerly=True."
         )
     strategy = keras.strategy(model)
     if strategy is not None:

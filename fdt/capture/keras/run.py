@@ -1,8 +1,9 @@
 """One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fdt.capture.keras.opening import opening_lines, stateful
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
+from fdt.capture.watching import Watch
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -126,11 +128,38 @@ class Run:
         self.keras.build_ahead(self.model, element)
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
-        with self.keras.building_layers(self.model, rows):
+        with self.keras.building_layers(self.model, rows), self._watched() as watch:
             traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
+        traced.watch = watch
         if asynchronous:
             refuse_moved(traced)
         return traced
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[Watch | None]:
+        """Within it the step is traced; one that runs eagerly must do nothing that a traced step does not do again."""
+        if not self.model.run_eagerly:
+            yield None
+            return
+        watch = Watch()
+        with watch.watching():
+            yield watch
+        if watch.effects:
+            raise UnsupportedError(
+                f"The model is compiled with run_eagerly=True, and its step does in Python what would be done once only: "
+                f"{watch.effects[0]}. Compile it with run_eagerly=False, and do that in a callback."
+            )
+
+    def _check_unchanged(self) -> None:
+        """Refuses to go on with a step that would be another by now, if it ran eagerly."""
+        assert self._step is not None
+        watch = self._step.traced.watch
+        changed = [] if watch is None else watch.changed()
+        if changed:
+            raise UnsupportedError(
+                f"The model is compiled with run_eagerly=True, and its step reads {changed[0].name}, which has "
+                f"changed in this fit (to {changed[0].get()!r}): in the step that the pool runs it is a constant. Keep it in a tf.Variable."
+            )
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
         num_workers, rule = self._config.num_workers, self._config.scale_lr
@@ -147,6 +176,7 @@ class Run:
         if not items:
             self._ran_out = True
             raise StopIteration
+        self._check_unchanged()
         if not all(map(self.batches.takes, items)):
             self._group()
         if self._in_epoch == 0 or self._audience.state_each_step:
@@ -341,7 +371,8 @@ class RemoteTrainFunction:
     def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
         """Returns the step for batches of this form, traced at the first time."""
         key = element.key()
-        if key not in self._steps:
+        watch = self._steps[key].traced.watch if key in self._steps else None
+        if key not in self._steps or (watch is not None and watch.changed()):
             self._steps[key] = RemoteStep(trace(element))
         return self._steps[key]
 

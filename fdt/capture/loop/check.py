@@ -33,7 +33,8 @@ class LoopCheck:
         """Looks at a step when it is called for the first time."""
         call = Call(function, args, kwargs)
         key = (id(function), call.arguments.form.key())
-        what = f"{getattr(function.python_function, '__name__', 'a step')} of the script's own"
+        called = getattr(function.python_function, "__name__", "a step")
+        what = getattr(function.python_function, "fdt_place", f"{called} of the script's own")
         try:
             if key not in self._steps:
                 self._steps[key] = trace_step(call, self._config)

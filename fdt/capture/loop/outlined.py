@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
-from fdt.capture.loop.watching import Place, Watch
+from fdt.capture.watching import Place, Watch
 from fdt.errors import FdtError
 from fdt.outline.rewriting import Site
 
@@ -191,6 +191,7 @@ class _Step:
             results.update(self._taken(after, given, tensors_out))
             return tensors_out
 
+        step.fdt_place = f"the step in lines {self.site.line} to {self.site.end_line}"  # type: ignore[attr-defined]
         traced = tf.function(step, autograph=False)
         watch = Watch({place.key for place in lifted})
         try:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.blobs import Buffer
+from fdt.capture.watching import Watch
 from fdt.errors import UnsupportedError
 from fdt.messages import program_pb2
 from fdt.packing import unpack_outputs
@@ -37,7 +38,10 @@ class TracedStep:
         prints: Whether it prints by itself, where it runs.
         graph: FuncGraph of step(share, *batch).
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
+        watch: What its Python read, if that must stay as it is.
     """
+
+    watch: Watch | None = None
 
     def __init__(
         self,

@@ -25,26 +25,26 @@ _NOTHING = object()
 class Place:
     """Where a step's Python finds a value beside its arguments: a global name, an attribute, a name of a function around it."""
 
-    def __init__(self, holder: Any, name: str | None = None) -> None:
+    def __init__(self, holder: Any, name: str) -> None:
         """Names it.
 
         Args:
             holder: A namespace, or a cell.
-            name: In the namespace.
+            name: In the namespace, or that of the cell.
         """
-        self._holder, self._name = holder, name
+        self._holder, self.name = holder, name
         self.key = (id(holder), name)
 
     def get(self) -> Any:
         """Returns what is there."""
-        return _content(self._holder) if self._name is None else self._holder.get(self._name, _NOTHING)
+        return self._holder.get(self.name, _NOTHING) if isinstance(self._holder, dict) else _content(self._holder)
 
     def set(self, value: Any) -> None:
         """Puts something there."""
-        if self._name is None:
-            self._holder.cell_contents = value
+        if isinstance(self._holder, dict):
+            self._holder[self.name] = value
         else:
-            self._holder[self._name] = value
+            self._holder.cell_contents = value
 
 
 class Watch:
@@ -99,8 +99,8 @@ class Watch:
         for name in names & frame.f_globals.keys():
             self._read(Place(frame.f_globals, name))
             self._may_change(f"the global {name}", frame.f_globals, name)
-        for cell in _cells(code, found):
-            self._read(Place(cell))
+        for name, cell in _cells(code, found):
+            self._read(Place(cell, name))
         for owner in found.values():
             own = getattr(owner, "__dict__", None)
             if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
@@ -202,13 +202,13 @@ def _operands(code: types.CodeType) -> tuple[frozenset[str], frozenset[str], fro
     return frozenset(read), frozenset(stored), frozenset(names)
 
 
-def _cells(code: types.CodeType, found: dict[str, Any]) -> list[Any]:
+def _cells(code: types.CodeType, found: dict[str, Any]) -> list[tuple[str, Any]]:
     """Returns the cells in which a function finds names of the functions around it."""
     if not code.co_freevars:
         return []
     functions = (f for f in gc.get_referrers(code) if isinstance(f, types.FunctionType) and f.__code__ is code)
     cells = (zip(code.co_freevars, function.__closure__ or (), strict=False) for function in functions)
-    return [cell for pairs in cells for name, cell in pairs if _content(cell) is found.get(name, _NOTHING)]
+    return [(name, cell) for pairs in cells for name, cell in pairs if _content(cell) is found.get(name, _NOTHING)]
 
 
 def _content(cell: Any) -> Any:
