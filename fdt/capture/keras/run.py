@@ -157,8 +157,9 @@ class Run:
         changed = [] if watch is None else watch.changed()
         if changed:
             raise UnsupportedError(
-                f"The model is compiled with run_eagerly=True, and its step reads {changed[0].name}, which has "
-                f"changed in this fit (to {changed[0].get()!r}): in the step that the pool runs it is a constant. Keep it in a tf.Variable."
+                f"The model is compiled with run_eagerly=True, and its step reads {changed[0].name}, which has changed "
+                f"in this fit (to {changed[0].get()!r}): in the step that the pool runs it is a constant. Keep it in a "
+                "tf.Variable."
             )
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
