@@ -102,7 +102,7 @@ def captured(
         if id(external) in by_handle:
             variables.append(by_handle[id(external)])
             placeholders.append(internal.op.name)
-        elif external.dtype == tf.resource and (table := describe(external)) is not None:
+        elif external.dtype == tf.resource and (table := describe(external, internal)) is not None:
             tables[internal.op.name] = table
         elif external.dtype in (tf.resource, tf.variant) or not hasattr(external, "numpy"):
             raise UnsupportedError(_foreign(external, internal))

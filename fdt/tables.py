@@ -1,15 +1,13 @@
 """Lookup tables that a step looks things up in: their content on the way, and tables made of it again."""
 
-import itertools
-from typing import Any
-
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
+from fdt.division.graphs import called
 from fdt.messages import program_pb2
 
-_KEYS = (tf.string, tf.int64, tf.int32)
-_VALUES = (tf.int64, tf.string, tf.float32, tf.int32, tf.float64, tf.bool)
+# Operations that look into a table, and which of their attributes tell the types of its keys and values.
+_READERS = {"LookupTableFindV2": ("Tin", "Tout"), "LookupTableExportV2": ("Tkeys", "Tvalues")}
 
 
 class Table:
@@ -31,18 +29,35 @@ class Table:
         return self._table.resource_handle
 
 
-def describe(handle: tf.Tensor) -> program_pb2.Table | None:
-    """Returns the content of a table; None if the resource is none."""
-    for keys, values in itertools.product(_KEYS, _VALUES):
-        content = _export(handle, keys, values)
-        if content is not None:
-            serialised = [tf.make_tensor_proto(t).SerializeToString() for t in content]
-            return program_pb2.Table(keys=serialised[0], values=serialised[1])
-    return None
+def describe(handle: tf.Tensor, inside: tf.Tensor) -> program_pb2.Table | None:
+    """Returns the content of a table; None if the resource is none that the step looks things up in.
 
-
-def _export(handle: tf.Tensor, keys: tf.DType, values: tf.DType) -> Any | None:
-    try:
-        return tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=keys, Tvalues=values)
-    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):
+    Args:
+        handle: The resource.
+        inside: What stands for it in the step's graph: there its types are read. TensorFlow ends the process if it is asked for
+            others than the table has.
+    """
+    types = _types(inside)
+    if types is None:
         return None
+    content = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=types[0], Tvalues=types[1])
+    keys, values = (tf.make_tensor_proto(tensor).SerializeToString() for tensor in content)
+    return program_pb2.Table(keys=keys, values=values)
+
+
+def _types(inside: tf.Tensor) -> tuple[tf.DType, tf.DType] | None:
+    """Returns the types of a table's keys and values, from who looks things up in it."""
+    for op in inside.consumers():
+        if op.type in _READERS:
+            keys, values = _READERS[op.type]
+            return op.get_attr(keys), op.get_attr(values)
+        places = [place for place, tensor in enumerate(op.inputs) if tensor is inside]
+        further = [op.outputs[0]] if op.type == "Identity" else []
+        for function in called(op):
+            # A predicate comes before what branches are given.
+            before = len(op.inputs) - len(function.inputs)
+            further += [function.inputs[place - before] for place in places]
+        found = next(filter(None, map(_types, further)), None)
+        if found is not None:
+            return found
+    return None

@@ -92,3 +92,12 @@ def writes(op: Any) -> bool:
 
 def names_functions(attribute: Any) -> bool:
     return attribute.HasField("func") or bool(attribute.list.func)
+
+
+def called(op: Any) -> list[Any]:
+    """Returns the FuncGraphs of all functions that an operation names."""
+    attributes = op.node_def.attr.values()
+    named = [
+        function for value in attributes for function in ([value.func] if value.HasField("func") else value.list.func)
+    ]
+    return [function_graph(op.graph, function.name) for function in named]
