@@ -48,8 +48,11 @@ def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:
             f"size_bytes={content.size}"
         )
     array = content[described.offset : described.offset + size].view(dtype).reshape(shape)
+    if array.dtype == tf.bfloat16.as_numpy_dtype and array.size:
+        # NumPy has no such type of its own, and gives such memory away as what it has of that size.
+        return tf.bitcast(tf.experimental.dlpack.from_dlpack(array.view(np.uint16).__dlpack__()), tf.bfloat16)
     # TensorFlow takes these only as copies.
-    if array.dtype == np.bool_ or array.size == 0:
+    if array.dtype == np.bool_ or array.size == 0 or array.dtype.isbuiltin != 1:
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
