@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from fdt.options import MODES, parse
+from fdt.options import MODES, misplaced, parse
 from fdt.settings import (
     check_config,
     join_config,
@@ -127,7 +127,7 @@ def _check_options(mode: str, options: Mapping[str, str]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if not _readable(options.script):
+    if not _readable(options):
         return 2
     _require_launchers([options.mode])
     _check_options(options.mode, runtime_options(options))
@@ -135,14 +135,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    if not _readable(options.script):
+    if not _readable(options):
         return 2
     _require_launchers(["sync"])
     return _run_in_session(verify_config(options))
 
 
 def _check(options: argparse.Namespace) -> int:
-    if not _readable(options.script):
+    if not _readable(options):
         return 2
     _require_launchers([options.mode])
     _check_options(options.mode, runtime_options(options))
@@ -155,7 +155,7 @@ def _check(options: argparse.Namespace) -> int:
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
     hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse, _stays(config)))
     atexit.register(hooks.close)
-    status = script.run(config.script, config.arguments)
+    status = script.run(config.script, config.arguments, config.is_module)
     print(findings.text(), flush=True)
     if status:
         _say(f"{config.script} ended with status {status}; what would have come after was not looked at")
@@ -163,7 +163,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    if options.script is not None and not options.calibrate and not _readable(options.script):
+    if options.script is not None and not options.calibrate and not _readable(options):
         return 2
     from fdt.predicting.command import predict
 
@@ -171,7 +171,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    if not _readable(options.script):
+    if not _readable(options):
         return 2
     _require_launchers(["sync", "async"])
     from fdt.comparing.command import compare
@@ -179,14 +179,22 @@ def _compare(options: argparse.Namespace) -> int:
     return compare(options)
 
 
-def _readable(path: str) -> bool:
-    """Returns whether the script can be opened; complains as python does if not."""
+def _readable(options: argparse.Namespace) -> bool:
+    """Returns whether the script can be opened; complains as python does if not, and of options that it was given for us."""
     from fdt import script
 
-    complaint = script.unreadable(path)
+    if options.module:
+        return True
+    complaint = script.unreadable(options.script)
     if complaint is not None:
         print(complaint, file=sys.stderr)
-    return complaint is None
+        return False
+    if options.arguments and os.path.isfile(options.script):
+        with open(options.script, encoding="utf-8", errors="replace") as file:
+            said = misplaced(options, file.read())
+        if said is not None:
+            _say(f"warning: {said}")
+    return True
 
 
 def _run_in_session(config: "RunConfig") -> int:
@@ -205,7 +213,7 @@ def _run_in_session(config: "RunConfig") -> int:
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
         # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
         atexit.register(hooks.close)
-        status = script.run(config.script, config.arguments)
+        status = script.run(config.script, config.arguments, config.is_module)
         if os.getpid() != owner:
             # A child that the script forked has run to the end of the script. The session is its parent's.
             ending.pop_all()

@@ -66,6 +66,8 @@ class RunConfig:
 
     script: str
     arguments: tuple[str, ...] = ()
+    # Whether `script` is the name of a module.
+    is_module: bool = False
     mode: str = "sync"
     num_workers: int = 2
     server: str | None = None

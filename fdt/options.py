@@ -4,8 +4,9 @@ Only the standard library is imported, so that `--help` is quick.
 """
 
 import argparse
+import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,11 +63,25 @@ _POOLS_OWN = {
 }
 
 
+# These run modules by their names, too.
+_WITH_MODULES = ("run", "check", "verify")
+
+
 class _Parser(argparse.ArgumentParser):
     """Errors read like all others of ours."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.format_usage()}fdt: {message}\n")
+
+    def unknown(self, what: str, given: str, known: Iterable[str]) -> NoReturn:
+        """Leaves with what is unknown, and with what may have been meant."""
+        alike = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
+        meant = f" Did you mean {alike[0]}?" if alike else ""
+        self.error(f"unknown {what} {given!r}.{meant}")
+
+    def options(self) -> list[str]:
+        """Returns all options, as they are written."""
+        return [text for action in self._actions for text in action.option_strings]
 
 
 def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse.Namespace:
@@ -77,12 +92,16 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
     """
     parser, commands = build_parser(program, modes)
     ours, script, arguments = _split(commands, argv)
-    options = parser.parse_args(ours)
+    if ours and not ours[0].startswith("-") and ours[0] not in commands:
+        parser.unknown("command", ours[0], commands)
+    options, rest = parser.parse_known_args(ours)
+    if rest:
+        command = commands[options.command]
+        if rest[0].startswith("-"):
+            command.unknown("option", rest[0].split("=")[0], command.options())
+        command.error(f"expected no argument here. Received: {rest[0]!r}")
     if options.command in _WITH_SCRIPT:
-        # What was measured can be read again without the script.
-        if script is None and not getattr(options, "load", None):
-            commands[options.command].error("expected a SCRIPT to run")
-        options.script, options.arguments = script, tuple(arguments)
+        _check_script(commands[options.command], options, script, arguments)
     if options.command == "run":
         _check_run(commands["run"], options)
     if options.command == "predict":
@@ -91,6 +110,50 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
         _check_serve(commands["serve"], options)
         options.mode = options.mode or modes[0]
     return options
+
+
+def _check_script(parser: _Parser, options: argparse.Namespace, script: str | None, arguments: Sequence[str]) -> None:
+    # What was measured can be read again without the script.
+    if script is None and not getattr(options, "load", None):
+        parser.error("expected a SCRIPT to run")
+    options.module = script == "-m"
+    if options.module:
+        if options.command not in _WITH_MODULES:
+            parser.error(f"`{options.command}` takes a file: expected a SCRIPT. Received: -m {' '.join(arguments[:1])}")
+        if not arguments:
+            parser.error("expected the name of a module after -m")
+        script, *arguments = arguments
+    if script == "-c":
+        parser.error("a program on the command line has no file to be shown in errors: write it to one, and run that")
+    if script is not None and script.endswith(".ipynb"):
+        parser.error(
+            f"a notebook is no Python file: save it as one (`jupyter nbconvert --to script {script}`), and run that"
+        )
+    options.script, options.arguments = script, tuple(arguments)
+
+
+def misplaced(options: argparse.Namespace, source: str) -> str | None:
+    """Returns what to say of an option of ours that stands behind a script which does not know it; None if there is none.
+
+    Args:
+        options: What `parse` gave.
+        source: Text of the script.
+    """
+    _, commands = build_parser("fdt", tuple(MODES))
+    known = commands[options.command].options()
+    for argument in options.arguments:
+        name = argument.split("=")[0]
+        if (
+            name.startswith("--")
+            and name in known
+            and name[2:] not in source
+            and name[2:].replace("-", "_") not in source
+        ):
+            return (
+                f"{argument} stands behind the script, so it goes to the script, which does not mention it; an option of fdt's "
+                f"stands before: fdt {options.command} {name} ... {options.script}"
+            )
+    return None
 
 
 def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
@@ -158,7 +221,7 @@ def _split(commands: dict[str, _Parser], argv: Sequence[str]) -> tuple[list[str]
         return argv, None, []
     valued = {text for action in commands[argv[0]]._actions if action.nargs != 0 for text in action.option_strings}
     index = 1
-    while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--"):
+    while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--", "-m", "-c"):
         index += 2 if argv[index] in valued else 1
     rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
     return argv[:index], rest[0] if rest else None, rest[1:]

@@ -55,7 +55,7 @@ def unreadable(path: str) -> str | None:
     return None
 
 
-def run(path: str, arguments: Sequence[str]) -> int:
+def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
     """Runs the script until its top level has ended.
 
     Afterwards its `__main__`, `sys.argv` and `sys.path` stay, for its threads and atexit handlers.
@@ -63,20 +63,27 @@ def run(path: str, arguments: Sequence[str]) -> int:
     Args:
         path: A Python file, source or compiled, or a directory or zip file with a `__main__.py`.
         arguments: `sys.argv[1:]` of the script.
+        is_module: Whether `path` is the name of a module, as after `python -m`.
 
     Returns:
         The exit status, in [0, 255], or `INTERRUPTED`. Hand it to `finish`.
     """
+    # The same function as the interpreter calls, whose frames python shows too.
+    run_module: Callable[..., object] = vars(runpy)["_run_module_as_main"]
+    if is_module:
+        sys.argv = ["-m", *arguments]
+        if not sys.flags.safe_path:
+            sys.path[0] = os.getcwd()
+        _install_main()
+        return _status_of(_attempt(run_module, path))
     location = _absolute(path)
     importer = pkgutil.get_importer(location)
     sys.argv = [path, *arguments]
     _set_path(location, is_package=importer is not None)
     namespace = _install_main()
     if importer is not None:
-        # The same function as the interpreter calls, whose frames python shows too.
-        run_package: Callable[..., object] = vars(runpy)["_run_module_as_main"]
         alter_argv = False
-        return _status_of(_attempt(run_package, "__main__", alter_argv))
+        return _status_of(_attempt(run_module, "__main__", alter_argv))
     return _run_file(location, namespace)
 
 

@@ -94,6 +94,7 @@ def run_config(options: argparse.Namespace) -> "RunConfig":
     return RunConfig(
         script=options.script,
         arguments=options.arguments,
+        is_module=options.module,
         mode=options.mode,
         num_workers=options.workers,
         prediction=prediction,
@@ -117,6 +118,7 @@ def check_config(options: argparse.Namespace) -> "RunConfig":
     return RunConfig(
         script=options.script,
         arguments=options.arguments,
+        is_module=options.module,
         mode=options.mode,
         num_workers=options.workers,
         options=runtime_options(options),
@@ -153,6 +155,7 @@ def verify_config(options: argparse.Namespace) -> "RunConfig":
     return RunConfig(
         script=options.script,
         arguments=options.arguments,
+        is_module=options.module,
         num_workers=options.workers,
         server=options.server,
         credentials=credentials(options, options.server),

@@ -89,6 +89,42 @@ def test_options_are_frozen() -> None:
     assert found == _OPTIONS
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["run", "--worker", "2", "train.py"], "unknown option '--worker'. Did you mean --workers?"),
+        (["rum", "train.py"], "unknown command 'rum'. Did you mean run?"),
+        (["serve", "--tls-cret", "x"], "Did you mean --tls-cert?"),
+        (["run", "notes.ipynb"], "jupyter nbconvert --to script notes.ipynb"),
+        (["run", "-c", "print()"], "write it to one"),
+        (["run", "-m"], "the name of a module"),
+        (["predict", "-m", "train"], "expected a SCRIPT. Received: -m train"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        _parse(*argv)
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    # The usage of the command that was given, where it was one.
+    assert error.startswith(f"usage: fdt {argv[0] if argv[0] != 'rum' else '['}")
+
+
+def test_a_module_is_named_after_m() -> None:
+    options = _parse("run", "--workers", "3", "-m", "package.train", "--workers", "4")
+    assert (options.module, options.script, options.arguments) == (True, "package.train", ("--workers", "4"))
+
+
+def test_options_behind_a_script_that_does_not_know_them_are_said() -> None:
+    given = _parse("run", "train.py", "--workers", "2", "--epochs", "3")
+    said = options.misplaced(given, "print('no options')")
+    assert said is not None
+    assert "fdt run --workers ... train.py" in said
+    assert options.misplaced(given, "parser.add_argument('--workers')") is None
+    assert options.misplaced(_parse("run", "train.py", "--epochs", "3"), "") is None
+
+
 def test_run_by_default() -> None:
     options = _parse("run", "train.py")
     chosen = {k: v for k, v in vars(options).items() if k != "command"}
@@ -97,7 +133,7 @@ def test_run_by_default() -> None:
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None, "relax": None,
-        "otherwise": "refuse",
+        "otherwise": "refuse", "module": False,
     }  # fmt: skip
 
 

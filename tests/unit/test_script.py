@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -39,6 +40,28 @@ def test_main_stays_installed(tmp_path: Path) -> None:
     assert sys.modules["__main__"].x is True
     assert sys.argv == [path, "a", "--b"]
     assert sys.path[0] == str(tmp_path)
+
+
+def test_a_module_sees_what_python_shows_it(tmp_path: Path) -> None:
+    """Beside python itself: the same lines."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    lines = "import sys\nfrom . import __name__ as above\n"
+    lines += "print(sys.argv, sys.path[0], __name__, __spec__.name, __package__, above)\n"
+    (tmp_path / "package" / "train.py").write_text(lines + "sys.exit(3)\n")
+    ways = (
+        ["-m"],
+        ["-c", "import sys; from fdt import script; sys.exit(script.run('package.train', sys.argv[1:], True))"],
+    )
+    plain, ours = (
+        subprocess.run(
+            [sys.executable, *way, *(["package.train"] if way == ["-m"] else []), "a", "--b"],
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        )
+        for way in ways
+    )  # fmt: skip
+    assert (plain.returncode, plain.stdout, plain.stderr) == (ours.returncode, ours.stdout, ours.stderr)
+    assert plain.returncode == 3
 
 
 @pytest.mark.parametrize(
