@@ -9,7 +9,7 @@ export UV_COMPILE_BYTECODE := 1
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-all test-fast test-matrix fuzz check install install-nccl protos format clean
+.PHONY: demo test test-all test-fast test-matrix sweep fuzz check install install-nccl protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -64,3 +64,7 @@ fuzz: install
 
 clean:
 	rm -rf .venv .uv
+
+# Public scripts under plain python and under fdt (tests/sweep); their repositories are checked out in CHECKOUTS, as OWNER+NAME.
+sweep: install
+	$(RUN)/python -m tests.sweep "$(CHECKOUTS)" --mode sync async
