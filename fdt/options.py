@@ -377,6 +377,7 @@ def _add_predict_options(parser: _Parser) -> None:
     network.add_argument(
         "--wire", metavar="FORM", help="how numbers travel from host to host: exact (default), or fp16"
     )
+    parser.add_argument("--relax", metavar=RUNTIME_OPTIONS["relax"][0], help=RUNTIME_OPTIONS["relax"][1])
     network.add_argument(
         "--measure", action="store_true", help="all workers on this machine (default without --server)"
     )

@@ -141,6 +141,7 @@ def predict_config(options: argparse.Namespace) -> "RunConfig":
         num_workers=2,
         server=options.server,
         credentials=credentials(options, options.server),
+        options={} if options.relax is None else {"relax": options.relax},
     )
 
 

@@ -162,7 +162,8 @@ class Conversions:
         return f"exchange_{self._num_exchanges}"
 
     def _exchanged(self, value: Value, tensor: tf.Tensor, kind: str, reader: str) -> Value:
-        self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader))
+        collective, is_gradient = f"exchange_{self._num_exchanges}", value.key in self.gradients
+        self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader, collective, is_gradient))
         self._made.append(tensor.op)
         return Value(WHOLE, value.source, (tensor,) * len(self.exchange.ranks))
 

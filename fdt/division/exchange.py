@@ -50,12 +50,16 @@ class Exchanged:
         num_bytes: Of the whole tensor; 0 where its shape is not known.
         source: Name of the operation of the script's step whose output is exchanged.
         reader: Name of the operation that needs it.
+        collective: Values of the same one are exchanged together.
+        is_gradient: Whether it is one, as it comes to an optimizer.
     """
 
     kind: str
     num_bytes: int
     source: str
     reader: str
+    collective: str = ""
+    is_gradient: bool = False
 
 
 class Alone:

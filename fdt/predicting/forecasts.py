@@ -103,6 +103,12 @@ class Prediction:
             f"{len(load.dense) + len(load.tables)} tensors"
             + (f", tables' as {load.row_bytes:.0f} bytes a row" if load.tables else "")
         ]
+        if load.exchanges:
+            times = "once" if load.exchanges == 1 else f"{load.exchanges} times"
+            lines.append(
+                f"synchronous workers wait for each other {times} in a step beside that: in layers that normalise over the "
+                "batch, for example"
+            )
         sizes = ", ".join(f"{milliseconds(t.seconds)} ({t.rows} rows)" for t in load.step)
         worker = {None: "of the pool", 1: "with 1 thread"}.get(load.threads, f"with {load.threads} threads")
         lines.append(

@@ -17,7 +17,7 @@ from fdt.embedded import EmbeddedPool
 from fdt.errors import CapacityError
 from fdt.messages import job_pb2
 from fdt.predicting.samples import Found, Sample
-from fdt.predicting.step_time import Hosts, Machine, Timed, Workload, compute_seconds
+from fdt.predicting.step_time import MEETING_S, Hosts, Machine, Timed, Workload, compute_seconds
 from fdt.session import Job
 from fdt.state import SharedState
 from fdt.versions import versions
@@ -238,7 +238,8 @@ def _shared(bench: Bench, config: RunConfig, found: Found, local: float) -> tupl
         "sync": (local / workload.step[0].seconds, two.compute.seconds / half),
         "async": (servers.alone / (servers.gradient + servers.update), 1.0),
     }
-    return workload, Machine(_bandwidth(workload, two.exchange), contention, num_gpus() < 2)
+    gradients = max(0.0, two.exchange - workload.exchanges * MEETING_S)
+    return workload, Machine(_bandwidth(workload, gradients), contention, num_gpus() < 2)
 
 
 def num_gpus() -> int:
@@ -307,6 +308,8 @@ def _workload(
         tables=tuple(sample.tensor_bytes(sparse=True)),
         row_bytes=servers.row_bytes,
         local=local,
+        exchanges=sample.exchanges,
+        exchanged_bytes=sample.exchanged_bytes,
     )
 
 

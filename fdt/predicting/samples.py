@@ -19,11 +19,15 @@ class Sample:
         program: The step.
         variables: Of the script, in the program's order.
         arrays: The batch, [rows, ...] each.
+        exchanges: How often synchronous workers wait for each other in a step, beside the exchange of gradients.
+        exchanged_bytes: Of what they exchange then.
     """
 
     program: "program_pb2.StepProgram"
     variables: Sequence[Any]
     arrays: "Sequence[np.ndarray]"
+    exchanges: int = 0
+    exchanged_bytes: int = 0
 
     @property
     def rows(self) -> int:

@@ -31,6 +31,9 @@ _REQUESTS = 3
 _SUMMING = (1.0, 1.0, 1.07)
 _GATHERING = (1.0, 1.08, 1.2)
 _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
+# Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
+# (`docs/decisions/0043`).
+MEETING_S = 3e-4
 # Doubling the workers for less than this is not worth it.
 _WORTH = 1.1
 
@@ -66,6 +69,9 @@ class Workload:
         tables: Bytes of each tensor whose gradient travels as rows.
         row_bytes: Of such gradients, for one row of the batch.
         local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
+        exchanges: How often synchronous workers wait for each other in a step beside the exchange of gradients: in layers that
+            normalise, for example.
+        exchanged_bytes: Of what they exchange then.
     """
 
     script: str
@@ -79,6 +85,8 @@ class Workload:
     tables: tuple[int, ...]
     row_bytes: float
     local: float
+    exchanges: int = 0
+    exchanged_bytes: int = 0
 
     @property
     def pulled_bytes(self) -> int:
@@ -241,8 +249,9 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     """Returns the seconds of a step by all-reduce.
 
     2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows; and what
-    Gloo adds to either. With the global batch each worker computes on its share of one of the script's batches; with one per
-    worker on a whole one, and what all of them do at once counts as N steps.
+    Gloo adds to either. What is exchanged in layers goes from each to all, (N - 1) / B of its bytes, and each time takes a and
+    what processes need to wake up; nothing of it is hidden. With the global batch each worker computes on its share of one of
+    the script's batches; with one per worker on a whole one, and what all of them do at once counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
     rows = workload.batch * steps / workers
@@ -255,6 +264,8 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     if workload.tables:
         gathering = (workers - 1) * network.latency
         gathering += share * workload.row_bytes * workload.batch * steps / network.bandwidth
+    compute += workload.exchanges * (network.latency + MEETING_S)
+    compute += (workers - 1) * workload.exchanged_bytes / network.bandwidth
     least, usual, most = (
         longer * summing + longer_rows * gathering
         for longer, longer_rows in zip(_SUMMING, _GATHERING_OF_TWO if workers == 2 else _GATHERING, strict=True)

@@ -10,6 +10,7 @@ from fdt.predicting.quantities import bandwidth, duration
 from fdt.predicting.step_time import (
     CENTRAL,
     FORMS,
+    MEETING_S,
     RING,
     SHARDED,
     Forecast,
@@ -61,6 +62,16 @@ def test_without_a_network_servers_divide_the_steps(form: str, mode: str, worker
     assert found.step.estimate == pytest.approx(0.1 / workers)
     assert found.speedup == pytest.approx(workers)
     assert found.efficiency == pytest.approx(1)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_what_layers_exchange_is_waited_for(workers: int) -> None:
+    network = Network(bandwidth=1e6, latency=0.01)
+    with_layers = dataclasses.replace(EVEN, exchanges=40, exchanged_bytes=20_000)
+    before, found = (ring(each, network, workers) for each in (EVEN, with_layers))
+    waiting = 40 * (0.01 + MEETING_S) + (workers - 1) * 0.02
+    assert found.estimate == pytest.approx(before.estimate + waiting)
+    assert ring(with_layers, network, 1) == ring(EVEN, network, 1)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])

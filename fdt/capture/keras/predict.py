@@ -8,6 +8,7 @@ import numpy as np
 from fdt.capture.keras.check import CheckedRun, KerasCheck
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
+from fdt.capture.step.divided import layer_exchanges
 from fdt.config import RunConfig
 from fdt.findings import Findings
 from fdt.predicting.samples import Sample, Samples
@@ -25,9 +26,14 @@ class KerasPredict(KerasCheck):
 
     def _looked(self, run: "_SampledRun", what: str) -> None:
         assert run.traced is not None and run.arrays is not None
-        program, variables, arrays = run.traced.program, run.traced.variables, run.arrays
-        key = hashlib.sha256(program.SerializeToString(deterministic=True)).digest()
-        self._samples.add(key, where(), what, lambda: Sample(program, variables, arrays), run.num_steps())
+        traced, arrays = run.traced, run.arrays
+        key = hashlib.sha256(traced.program.SerializeToString(deterministic=True)).digest()
+
+        def sample() -> Sample:
+            exchanges = layer_exchanges(traced, [array.shape for array in arrays], self._config)
+            return Sample(traced.program, traced.variables, arrays, *exchanges)
+
+        self._samples.add(key, where(), what, sample, run.num_steps())
 
 
 class _SampledRun(CheckedRun):

@@ -5,6 +5,7 @@ from typing import Any
 from fdt.capture.loop.check import LoopCheck
 from fdt.capture.loop.tracing import Call
 from fdt.capture.refusals import where
+from fdt.capture.step.divided import layer_exchanges
 from fdt.config import RunConfig
 from fdt.findings import Findings
 from fdt.predicting.samples import Sample, Samples
@@ -20,5 +21,10 @@ class LoopPredict(LoopCheck):
     def _looked(self, key: Any, what: str, call: Call) -> None:
         traced, form = self._steps[key]
         arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
-        sample = Sample(traced.program, traced.variables, arguments.encode())
-        self._samples.add(key, where(), what, lambda: sample, steps=1)
+        arrays = arguments.encode()
+
+        def sample() -> Sample:
+            exchanges = layer_exchanges(traced, [array.shape for array in arrays], self._config)
+            return Sample(traced.program, traced.variables, arrays, *exchanges)
+
+        self._samples.add(key, where(), what, sample, steps=1)

@@ -51,6 +51,19 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
     return lines
 
 
+def layer_exchanges(traced: TracedStep, shapes: Sequence[Sequence[int]], config: RunConfig) -> tuple[int, int]:
+    """Returns what two workers exchange in a step beside gradients: how often they wait for each other, and bytes.
+
+    Args:
+        traced: The step.
+        shapes: Of the arrays of a batch.
+        config: The run's configuration.
+    """
+    built = _built(traced, shapes, 2, relaxed(config.options))
+    found = [exchanged for exchanged in built.exchanged if not exchanged.is_gradient]
+    return len({exchanged.collective for exchanged in found}), sum(exchanged.num_bytes for exchanged in found)
+
+
 def _exchanged(built: divide.Built) -> str:
     num_bytes = sum(exchanged.num_bytes for exchanged in built.exchanged)
     return f"{len(built.exchanged)} values, {num_bytes / 1e6:.2f} MB"
