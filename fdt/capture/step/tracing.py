@@ -22,7 +22,7 @@ from fdt.capture.step.metrics import check_additive
 from fdt.capture.step.roles import tell_apart
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
-from fdt.capture.step.writes import Writes, is_random, stands_on_no, written
+from fdt.capture.step.writes import Writes, is_random, stands_on_no, updated_between, written
 from fdt.config import RunConfig
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -112,6 +112,10 @@ class StepTrace:
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         graph, layers = concrete.graph, self._normalisations.values()
         changed, draws = written(graph, variables), is_random(graph)
+        if self._config.mode == "async" and self._moved is None and len(opened) > 1:
+            handle = updated_between(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
+            moved = next((v for v in variables if v.handle is handle), None)
+            self._moved = None if moved is None else moved.name.removesuffix(":0")
         return TracedStep(program, variables, logs, advances, changed, graph, layers, draws, printing, self._moved)
 
     def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any]:

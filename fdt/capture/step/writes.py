@@ -1,6 +1,6 @@
 """What a traced step writes, and what that stands on: questions to its graph."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -89,6 +89,52 @@ def stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
             seen.add(operation.name)
             waiting += [*(t.op for t in operation.inputs), *operation.control_inputs]
     return written
+
+
+def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | None:
+    """Returns the handle of a variable that a step updates, and then updates again by a gradient at the new place.
+
+    That other gradients are computed beside an older value of it, as a generator's beside its critic's, is what delays are.
+
+    Args:
+        graph: FuncGraph of step(share, *batch).
+        holes: Names of the functions that mark holes, and the ids of the handles of the variables that each has gradients of.
+
+    Returns:
+        None if there is none.
+    """
+    handles = {internal.name: external for external, internal in graph.captures}
+    operations = graph.get_operations()
+    marks = [o for o in operations if "Call" in o.type and o.get_attr("f").name in holes]
+    updates = {
+        o.name: {t.name for t in o.inputs if t.name in handles}
+        for o in operations
+        if o.type not in _READERS and "Call" not in o.type and _stands_on(o, {mark.name for mark in marks})
+    }
+    for mark in marks:
+        for name in _behind(mark):
+            operation = graph.get_operation_by_name(name)
+            own = {t.name for t in operation.inputs if t.name in handles}
+            for before in operation.control_inputs:
+                for again in own & updates.get(before.name, set()):
+                    if id(handles[again]) in holes[mark.get_attr("f").name]:
+                        return handles[again]
+    return None
+
+
+def _stands_on(operation: Any, names: Collection[str]) -> bool:
+    return any(t.dtype == tf.resource for t in operation.inputs) and bool(_behind(operation) & set(names))
+
+
+def _behind(operation: Any) -> set[str]:
+    """Returns the names of the operations that one stands on by data, itself among them."""
+    waiting, seen = [operation], set[str]()
+    while waiting:
+        found = waiting.pop()
+        if found.name not in seen:
+            seen.add(found.name)
+            waiting += [t.op for t in found.inputs]
+    return seen
 
 
 def draws(operation_type: str) -> bool:
