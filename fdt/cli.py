@@ -150,13 +150,15 @@ def _check(options: argparse.Namespace) -> int:
     import contextlib
 
     from fdt import capture, script
+    from fdt.aside import output_aside
     from fdt.findings import Findings
 
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
     hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse, _stays(config)))
     atexit.register(hooks.close)
-    status = script.run(config.script, config.arguments, config.is_module)
-    print(findings.text(), flush=True)
+    with output_aside() as verdict:
+        status = script.run(config.script, config.arguments, config.is_module)
+        print(findings.text(whole=not status), file=verdict, flush=True)
     if status:
         _say(f"{config.script} ended with status {status}; what would have come after was not looked at")
     return status or (0 if findings.passed else 1)

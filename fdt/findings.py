@@ -45,22 +45,27 @@ class Findings:
         """Whether there is training, and all of it can be distributed."""
         return any(finding.trains for finding in self._counts) and not self.refusals()
 
-    def text(self) -> str:
-        """Returns what to print: a paragraph for each, and a conclusion."""
+    def text(self, whole: bool = True) -> str:
+        """Returns what to print: a paragraph for each, and a conclusion.
+
+        Args:
+            whole: Whether the script came to its end.
+        """
         paragraphs = []
         for finding, count in self._counts.items():
             times = f" ({count} times)" if count > 1 else ""
             verdict = "refused" if finding.refusal else "distributed" if finding.trains else "stays here"
             lines = [finding.refusal] if finding.refusal else finding.lines
             paragraphs.append("\n  ".join([f"{finding.where}: {finding.what}{times}: {verdict}", *lines]))
-        return "\n\n".join([*paragraphs, self._conclusion()])
+        return "\n\n".join([*paragraphs, self._conclusion(whole)])
 
-    def _conclusion(self) -> str:
+    def _conclusion(self, whole: bool) -> str:
+        so_far = "" if whole else ", as far as it came"
         trainings = [finding for finding in self._counts if finding.trains]
         if not trainings:
-            return "No training step was found: nothing would be distributed."
+            return f"No training step was found{so_far}: nothing would be distributed."
         refused = len(self.refusals())
         places = f"{len(trainings)} place{'' if len(trainings) == 1 else 's'}"
         if refused:
-            return f"The script trains in {places}; {refused} cannot be distributed."
-        return f"The script trains in {places}; all of it would be distributed."
+            return f"The script trains in {places}{so_far}; {refused} cannot be distributed."
+        return f"The script trains in {places}{so_far}; all of it would be distributed."

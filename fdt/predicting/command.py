@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fdt import capture, rounding, script
+from fdt.aside import output_aside
 from fdt.config import RunConfig
 from fdt.errors import UsageError
 from fdt.findings import Findings
@@ -48,7 +49,8 @@ def _of_script(options: argparse.Namespace) -> int:
     findings, samples, hooks = Findings(), Samples(), contextlib.ExitStack()
     hooks.enter_context(capture.hooks(capture.Sampling(config, findings, samples), findings.refuse))
     atexit.register(hooks.close)
-    status = script.run(config.script, config.arguments)
+    with output_aside():
+        status = script.run(config.script, config.arguments)
     if status:
         say(f"{config.script} ended with status {status}; what would have come after was not looked at")
     refused = findings.refusals()
