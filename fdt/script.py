@@ -27,6 +27,7 @@ import re
 import runpy
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -248,6 +249,12 @@ def _status_of(error: BaseException | None) -> int:
     if isinstance(error, SystemExit):
         return _exit_status(error)
     peel(error)
+    if isinstance(error, FdtError) and getattr(sys, "excepthook", None) is sys.__excepthook__:
+        # Where it happened, as ever; what it says stands below, once.
+        _set_last(type(error), error, error.__traceback__)
+        shown, said = traceback.format_exception(error), traceback.format_exception_only(error)
+        _tell("".join(shown[: len(shown) - len(said)]) + f"fdt: {error}")
+        return error.exit_status
     leaving = _show(error)
     if leaving is not None:
         return _exit_status(leaving)

@@ -395,7 +395,7 @@ def test_error_of_ours_in_the_script(train: str, capsys: pytest.CaptureFixture[s
     )
     assert cli.main(["run", train]) == 125
     error = capsys.readouterr().err
-    assert error.endswith("fdt.errors.WorkerError: rank 1 died\nfdt: rank 1 died\n")
+    assert error.endswith("in fit\n    raise WorkerError('rank 1 died')\nfdt: rank 1 died\n")
     assert error.count("File ") == 2 and "nothing was distributed" not in error
 
 

@@ -94,7 +94,7 @@ def test_an_error_of_ours_is_said_after_the_traceback(tmp_path: Path, capsys: py
         f'File "{path}", line 6, in <module>',
         f'File "{path}", line 4, in fit',
     ]
-    assert lines[-2:] == ["fdt.errors.UnsupportedError: no", "fdt: no"]
+    assert lines[-2:] == ["    raise E('no')", "fdt: no"]
 
 
 def _compiled(source: str, filename: str) -> dict[str, object]:
