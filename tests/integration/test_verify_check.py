@@ -116,6 +116,7 @@ def fdt(command: str, folder: Path, text: str, *options: str) -> Finished:
 SCRIPTS = {
     "fit": PLAIN,
     "loop": LOOP,
+    "eager loop": EAGER,
     "loss with state": LOSS_WITH_STATE,
     "pairs of rows": CONTRASTIVE,
     "normalisation and dropout": NORMALISED,
@@ -138,11 +139,23 @@ def test_plain_script_passes(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "verify"])
 def test_planted_eager_loop_is_refused_and_named(command: str, tmp_path: Path) -> None:
-    finished = fdt(command, tmp_path, EAGER)
+    # A branch of Python's on what the step computes.
+    planted = EAGER.replace("model(a) - b))\n", "model(a) - b))\n        loss = loss if loss > 0 else -loss\n")
+    assert planted != EAGER
+    finished = fdt(command, tmp_path, planted)
     assert finished.status not in (0, None), finished.describe()
-    line = next(n for n, text in enumerate(EAGER.splitlines(), 1) if "apply_gradients" in text)
+    line = next(n for n, text in enumerate(planted.splitlines(), 1) if "apply_gradients" in text)
     assert f"train.py, line {line}" in finished.output
-    assert "write @tf.function above it" in finished.output
+    assert f"cannot be outlined: line {line - 1}: " in finished.output
+
+
+def test_a_step_that_cannot_be_outlined_runs_here_where_that_is_asked_for(tmp_path: Path) -> None:
+    planted = EAGER.replace("model(a) - b))\n", "model(a) - b))\n        loss = loss if loss > 0 else -loss\n")
+    (tmp_path / "train.py").write_text(planted)
+    options = ("run", "--workers", "2", "--else", "local", tmp_path / "train.py")
+    finished = run([sys.executable, "-m", "fdt", *options], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    assert "after" in finished.stdout
+    assert finished.stderr.count("is made on this machine") == 1
 
 
 def test_how_data_travel_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from fdt.outline.rewriting import Site
 # A step that reads numbers which change is traced so often before it is given up.
 _MAX_TRACES = 16
 _DATA, _UNKNOWN = object(), object()
+# Of what TensorFlow says of a step that cannot be traced, so much is quoted.
+_MAX_SAID = 200
 # How numbers that change are given to a step, one way after the other: as what they are, as the type of most tensors, and as
 # constants of a trace each.
 _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {int: tf.float32, float: tf.float32}, {})
@@ -200,7 +203,7 @@ class _Step:
         except FdtError:
             raise
         except Exception as error:  # the script's own code runs here
-            raise _StaysError(_reason(error)) from None
+            raise _StaysError(_reason(error, self.site.file)) from None
         if watch.effects:
             raise _StaysError(watch.effects[0])
         # Gradients may be added up, and applied in later steps.
@@ -345,6 +348,8 @@ def _identity(leaf: Any) -> Any:
     return id(leaf)
 
 
-def _reason(error: Exception) -> str:
-    first = str(error).strip().splitlines()[:1]
-    return f"it cannot be traced ({type(error).__name__}: {first[0] if first else ''})"
+def _reason(error: Exception, file: str) -> str:
+    """Returns in which line of the script's file a step could not be traced, and what TensorFlow says of it, in a sentence."""
+    lines = [f"line {frame.lineno}: " for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    said = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+    return f"{(lines or [''])[-1]}it cannot be traced ({type(error).__name__}: {said[:_MAX_SAID]})"
