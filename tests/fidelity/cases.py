@@ -96,6 +96,7 @@ ASYNCHRONOUS = (
     "loop_penalty "
     "loop_checkpoint loop_random loop_static loop_iterator loop_summaries loop_printed "
     "loop_graphs loop_over_data "
+    "eager_tutorial eager_class eager_gan eager_helpers eager_lazy_model eager_by_hand "
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_embedding session_by_hand"
 ).split()

@@ -12,8 +12,9 @@ from tests.fidelity.conftest import Run
 def test_one_asynchronous_worker_is_plain_keras(case: str, num_workers: int, mode: str, run: Run) -> None:
     """It meets no delay, so nothing but the place of the computation differs: bit for bit."""
     # TensorFlow takes another kernel for BatchNormalization in a graph of its own, and joins the two losses of the GAN's
-    # step in another order; everything else is equal.
-    limit = 5e-7 if case in ("batch_normalization", "loop_gan") else 0.0
+    # step in another order; of an eager step plain python runs each operation by itself. Everything else is equal.
+    is_other = case in ("batch_normalization", "loop_gan") or case.startswith("eager_")
+    limit = 5e-7 if is_other else 0.0
     assert_equal(run(case, 0), run(case, num_workers, mode), limit)
 
 
