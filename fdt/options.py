@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fdt import __version__, values
+from fdt import __version__, combinations, values
 
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
@@ -53,19 +53,6 @@ NO_WALLS = "FDT_NO_WALLS"
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
 
-# Options of `serve` that a host which joins a pool has no use for, and what to do instead.
-_POOLS_OWN = {
-    "--mode": "a host runs what its pool offers; leave it away here, and give it where the pool is served",
-    "--workers": "a host says with --slots N how many it offers",
-    "--listen": "a host opens no port for clients; they go to the pool. Leave it away",
-    "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
-    "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
-}
-
-
-# These run modules by their names, too.
-_WITH_MODULES = ("run", "check", "verify")
-
 
 class _Parser(argparse.ArgumentParser):
     """Errors read like all others of ours."""
@@ -101,35 +88,15 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse
             command.unknown("option", rest[0].split("=")[0], command.options())
         command.error(f"expected no argument here. Received: {rest[0]!r}")
     if options.command in _WITH_SCRIPT:
-        _check_script(commands[options.command], options, script, arguments)
+        combinations.check_script(commands[options.command], options, script, arguments)
     if options.command == "run":
-        _check_run(commands["run"], options)
+        combinations.check_run(commands["run"], options)
     if options.command == "predict":
-        _check_predict(commands["predict"], options)
+        combinations.check_predict(commands["predict"], options)
     if options.command == "serve":
-        _check_serve(commands["serve"], options)
+        combinations.check_serve(commands["serve"], options)
         options.mode = options.mode or modes[0]
     return options
-
-
-def _check_script(parser: _Parser, options: argparse.Namespace, script: str | None, arguments: Sequence[str]) -> None:
-    # What was measured can be read again without the script.
-    if script is None and not getattr(options, "load", None):
-        parser.error("expected a SCRIPT to run")
-    options.module = script == "-m"
-    if options.module:
-        if options.command not in _WITH_MODULES:
-            parser.error(f"`{options.command}` takes a file: expected a SCRIPT. Received: -m {' '.join(arguments[:1])}")
-        if not arguments:
-            parser.error("expected the name of a module after -m")
-        script, *arguments = arguments
-    if script == "-c":
-        parser.error("a program on the command line has no file to be shown in errors: write it to one, and run that")
-    if script is not None and script.endswith(".ipynb"):
-        parser.error(
-            f"a notebook is no Python file: save it as one (`jupyter nbconvert --to script {script}`), and run that"
-        )
-    options.script, options.arguments = script, tuple(arguments)
 
 
 def misplaced(options: argparse.Namespace, source: str) -> str | None:
@@ -154,60 +121,6 @@ def misplaced(options: argparse.Namespace, source: str) -> str | None:
                 f"stands before: fdt {options.command} {name} ... {options.script}"
             )
     return None
-
-
-def _check_serve(parser: _Parser, options: argparse.Namespace) -> None:
-    if (options.tls_cert is None) != (options.tls_key is None):
-        parser.error("--tls-cert and --tls-key belong together: expected both or none")
-    if options.no_token and options.token_file is not None:
-        parser.error(
-            f"expected --no-token or a token, not both. Received: --no-token --token-file {options.token_file}"
-        )
-    if options.interface is not None and options.trusted_network is None:
-        parser.error("--interface says which address on the --trusted-network; expected both")
-    if options.open_servers and options.trusted_network is None:
-        parser.error("--open-servers is about jobs over several hosts; expected --trusted-network too")
-    if options.join is None:
-        # Not --tls-ca: it may be set in the environment, for other commands.
-        if options.slots is not None:
-            parser.error("--slots goes with --join HOST:PORT; a pool of its own has --workers")
-        return
-    if options.no_token:
-        parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
-    for flag, remedy in _POOLS_OWN.items():
-        value = getattr(options, flag[2:].replace("-", "_"))
-        if value is not None:
-            parser.error(f"{flag} is the pool's own, and means nothing with --join: {remedy}. Received: {flag} {value}")
-    if options.slots is None:
-        parser.error("--join needs --slots N: how many workers this host offers")
-    if options.trusted_network is None:
-        parser.error(
-            "--join needs --trusted-network INTERFACE: what workers of several hosts say to each other is neither "
-            "encrypted nor authenticated; name the network that you trust with it, here and where the pool is served"
-        )
-
-
-def _check_run(parser: _Parser, options: argparse.Namespace) -> None:
-    if options.mode == "async" and (options.batch != "global" or options.scale_lr != "none"):
-        given = f"--batch {options.batch}" if options.batch != "global" else f"--scale-lr {options.scale_lr}"
-        parser.error(
-            "in asynchronous training every worker takes one of the script's batches at a time, with the script's learning "
-            f"rate; there is nothing to scale. Received: --mode async {given}"
-        )
-    if options.scale_lr != "none" and options.batch != "per-worker":
-        parser.error(
-            "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "
-            f"as it is. Received: --scale-lr {options.scale_lr} --batch {options.batch}"
-        )
-
-
-def _check_predict(parser: _Parser, options: argparse.Namespace) -> None:
-    if options.measure and options.bandwidth is not None:
-        parser.error(
-            f"expected --bandwidth or --measure, not both. Received: --measure --bandwidth {options.bandwidth}"
-        )
-    if options.load is not None and (options.calibrate or options.script is not None):
-        parser.error("--load takes the place of a script: expected `fdt predict --load FILE [OPTIONS]`")
 
 
 def _split(commands: dict[str, _Parser], argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
