@@ -90,7 +90,11 @@ print("trained", flush=True)
         r"one (by|batch|element)|argument",
     ),
     "run_eagerly": (
-        NET + 'tf.config.run_functions_eagerly(True)\nmodel.compile("sgd", "mse")\n' + FIT,
+        NET
+        + 'tf.config.run_functions_eagerly(True)\nmodel.compile("sgd", "mse")\n'
+        + FIT
+        # All these scripts run in one process under plain python.
+        + "tf.config.run_functions_eagerly(False)\n",
         r"run_functions_eagerly",
         r"Turn it off",
     ),

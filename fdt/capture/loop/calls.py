@@ -15,7 +15,7 @@ from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
-from fdt.capture.loop.unrolling import Unrolling
+from fdt.capture.loop.unrolling import Unrolling, is_driving
 from fdt.capture.refusals import Refusals, is_in_place
 from fdt.capture.step.draws import as_before
 from fdt.errors import UnsupportedError
@@ -55,7 +55,7 @@ class Loops:
         self._observer = Observer(self._refuse_eager)
         self._outside = Outside()
         self._unrolling = Unrolling()
-        self._outlined = Outlined(self._observer, lambda: not is_in_place())
+        self._outlined = Outlined(self._observer, lambda: not (is_in_place() or is_driving()))
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )

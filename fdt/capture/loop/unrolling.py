@@ -39,6 +39,11 @@ _REMEDY = (
 _driving: ContextVar["_Bodies | None"] = ContextVar("fdt_driving", default=None)
 
 
+def is_driving() -> bool:
+    """Whether loops of a function are being driven: what trains outside of these is in the function's graph, not in a step."""
+    return _driving.get() is not None
+
+
 class Unrolling:
     """Finds functions with such loops, and runs them."""
 
