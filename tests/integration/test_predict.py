@@ -55,7 +55,8 @@ def test_every_step_of_a_script_is_measured(script: Path) -> None:
     saved = script.parent / "prediction.json"
     network = ["--bandwidth", "1Gbit", "--latency", "100us", "--workers", "2,4"]
     told = run([*FDT, "predict", *network, "--json", str(saved), str(script)], limit_s=LIMIT_S).expect(0)
-    assert "untouched True 400.0" in told.stdout
+    # What the script prints goes beside the prediction.
+    assert "untouched True 400.0" in told.stderr
     # 4 epochs of 3 batches; 2 epochs of 4; 5 calls.
     for steps in ("12 steps of 32 rows", "8 steps of 24 rows", "5 steps of 16 rows"):
         assert steps in told.stdout, told.describe()
