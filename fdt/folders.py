@@ -14,8 +14,8 @@ from pathlib import Path
 
 PREFIXES = ("fdt-pool-", "fdt-run-", "fdt-host-")
 _LOCK = "owner.lock"
-# The longest path that a unix socket can have is 107 bytes.
-_MAX_PARENT = 80
+# Linux ends the path of a unix socket after 107 bytes; the longest one in such a folder is that of a pool's workers.
+_MAX_PARENT = 107 - len("/fdt-pool-12345678/workers.sock")
 
 
 class OwnFolder:
@@ -33,7 +33,7 @@ class OwnFolder:
         """
         assert prefix in PREFIXES
         parent = tempfile.gettempdir()
-        parent = parent if len(parent) <= _MAX_PARENT else "/tmp"
+        parent = parent if len(os.fsencode(parent)) <= _MAX_PARENT else "/tmp"
         sweep(Path(parent))
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -106,3 +107,24 @@ def test_many_start_at_once_and_all_keep_theirs(parent: Path) -> None:
     for folder in made:
         folder.remove()
     assert list(parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("length", [60, 75, 76, 77, 80, 107, 200])
+def test_a_socket_fits_into_a_folder_whatever_the_temporary_folder_is_called(
+    prefix: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        # Bytes count, not letters.
+        begun = f"{short}/ü"
+        parent = Path(begun + "x" * (length - len(os.fsencode(begun))))
+        assert len(os.fsencode(parent)) == length
+        parent.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(parent))
+        folder = OwnFolder(prefix)
+        try:
+            for name in ("workers.sock", "pool.sock"):
+                with socket.socket(socket.AF_UNIX) as listening:
+                    listening.bind(str(folder.path / name))
+        finally:
+            folder.remove()
