@@ -27,14 +27,15 @@ class User:
         return background(command, **self._environment)
 
 
+# Names as short as can be: a pool makes its folder elsewhere than asked where its socket's path would be too long.
 @pytest.fixture
-def user(tmp_path: Path) -> User:
-    return User(tmp_path / "user")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    return User(tmp_path_factory.mktemp("u"))
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> User:
-    return User(tmp_path / "other")
+def other(tmp_path_factory: pytest.TempPathFactory) -> User:
+    return User(tmp_path_factory.mktemp("o"))
 
 
 def port_of(process: Background) -> str:
