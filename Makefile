@@ -6,20 +6,25 @@ RUN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
 # Otherwise each process compiles TensorFlow's 10,000 files anew where Python may not write bytecode: 12 s instead of 5.
 export UV_COMPILE_BYTECODE := 1
+# The same of our own modules, which every process of a test imports.
+unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-all test-fast test-matrix sweep fuzz check install install-nccl protos format clean
+# Files in the order of their folders: the quick ones last, so that both processes end together.
+TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
 
 test: install
-	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(RUN)/python $(TESTS)
 
-# The same and what takes too long for every change: most cases on four workers.
+# The same and what takes too long for every change: see tests/fidelity/selection.py.
 test-all: install
-	FDT_ALL_TESTS=1 $(RUN)/python -m pytest --numprocesses 2 --dist loadfile
+	FDT_ALL_TESTS=1 $(RUN)/python $(TESTS)
 
 test-fast: install
 	$(RUN)/python -m pytest tests/unit -q
@@ -41,18 +46,24 @@ $(UV):
 	.uv/bin/pip install --quiet --disable-pip-version-check "uv>=0.9"
 
 .venv/installed: pyproject.toml uv.lock | $(UV)
-	$(UV) sync --locked --extra pool --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	$(UV) sync --locked --extra pool --group horovod --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@# The operations in C++ are compiled when a runtime is first imported.
+	$(RUN)/python -c "import hfdt.runtime, nfdt.runtime"
 	@touch $@
 
 # On machines with GPUs: the same, with Horovod's operations on the GPU through NCCL (needs CUDA and NCCL installed).
 install-nccl: | $(UV)
-	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --reinstall-package horovod --no-cache
+	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --group horovod --reinstall-package horovod --no-cache
 	@touch .venv/installed
+
+# What is given away: sources and wheel, in dist/.
+dist: | $(UV)
+	$(UV) build --quiet
 
 # By an old compiler: stubs work with every protobuf from theirs on, and TensorFlow 2.16 takes none above 4.
 protos: | $(UV)
 	$(UV) run --no-project --isolated --python 3.11 --with grpcio-tools==1.62.3 --with "setuptools<81" \
-		python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
+		python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. protos/fdt/v1/*.proto
 
 # Clients on other versions of TensorFlow and Python: installs each, which takes a while.
 test-matrix: install
@@ -61,6 +72,15 @@ test-matrix: install
 # Random input for what reads bytes of strangers, for some minutes; `make test` takes a few seconds for it.
 fuzz: install
 	FDT_FUZZ_EXAMPLES=$${FDT_FUZZ_EXAMPLES:-5000} $(RUN)/python -m pytest tests/fuzz
+
+# The faults that tests/faults has a few of, many times: kills while snapshots are written, jobs and clients on one pool.
+faults: install
+	FDT_SNAPSHOT_KILLS=500 FDT_LEAK_JOBS=200 FDT_LEAK_CLIENTS=20 $(RUN)/python -m pytest tests/faults/test_snapshots.py \
+		tests/faults/test_leaks.py -s
+
+# The documentation site, into site/; a broken link fails it.
+docs: install
+	$(RUN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .uv

@@ -35,7 +35,7 @@ class Finder:
         if name == "fdt.sampler":
             sys.meta_path.remove(self)
             import fdt.sampler
-            from protos import job_pb2
+            from fdt.v1 import job_pb2
             fdt.sampler.Sampler.__init__ = lambda self: None
             fdt.sampler.Sampler.take = lambda self: job_pb2.Sample()
         return None

@@ -18,12 +18,15 @@ IDLE_CORES = 0.1
 class ServedPool:
     """`with ServedPool(workers=2) as pool:` runs `fdt serve` on loopback for the length of the block."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    def __init__(self, workers: int, mode: str = "sync") -> None:
+        self._workers, self._mode = workers, mode
         self.address = f"127.0.0.1:{_free_port()}"
 
     def __enter__(self) -> Self:
-        self.command = processes.fdt("serve", "--listen", self.address, "--workers", str(self._workers))
+        # What it keeps goes with it.
+        self._state = tempfile.TemporaryDirectory()
+        options = ["--workers", str(self._workers), "--mode", self._mode, "--state", f"{self._state.name}/pool"]
+        self.command = processes.fdt("serve", "--listen", self.address, *options)
         self._output = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             self.command,
@@ -97,6 +100,7 @@ class ServedPool:
             self._process.kill()
             self._process.wait()
         self._output.close()
+        self._state.cleanup()
 
 
 def _free_port() -> int:

@@ -26,6 +26,10 @@ class Record:
         packages: Those whose versions matter; one that is not installed is left out.
         markdown: Makes the tables from the content.
         keep: False writes nothing.
+        resume: Whether to go on with what is written already, if it was measured with the same settings.
+
+    Raises:
+        SystemExit: It was not.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class Record:
         packages: Sequence[str],
         markdown: Callable[[Content], str],
         keep: bool = True,
+        resume: bool = False,
     ) -> None:
         self._output = RESULTS / script if keep else None
         self._markdown = markdown
@@ -46,6 +51,21 @@ class Record:
             "versions": _versions(packages),
             "measurements": [],
         }
+        if resume and self._output is not None and self._output.with_suffix(".json").exists():
+            self._resume(json.loads(self._output.with_suffix(".json").read_text()))
+
+    def _resume(self, before: Content) -> None:
+        for name in ("settings", "machine", "versions"):
+            if before[name] != self.content[name]:
+                raise SystemExit(
+                    f"What is written already has other {name}: {before[name]}. Received: {self.content[name]}"
+                )
+        self.content = before
+
+    def has(self, kind: str, **labels: Any) -> bool:
+        """Whether this was measured, and did not fail."""
+        wanted = {"kind": kind, **labels}
+        return any("failed" not in entry and wanted.items() <= entry.items() for entry in self.content["measurements"])
 
     def add(self, kind: str, measure: Measure, **labels: Any) -> dict[str, Any]:
         """Takes one measurement; one that fails is kept as a failure and the others go on.

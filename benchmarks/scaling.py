@@ -26,7 +26,8 @@ from scaling_tables import markdown, plot
 
 from fdt.predicting.forecasts import Prediction, read
 from fdt.predicting.quantities import bandwidth
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED
+from fdt.predicting.transport import Hosts
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 FORMS = ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async"))

@@ -30,7 +30,7 @@ from tables import spread, table
 
 from fdt import rpc
 from fdt.config import Credentials, Timing
-from protos import pool_pb2, pool_pb2_grpc
+from fdt.v1 import pool_pb2, pool_pb2_grpc
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 # The pool drops what is silent within seconds; only then is what it holds compared.

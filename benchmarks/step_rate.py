@@ -46,7 +46,7 @@ def measure_step_rates(record: Record, options: argparse.Namespace, number: int,
     """One round: every row on every model."""
     sizes = rows.sizes(options.epochs, options.steps)
     order = options.rows if number % 2 == 0 else options.rows[::-1]
-    for model in rows.MODELS:
+    for model in options.models:
         for name in order:
             measure = partial(rows.step_rate, rows.ROWS[name], model, sizes, before)
             record.add("step_rate", measure, round=number, model=model, row=name)
@@ -57,7 +57,7 @@ def measure_pool(record: Record, options: argparse.Namespace) -> None:
     with ServedPool(NUM_WORKERS) as pool:
         rows.first_step(pool, "mlp")  # the pool's very first job, not counted
         for number in range(options.rounds):
-            for model in rows.MODELS:
+            for model in options.models:
                 record.add("first_step", partial(rows.first_step, pool, model), round=number, model=model)
     # Arrays stay in a pool's store: a new pool for each upload.
     for number in range(options.rounds):
@@ -72,6 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4, help="of a run; the first is warm-up")
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's own")
     parser.add_argument("--megabytes", type=int, default=200, help="size of the large array")
+    parser.add_argument("--models", nargs="*", choices=rows.MODELS, default=rows.MODELS)
     parser.add_argument("--rows", nargs="*", choices=tuple(rows.ROWS))
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--no-pool", action="store_true", help="leave out first step, upload and memory")

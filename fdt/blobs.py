@@ -13,9 +13,11 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from fdt import rpc, wire
 from fdt.config import Timing
 from fdt.errors import CapacityError, ProtocolError
 from fdt.pool.limits import OWN_STORE, Limits
-from protos import blobs_pb2
+from fdt.v1 import blobs_pb2
 
 if TYPE_CHECKING:
     # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
@@ -98,7 +100,9 @@ class BlobStore:
         self._lock = threading.Lock()
         # Blobs that are being written: who sends them, and the bytes that they were given room for.
         self._growing: dict[str, tuple[str, int]] = {}
-        self._users: dict[str, set[str]] = {}
+        self._users: dict[str, dict[str, blobs_pb2.BlobRef]] = {}
+        # Of those that are checked when they are read, the CRC-32 of their content.
+        self._seals: dict[str, int] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, ref: blobs_pb2.BlobRef) -> Path:
@@ -190,17 +194,44 @@ class BlobStore:
         """Reads a blob piece by piece. Not by mapping it: if its writer cuts it short meanwhile, a map ends the process.
 
         Raises:
-            ProtocolError: The blob is not here, or is cut short.
+            ProtocolError: The blob is not here, is cut short, or has changed since it was sealed.
         """
         if not self.has(ref):
             raise _not_here(ref)
+        sealed, found = self._seals.get(self.path(ref).name), 0
         with open(self.path(ref), "rb", buffering=0) as file:
             for start in range(0, ref.size_bytes, CHUNK_BYTES):
                 wanted = min(CHUNK_BYTES, ref.size_bytes - start)
                 chunk = file.read(wanted)
                 if len(chunk) != wanted:
                     raise ProtocolError(f"A blob was cut short while it was read. Expected: {describe(ref)}")
+                found = zlib.crc32(chunk, found) if sealed is not None else 0
                 yield memoryview(chunk)
+        if sealed is not None and found != sealed:
+            raise ProtocolError(
+                f"A blob has changed since it was written: its disk may be failing. Expected: {describe(ref)}"
+            )
+
+    def seal(self, ref: blobs_pb2.BlobRef) -> None:
+        """Has a blob, whose name says nothing of its content, checked from now on when it is read (`chunks`) or looked for
+        (`is_whole`).
+        """
+        found = 0
+        for chunk in self.chunks(ref):
+            found = zlib.crc32(chunk, found)
+        self._seals[self.path(ref).name] = found
+
+    def is_whole(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the blob is here, and as it was when it was sealed, if it was."""
+        if self.path(ref).name not in self._seals:
+            return self.has(ref)
+        try:
+            for _ in self.chunks(ref):
+                pass
+        except ProtocolError as error:
+            print(f"fdt: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def adopt(self, ref: blobs_pb2.BlobRef, folder: Path) -> None:
         """Takes over a blob that a worker has written into its own folder.
@@ -232,24 +263,27 @@ class BlobStore:
             CapacityError: The user has more than `bound` then.
         """
         with self._lock:
-            used = self._users.setdefault(user, set())
-            used.update(self.path(ref).name for ref in refs)
+            used = self._users.setdefault(user, {})
+            used.update((self.path(ref).name, ref) for ref in refs)
             if bound is not None and len(used) > bound:
                 raise CapacityError(f"A job may use {bound:,} blobs at once. Received: {len(used):,} blobs")
 
-    def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> None:
-        """Ends what `use` began, for these blobs or for all."""
+    def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> list[blobs_pb2.BlobRef]:
+        """Ends what `use` began, for these blobs or for all; returns those that the user had."""
         with self._lock:
-            if refs is None:
+            used = self._users.get(user, {})
+            names = list(used) if refs is None else [self.path(ref).name for ref in refs]
+            released = [used.pop(name) for name in names if name in used]
+            if not used:
                 self._users.pop(user, None)
-            else:
-                self._users.get(user, set()).difference_update(self.path(ref).name for ref in refs)
+        return released
 
     def drop(self, ref: blobs_pb2.BlobRef) -> None:
         """Deletes a blob, unless somebody uses it."""
         with self._lock:
             if self.path(ref).name not in self._used():
                 self.path(ref).unlink(missing_ok=True)
+                self._seals.pop(self.path(ref).name, None)
 
     def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, sender: str = "") -> None:
         target = self.path(ref)
@@ -441,11 +475,17 @@ class SharedStore:
     def __init__(self, directory: Path) -> None:
         self._store = BlobStore(directory)
 
-    def upload(self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]]) -> int:
+    def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Like `BlobClient.find_missing`."""
+        return [ref for ref in refs if not self._store.has(ref)]
+
+    def upload(
+        self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
+    ) -> int:
         """Like `BlobClient.upload`."""
         missing = [(ref, buffer) for ref, buffer in blobs if not self._store.has(ref)]
         for ref, buffer in missing:
-            self._store.add(ref, [buffer])
+            self._store.add(ref, _counted(chunked(flat(buffer)), sent))
         return sum(ref.size_bytes for ref, _ in missing)
 
     def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
@@ -479,11 +519,14 @@ class BlobClient:
             request = blobs_pb2.FindMissingRequest(blobs=refs)
             return list(self._find_missing(request, timeout=self._timing.call_s).missing)
 
-    def upload(self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]]) -> int:
+    def upload(
+        self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
+    ) -> int:
         """Sends what the pool does not hold.
 
         Args:
             blobs: Names (see `reference`) and contents.
+            sent: Is told of each piece how many bytes it has, from several threads.
 
         Returns:
             Bytes of content sent.
@@ -494,10 +537,14 @@ class BlobClient:
         """
         wanted = {ref.digest for ref in self.find_missing([ref for ref, _ in blobs])} if blobs else set()
         todo = {ref.digest: (ref, flat(buffer)) for ref, buffer in blobs if ref.digest in wanted}
+
+        def one(blob: tuple[blobs_pb2.BlobRef, memoryview]) -> int:
+            return self._upload_one(blob[0], _counted(chunked(blob[1]), sent))
+
         if len(todo) < 2:
-            return sum(self._upload_one(ref, [view]) for ref, view in todo.values())
+            return sum(map(one, todo.values()))
         with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
-            return sum(threads.map(lambda blob: self._upload_one(blob[0], [blob[1]]), todo.values()))
+            return sum(threads.map(one, todo.values()))
 
     def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
         """Sends a blob that the pool does not hold.
@@ -590,6 +637,12 @@ class HostStore(BlobStore):
             yield
         finally:
             os.close(descriptor)
+
+
+def _counted(pieces: Iterable[memoryview], sent: Callable[[int], None]) -> Iterator[memoryview]:
+    for piece in pieces:
+        yield piece
+        sent(piece.nbytes)
 
 
 def _put_chunks(ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from protos import blobs_pb2, job_pb2, program_pb2
+from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Arrays begin at multiples of this in a chunk's blob, as TensorFlow wants its memory.
 _ALIGNMENT_BYTES = 64
@@ -61,6 +61,10 @@ class Chunk:
         for pieces, length in zip(self._inputs, self._lengths(), strict=True):
             yield from pieces
             yield bytes(_padded(length) - length)
+
+    def kept_pieces(self) -> list[Any]:
+        """Returns the same for good: of memory that its owner may write to again, a copy."""
+        return [piece if memoryview(piece).readonly else bytes(piece) for piece in self.pieces()]
 
     def arrays(self, blob: blobs_pb2.BlobRef) -> list[job_pb2.Array]:
         """Returns where in the blob each input is."""

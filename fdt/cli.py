@@ -4,13 +4,13 @@ This module imports next to nothing: each command imports what it needs when it 
 script meets as few modules of ours as can be.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from fdt.options import MODES, misplaced, parse
+from fdt.command_line import misplaced, parse
+from fdt.options import MODES, Check, Compare, Completion, Config, OfScript, Predict, Run, Serve, Verify
 from fdt.settings import (
     check_config,
     join_config,
@@ -19,11 +19,13 @@ from fdt.settings import (
     run_config,
     runtime_options,
     serve_config,
+    state_folder,
     verify_config,
 )
 
 if TYPE_CHECKING:
     from fdt.config import RunConfig
+    from fdt.pool.state_folder import StateFolder
     from fdt.session import Session
 
 _FAILED = 125
@@ -52,7 +54,8 @@ def main_nfdt(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> int:
-    options = parse(program, modes, sys.argv[1:] if argv is None else argv)
+    command_line = sys.argv[1:] if argv is None else argv
+    options = parse(program, modes, command_line)
     if options.command == "serve":
         # Before grpc is imported: it would tell of a port in use itself, in lines of its own; see `fdt.rpc.listen`.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -73,7 +76,7 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
     return script.finish(status)
 
 
-def _command(name: str) -> Callable[[argparse.Namespace], int]:
+def _command(name: str) -> Callable[[Any], int]:
     if name == "run":
         return _run
     if name == "verify":
@@ -90,9 +93,28 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from fdt.doctor import doctor
 
         return doctor
+    if name == "setup":
+        from fdt.setup import setup
+
+        return setup
+    if name == "top":
+        from fdt.top import top
+
+        return top
+    if name == "config":
+        return _config
+    if name == "completion":
+        return _completion
     from fdt import pool_commands
 
-    return {"jobs": pool_commands.jobs, "logs": pool_commands.logs, "cancel": pool_commands.cancel}[name]
+    commands: dict[str, Callable[[Any], int]] = {
+        "jobs": pool_commands.jobs,
+        "logs": pool_commands.logs,
+        "cancel": pool_commands.cancel,
+        "attach": pool_commands.attach,
+        "page": pool_commands.page,
+    }
+    return commands[name]
 
 
 def _say(line: str) -> None:
@@ -101,7 +123,7 @@ def _say(line: str) -> None:
     print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
-def _require_launchers(modes: Sequence[str]) -> None:
+def require_launchers(modes: Sequence[str]) -> None:
     """Refuses a mode for which no runtime is installed."""
     from importlib.metadata import entry_points
 
@@ -115,7 +137,7 @@ def _require_launchers(modes: Sequence[str]) -> None:
             )
 
 
-def _check_options(mode: str, options: Mapping[str, str]) -> None:
+def check_options(mode: str, options: Mapping[str, str]) -> None:
     """Lets the runtime look at its options; without any it need not even be imported."""
     if options:
         from fdt.runtime import find_launchers
@@ -126,45 +148,71 @@ def _check_options(mode: str, options: Mapping[str, str]) -> None:
 # ---- run ------------------------------------------------------------------------------------------------------------
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: Run) -> int:
     if not _readable(options):
         return 2
-    _require_launchers([options.mode])
-    _check_options(options.mode, runtime_options(options))
-    return _run_in_session(run_config(options))
+    require_launchers([options.mode])
+    check_options(options.mode, runtime_options(options))
+    config = run_config(options)
+    if options.dry_run and config.placing is not None and config.network is not None:
+        from fdt.scheduling.preflight import show
+
+        print(show(config.placing, config.network, f"{config.network.address}:PORT"))
+        return 0
+    return _detach(config, options.command_line) if options.detach else _run_in_session(config)
 
 
-def _verify(options: argparse.Namespace) -> int:
+def _detach(config: "RunConfig", command_line: Sequence[str]) -> int:
+    """Starts the same command once more, without this terminal."""
+    from fdt import detached
+
+    rest = list(command_line)
+    # Ours come before the script's.
+    rest.remove("--detach")
+    # Not `-P`: the script would see it. What it prints is to be seen as it comes.
+    python = [sys.executable, "-u", *sys.orig_argv[1 : len(sys.orig_argv) - len(command_line)]]
+    run = detached.start([*python, *rest], config.script, config.mode, config.num_workers)
+    print(run.name, flush=True)
+    _say(
+        f"it runs without this terminal: `fdt attach {run.name}` shows what it prints, `fdt cancel {run.name}` ends it"
+    )
+    return 0
+
+
+def _verify(options: Verify) -> int:
     if not _readable(options):
         return 2
-    _require_launchers(["sync"])
+    require_launchers(["sync"])
     return _run_in_session(verify_config(options))
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: Check) -> int:
     if not _readable(options):
         return 2
-    _require_launchers([options.mode])
-    _check_options(options.mode, runtime_options(options))
+    require_launchers([options.mode])
+    check_options(options.mode, runtime_options(options))
     import atexit
     import contextlib
 
-    from fdt import capture, script
+    from fdt import capture, overlay, script
     from fdt.aside import output_aside
     from fdt.findings import Findings
 
+    _say(overlay.enter())
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
     hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse, _stays(config)))
     atexit.register(hooks.close)
     with output_aside() as verdict:
         status = script.run(config.script, config.arguments, config.is_module)
+        if script.never_began():
+            return status
         print(findings.text(whole=not status), file=verdict, flush=True)
     if status:
         _say(f"{config.script} ended with status {status}; what would have come after was not looked at")
     return status or (0 if findings.passed else 1)
 
 
-def _predict(options: argparse.Namespace) -> int:
+def _predict(options: Predict) -> int:
     if options.script is not None and not options.calibrate and not _readable(options):
         return 2
     from fdt.predicting.command import predict
@@ -172,16 +220,16 @@ def _predict(options: argparse.Namespace) -> int:
     return predict(options)
 
 
-def _compare(options: argparse.Namespace) -> int:
+def _compare(options: Compare) -> int:
     if not _readable(options):
         return 2
-    _require_launchers(["sync", "async"])
+    require_launchers(["sync", "async"])
     from fdt.comparing.command import compare
 
     return compare(options)
 
 
-def _readable(options: argparse.Namespace) -> bool:
+def _readable(options: OfScript) -> bool:
     """Returns whether the script can be opened; complains as python does if not, and of options that it was given for us."""
     from fdt import script
 
@@ -230,10 +278,12 @@ def _stays(config: "RunConfig") -> Callable[[str], None] | None:
 
 def _end(session: "Session", config: "RunConfig", status: int) -> int:
     from fdt.errors import FdtError
-    from fdt.script import INTERRUPTED
+    from fdt.script import INTERRUPTED, never_began
 
     shown = 130 if status == INTERRUPTED else status
-    if session.verification is not None:
+    if never_began():
+        pass
+    elif session.verification is not None:
         for line in session.verification.conclusion():
             _say(line)
         status = status or (0 if session.verification.passed else 1)
@@ -248,6 +298,24 @@ def _end(session: "Session", config: "RunConfig", status: int) -> int:
     return status
 
 
+def _config(options: Config) -> int:
+    from fdt import sources
+    from fdt.errors import UsageError
+
+    try:
+        print("\n".join(sources.show(options, tuple(MODES))))
+    except sources.SourceError as error:
+        raise UsageError(str(error)) from error
+    return 0
+
+
+def _completion(options: Completion) -> int:
+    from fdt.command_line import completion
+
+    print(completion("fdt", options.shell))
+    return 0
+
+
 # ---- serve ----------------------------------------------------------------------------------------------------------
 
 
@@ -255,53 +323,91 @@ class _Stopped(BaseException):
     """SIGINT or SIGTERM."""
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: Serve) -> int:
+    from fdt.records import configure, notice
+
+    configure(options.log_level, options.log_json)
     if options.join is not None:
         return _serve_host(options)
-    _require_launchers(offered(options))
+    require_launchers(offered(options))
     config = serve_config(options)
     import contextlib
+    import dataclasses
+
+    if config.placing is not None and config.network is not None:
+        from fdt.scheduling import preflight
+
+        if options.dry_run:
+            print(preflight.show(config.placing, config.network, config.listen))
+            return 0
+        preflight.check(config.placing, config.network)
 
     from fdt import keys
     from fdt.pool.server import Server
 
-    _stop_on_signals()
-    server, ending = Server(config), contextlib.ExitStack()
+    ending = contextlib.ExitStack()
+    kept = _kept(options)
+    if kept is not None:
+        ending.callback(kept.close)
+        if makes_token(options) and config.token is not None:
+            config = dataclasses.replace(config, token=kept.token(config.token))
+    server = Server(config, kept=kept)
+    leave = _stop_on_signals()
     try:
         address = server.start()
         if makes_token(options) and config.token is not None:
             ending.enter_context(keys.published(address, config.token))
         elif config.token is None:
-            _say(
+            notice(
                 "this pool has no token (--no-token): it is open to every local user, who can run programs on its workers, "
                 "fetch what others have sent, and cancel their jobs"
             )
         workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
         print(f"fdt: pool at {address}, {workers}, mode {options.mode}", flush=True)
+        if config.page is not None:
+            print(f"fdt: page at {server.link} (for one browser, once; `fdt page` prints others)", flush=True)
         if config.network is not None:
-            _say(
+            notice(
                 f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers say "
                 "to each other is neither encrypted nor authenticated"
             )
             if config.open_servers:
-                _say(
+                notice(
                     "asynchronous workers of several hosts open servers for everybody on these hosts' networks "
                     "(--open-servers): whoever reaches one runs code as the user who runs this pool"
                 )
-        _say(server.network)
-        _say(_walls(config.walls))
+        notice(server.network)
+        notice(_walls(config.walls))
+        leave.append(lambda: server.leave(config.grace_s))
         server.wait()
     except _Stopped:
         pass
     finally:
-        ending.close()
         server.stop()
+        ending.close()
     return 0
 
 
-def _serve_host(options: argparse.Namespace) -> int:
+def _kept(options: Serve) -> "StateFolder | None":
+    """Opens what pools before this one have left, if there is a place for it."""
+    from fdt import user_folder
+    from fdt.pool.state_folder import StateFolder
+    from fdt.records import notice
+
+    path, is_asked = state_folder(options)
+    if path is not None and not is_asked:
+        try:
+            user_folder.make(path)
+        except OSError as error:
+            notice(f"the list of jobs will be forgotten with this pool: {error}. Name a folder for it with --state DIR")
+            path = None
+    return None if path is None else StateFolder(path)
+
+
+def _serve_host(options: Serve) -> int:
     config = join_config(options)
     from fdt.pool.host import Membership
+    from fdt.records import notice
 
     _stop_on_signals()
     member = Membership(config)
@@ -309,10 +415,9 @@ def _serve_host(options: argparse.Namespace) -> int:
         member.join()
         workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
         print(f"fdt: joined the pool at {config.pool} with {workers}, at {config.network.address}", flush=True)
-        _say(member.network)
-        _say(_walls(config.walls))
-        member.serve()
-        _say(f"the pool at {config.pool} has ended")
+        notice(member.network)
+        notice(_walls(config.walls))
+        notice(member.serve())
     except _Stopped:
         member.leave()
     finally:
@@ -329,11 +434,20 @@ def _walls(wanted: bool) -> str:
     return str(tried())
 
 
-def _stop_on_signals() -> None:
-    """Makes SIGINT and SIGTERM raise `_Stopped`, once."""
+def _stop_on_signals() -> list[Callable[[], None]]:
+    """Makes SIGINT and SIGTERM raise `_Stopped`, once.
+
+    Returns:
+        What is done instead at the next SIGTERM, and then no more, can be put in here.
+    """
     import signal
 
-    def stop(*_: object) -> NoReturn:
+    leave: list[Callable[[], None]] = []
+
+    def stop(number: int, _: object) -> None:
+        if number == signal.SIGTERM and leave:
+            leave.pop()()
+            return
         # Once is enough: stopping has its own limits, and half a stop would leave workers behind.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -341,3 +455,4 @@ def _stop_on_signals() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    return leave

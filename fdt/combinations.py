@@ -11,14 +11,21 @@ _POOLS_OWN = {
     "--workers": "a host says with --slots N how many it offers",
     "--listen": "a host opens no port for clients; they go to the pool. Leave it away",
     "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
+    "--page": "the pool's page shows all its hosts; give it where the pool is served",
+    "--state": "a host keeps nothing; give it where the pool is served",
+    "--limit": "the pool bounds what is taken of it; give it where the pool is served",
+    "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
 }
+
+# Options of `serve` that such a host does not look for in the environment: a scheduler hands its own to the hosts it brings.
+NOT_OF_HOSTS = (*_POOLS_OWN, "--no-token", "--on", "--hosts", "--gpus", "--idle", "--shared-folder", "--dry-run")
 
 
 def check_script(
     parser: argparse.ArgumentParser, options: argparse.Namespace, script: str | None, arguments: Sequence[str]
 ) -> None:
-    """Takes the script, or the module, and what it is given."""
+    """Records the script, or the module, and its arguments."""
     # What was measured can be read again without the script.
     if script is None and not getattr(options, "load", None):
         parser.error("expected a SCRIPT to run")
@@ -31,11 +38,27 @@ def check_script(
         script, *arguments = arguments
     if script == "-c":
         parser.error("a program on the command line has no file to be shown in errors: write it to one, and run that")
-    if script is not None and script.endswith(".ipynb"):
-        parser.error(
-            f"a notebook is no Python file: save it as one (`jupyter nbconvert --to script {script}`), and run that"
-        )
     options.script, options.arguments = script, tuple(arguments)
+
+
+def check_placing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Which options go with hosts that a scheduler brings."""
+    if options.on is None:
+        for flag in ("hosts", "gpus", "idle", "shared_folder"):
+            if getattr(options, flag, None) is not None:
+                parser.error(
+                    f"--{flag.replace('_', '-')} is about hosts that a scheduler brings: expected --on NAME too"
+                )
+        if options.scheduler_args:
+            parser.error(f"--on NAME says whose arguments these are. Received: {' '.join(options.scheduler_args)}")
+        if options.dry_run:
+            parser.error("--dry-run shows what --on NAME would ask a scheduler for")
+        return
+    if options.trusted_network is None:
+        parser.error(
+            "--on needs --trusted-network NETWORK, such as 10.0.0.0/16: what workers of several hosts say to each other is "
+            "neither encrypted nor authenticated; name the network of the cluster that you trust with it"
+        )
 
 
 def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -50,11 +73,16 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error("--interface says which address on the --trusted-network; expected both")
     if options.open_servers and options.trusted_network is None:
         parser.error("--open-servers is about jobs over several hosts; expected --trusted-network too")
+    check_placing(parser, options)
     if options.join is None:
+        if options.name is not None:
+            parser.error("--name goes with --join HOST:PORT: it is what the host is called")
         # Not --tls-ca: it may be set in the environment, for other commands.
-        if options.slots is not None:
-            parser.error("--slots goes with --join HOST:PORT; a pool of its own has --workers")
+        if options.slots is not None and options.on is None:
+            parser.error("--slots goes with --join HOST:PORT or --on NAME; a pool of its own has --workers")
         return
+    if options.on is not None:
+        parser.error(f"a host asks no scheduler: expected --join or --on, not both. Received: --on {options.on}")
     if options.no_token:
         parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
     for flag, remedy in _POOLS_OWN.items():
@@ -72,12 +100,26 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 
 def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Which options of a run go together."""
+    check_placing(parser, options)
+    if options.on is None and (options.slots is not None or options.trusted_network is not None):
+        parser.error("--slots and --trusted-network are about hosts that a scheduler brings: expected --on NAME too")
+    if options.on is not None and options.server is not None:
+        parser.error(
+            "--on asks a scheduler for hosts for this run, and --server names a pool that is there: expected one of them. "
+            f"Received: --on {options.on} --server {options.server} (or FDT_SERVER in the environment)"
+        )
     if options.mode == "async" and (options.batch != "global" or options.scale_lr != "none"):
         given = f"--batch {options.batch}" if options.batch != "global" else f"--scale-lr {options.scale_lr}"
         parser.error(
             "in asynchronous training every worker takes one of the script's batches at a time, with the script's learning "
             f"rate; there is nothing to scale. Received: --mode async {given}"
         )
+    for flag in ("memory", "disk"):
+        if getattr(options, flag) is not None and options.server is not None:
+            parser.error(
+                f"--{flag} is about the workers of a pool for this run only; the pool at {options.server} bounds its own: "
+                f"`fdt serve --{flag}`"
+            )
     if options.scale_lr != "none" and options.batch != "per-worker":
         parser.error(
             "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "
@@ -91,5 +133,12 @@ def check_predict(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error(
             f"expected --bandwidth or --measure, not both. Received: --measure --bandwidth {options.bandwidth}"
         )
+    for flag in ("hosts", "gpus_per_host"):
+        if getattr(options, flag) is not None and options.bandwidth is None:
+            parser.error(f"--{flag.replace('_', '-')} needs the --bandwidth of each host's link, such as 25Gbit")
+    if options.hosts is not None and options.workers is not None:
+        most = options.hosts * (options.gpus_per_host or 1)
+        if max(options.workers) > most:
+            parser.error(f"expected {most} workers at most on {options.hosts} hosts. Received: {max(options.workers)}")
     if options.load is not None and (options.calibrate or options.script is not None):
         parser.error("--load takes the place of a script: expected `fdt predict --load FILE [OPTIONS]`")

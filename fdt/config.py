@@ -3,8 +3,15 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from fdt.pool.bounds import Bounds
 from fdt.pool.limits import DEFAULT, Limits
+
+_UNBOUNDED = Bounds()
+
+# In the directory of a run's own pool: where it listens, once it does.
+ADDRESS = "address"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +37,21 @@ class Timing:
     stop_s: float = 3.0
     # The most steps, in seconds of work, that a client may be ahead of the workers.
     run_ahead_s: float = 0.5
+    # Between two snapshots of a job, at least: so much work is done again after a fault.
+    snapshot_s: float = 4.0
+    # How long a client whose pool is gone tries to reach it again.
+    reconnect_s: float = 120.0
+    # How long a pool keeps the snapshots of a job that was lost for the client to begin again.
+    hold_s: float = 150.0
+    # Between two looks at what a scheduler does with hosts that were asked for: at first, and later.
+    look_s: float = 1.0
+    look_limit_s: float = 15.0
+    # How long a pool waits until it asks again for hosts that the scheduler has refused.
+    ask_again_s: float = 60.0
+    # How long a scheduler has to end the jobs of a pool that ends.
+    sweep_s: float = 40.0
+    # How long a host that was lost may take to join again where its scheduler begins it again by itself.
+    rejoin_s: float = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +61,12 @@ class Credentials:
     Attributes:
         token: Shared secret, sent with every call; None for none.
         tls_ca: PEM file with the authority that signed the pool's certificate; None for a plain connection.
+        is_found: Whether the token was not given but found; another pool of this user's at the address may have another.
     """
 
     token: str | None = None
     tls_ca: Path | None = None
+    is_found: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +85,39 @@ class Network:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlacingConfig:
+    """Hosts of a pool that a cluster's scheduler is asked for.
+
+    Attributes:
+        scheduler: Its name, such as "slurm".
+        least: Hosts that are always there.
+        most: Hosts at once.
+        slots: Workers of each.
+        gpus: GPUs of each.
+        idle_s: How long a host may be without work before it is given back.
+        arguments: Go to the scheduler as they are.
+        folder: On a file system that all hosts share.
+        tls_ca: With what hosts check the pool's certificate, PEM; None for a plain connection.
+        open_servers: See `ServeConfig`.
+        walls: Whether workers are walled in; see `fdt.pool.walls`.
+        bounds: Of each worker.
+    """
+
+    scheduler: str
+    least: int
+    most: int
+    folder: Path
+    slots: int = 1
+    gpus: int = 0
+    idle_s: float = 300.0
+    arguments: tuple[str, ...] = ()
+    tls_ca: Path | None = None
+    open_servers: bool = False
+    walls: bool = True
+    bounds: Bounds = _UNBOUNDED
+
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """`fdt run`, and `fdt verify`."""
 
@@ -70,6 +127,8 @@ class RunConfig:
     is_module: bool = False
     mode: str = "sync"
     num_workers: int = 2
+    # With how few it may begin and go on; 0 for no fewer.
+    least_workers: int = 0
     server: str | None = None
     batch: str = "global"
     scale_lr: str = "none"
@@ -79,6 +138,9 @@ class RunConfig:
     # What `fdt predict --json` wrote; the report compares.
     prediction: Path | None = None
     credentials: Credentials = Credentials()
+    # Where hosts for this run are asked for, and the network over which they are reached; None: all workers are here.
+    placing: PlacingConfig | None = None
+    network: Network | None = None
     # Of the runtime, by their command-line names without dashes in front.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # `fdt verify`: how many steps are made twice, and what difference is rounding.
@@ -91,6 +153,8 @@ class RunConfig:
     # The script ends after so many training steps (0: when it does itself); the report leaves the first ones out.
     stop_after: int = 0
     warm_up: int = 0
+    # Of the workers of a pool that lives with the run.
+    bounds: Bounds = _UNBOUNDED
     timing: Timing = Timing()
 
 
@@ -102,6 +166,8 @@ class ServeConfig:
     modes: tuple[str, ...] = ("sync",)
     num_workers: int = 2
     token: str | None = None
+    # Opens the pool to hosts, and nothing else; None if the clients' token does.
+    join_token: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     # Threads that one operation of a worker may use; None for its share of the machine's.
@@ -112,12 +178,20 @@ class ServeConfig:
     max_jobs: int | None = None
     # "host:port" on loopback where Prometheus may ask for figures; None for nowhere.
     metrics: str | None = None
+    # The same where browsers may see the pool's page.
+    page: str | None = None
     # Over which workers on other hosts are reached; None for a pool that takes no hosts.
     network: Network | None = None
+    # Hosts that a scheduler brings; None where people do.
+    placing: PlacingConfig | None = None
     # Asynchronous workers of several hosts open servers on the machines' own network, for anybody who reaches it.
     open_servers: bool = False
     # Whether workers are walled in; see `fdt.pool.walls`.
     walls: bool = True
+    # How much of the machine each worker process may take.
+    bounds: Bounds = _UNBOUNDED
+    # How long jobs have to be put away when the pool is asked to go down.
+    grace_s: float = 30.0
     timing: Timing = Timing()
     limits: Limits = DEFAULT
 
@@ -134,6 +208,7 @@ class JoinConfig:
         open_servers: See `ServeConfig`.
         credentials: Token and certificate authority of the pool.
         walls: Whether workers are walled in; see `fdt.pool.walls`.
+        bounds: How much of this host each worker process may take.
         timing: Until the pool has told its own.
     """
 
@@ -144,4 +219,29 @@ class JoinConfig:
     open_servers: bool = False
     credentials: Credentials = Credentials()
     walls: bool = True
+    bounds: Bounds = _UNBOUNDED
     timing: Timing = Timing()
+
+
+def serve_config_of(fields: Mapping[str, Any]) -> ServeConfig:
+    """Returns a configuration that has been through `dataclasses.asdict` and JSON, with paths as text."""
+    fields = dict(fields)
+    fields["timing"], fields["limits"] = Timing(**fields["timing"]), Limits(**fields["limits"])
+    fields["modes"], fields["bounds"] = tuple(fields["modes"]), Bounds(**fields["bounds"])
+    for name in ("tls_cert", "tls_key"):
+        fields[name] = _path(fields[name])
+    if fields["network"] is not None:
+        fields["network"] = Network(**fields["network"])
+    if fields["placing"] is not None:
+        placing = dict(fields["placing"])
+        placing |= {
+            "folder": Path(placing["folder"]),
+            "tls_ca": _path(placing["tls_ca"]),
+            "bounds": Bounds(**placing["bounds"]),
+        }
+        fields["placing"] = PlacingConfig(**{**placing, "arguments": tuple(placing["arguments"])})
+    return ServeConfig(**fields)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -47,8 +47,7 @@ class ArrayBatches:
     """
 
     def __init__(self, structure: Any, batch_size: int, tree: Any):
-        """Takes arrays.
-
+        """
         Args:
             structure: Nested, of arrays; None stays None.
             batch_size: Rows of a full batch.
@@ -98,7 +97,7 @@ class StreamedBatches:
         self.rows = self.batch_size
 
     def begin(self, job: Job) -> None:
-        """Has nothing to send yet."""
+        """Nothing is sent beforehand."""
 
     def takes(self, item: Any) -> bool:
         """Returns whether the tensors of a batch have as many rows as each other, or need not."""

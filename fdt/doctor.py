@@ -1,6 +1,6 @@
 """`fdt doctor`: what works on this machine, and how to mend what does not."""
 
-import argparse
+import importlib.util
 import os
 import platform
 import shutil
@@ -9,27 +9,28 @@ import sys
 from importlib.metadata import entry_points
 
 from fdt import __version__
-from fdt.options import MODES
+from fdt.options import MODES, Doctor
 
 # Each is run by a python of its own: a broken library may end the process, and a working one is slow to import.
 _PROBES: dict[str, tuple[str, str]] = {
-    "tensorflow": ("import tensorflow as m; print(m.__version__)", "pip install 'tensorflow>=2.16'"),
+    "tensorflow": ("import tensorflow as m; print(m.__version__)", "tensorflow>=2.16"),
     "keras": (
         "import keras as m; assert m.__version__ >= '3', m.__version__ + ' is too old'; print(m.__version__)",
-        "pip install 'keras>=3' (Keras 2 is the package tf_keras)",
+        "keras>=3",
     ),
-    "grpc": ("import grpc as m; print(m.__version__)", "pip install 'grpcio>=1.62'"),
-    "protobuf": ("import google.protobuf as m, protos.job_pb2; print(m.__version__)", "pip install 'protobuf>=4.25'"),
+    "grpc": ("import grpc as m; print(m.__version__)", "grpcio>=1.62"),
+    "protobuf": ("import google.protobuf as m, fdt.v1.job_pb2; print(m.__version__)", "protobuf>=4.25"),
     "horovod": (
         "import horovod, horovod.tensorflow as m; assert m.gloo_built(), 'built without gloo';"
         + "print(horovod.__version__, 'with tensorflow, gloo' + (', nccl' if m.nccl_built() else ', without nccl'))",
-        "make install (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
+        "fdt setup (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
     ),
 }
 _PROBE_LIMIT_S = 120.0
+_BUSY = "nothing is known to be broken: try again when this machine is less busy"
 
 
-def doctor(options: argparse.Namespace) -> int:
+def doctor(options: Doctor) -> int:
     """`fdt doctor`."""
     print(f"{'':7}fdt         {__version__}")
     print(f"{'':7}python      {platform.python_version()}  {sys.executable}")
@@ -38,7 +39,7 @@ def doctor(options: argparse.Namespace) -> int:
     broken = 0
     for name in _PROBES:
         needed = name != "horovod" or options.server is None
-        found, remedy = _probe(name)
+        found, remedy = probe(name)
         broken += _tell(name, found, remedy, needed)
     for name, found, remedy in _walls():
         _tell(name, found, remedy, needed=False)
@@ -52,22 +53,35 @@ def doctor(options: argparse.Namespace) -> int:
 
 def _tell(name: str, found: str, remedy: str | None, needed: bool) -> bool:
     """Prints one line, and the remedy if there is one; returns whether something needed is broken."""
-    sign = "ok" if remedy is None else "BROKEN" if needed else "-"
+    is_broken = needed and remedy not in (None, _BUSY)
+    sign = "ok" if remedy is None else "BROKEN" if is_broken else "-"
     print(f"{sign:7}{name:11} {found}", flush=True)
     if remedy:
         print(f"{'':19}remedy: {remedy}", flush=True)
-    return remedy is not None and needed
+    return is_broken
 
 
-def _probe(name: str) -> tuple[str, str | None]:
+def _installing(package: str) -> str:
+    """Returns the command that installs a package into this python: not all environments have pip."""
+    if importlib.util.find_spec("pip") is not None:
+        return f"{sys.executable} -m pip install '{package}'"
+    if shutil.which("uv") is not None:
+        return f"uv pip install --python {sys.executable} '{package}'"
+    return f"install '{package}' into the environment of {sys.executable}, with what you made it with"
+
+
+def probe(name: str) -> tuple[str, str | None]:
+    """Returns what is found of a library, and the remedy if it does not work: None if it does."""
     code, remedy = _PROBES[name]
+    # The name of a package, or what to do.
+    remedy = remedy if " " in remedy else _installing(remedy)
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_LIMIT_S, env=quiet, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"did not import within {_PROBE_LIMIT_S:.0f} s", remedy
+        return f"did not import within {_PROBE_LIMIT_S:.0f} s: this machine is slow, or busy", _BUSY
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     last = lines[-1] if lines else f"exit status {done.returncode}"
     return last, None if done.returncode == 0 else remedy
@@ -95,7 +109,7 @@ def _probe_mode(mode: str) -> tuple[str, str | None]:
     return (found[0].value, None) if found else ("not in this version", "")
 
 
-def _look_at_pool(options: argparse.Namespace) -> int:
+def _look_at_pool(options: Doctor) -> int:
     # Only now: the probes above are what tells that one of the libraries does not work.
     from fdt.outside import look
 

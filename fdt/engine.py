@@ -11,7 +11,7 @@ from fdt.blobs import BlobStore
 from fdt.errors import ProtocolError
 from fdt.packing import pack, unpack
 from fdt.program import dtype_of
-from protos import job_pb2, program_pb2
+from fdt.v1 import job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).

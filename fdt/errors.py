@@ -3,19 +3,25 @@
     FdtError
     ├── UsageError              the command or its options are wrong                    (exit status 2)
     ├── UnsupportedError        the script does something that cannot be distributed    (125)
+    ├── NativeError             the C++ operations of a runtime are not there and cannot be compiled        (125)
+    ├── RunError                a script that `fdt.run` ran ended with another status than 0
     ├── PoolError               (125)
     │   ├── PoolUnreachableError    no pool answers there
+    │   │   └── PoolRestartingError     it goes down to be started again
     │   ├── AccessError             wrong or missing token, or a certificate that does not fit
     │   ├── VersionError            client and pool do not speak the same version
     │   ├── CapacityError           more workers asked for than the pool has, or its store is full
     │   └── ProgramRefusedError     the program holds an operation that the pool does not admit
     └── JobError                (125)
-        ├── WorkerError             a worker failed, died or stopped answering
+        ├── WorkerError             a worker failed
+        │   └── WorkerLostError         it died, stopped answering, or went with its host or network: others may go on
         ├── JobCancelledError       somebody cancelled the job
         └── ProtocolError           a message that makes no sense
 
 A message says what happened, what was expected and how to mend it. `STATUS` maps the tree to and from gRPC.
 """
+
+from typing import Any
 
 import grpc
 
@@ -40,12 +46,32 @@ class UnsupportedError(FdtError):
     """The script does something that cannot be distributed; it was stopped before it trained."""
 
 
+class NativeError(FdtError):
+    """The C++ operations of a runtime are not there and cannot be compiled."""
+
+
+class RunError(FdtError):
+    """A script ended with another status than 0.
+
+    Attributes:
+        result: The `fdt.Result` with its status and report.
+    """
+
+    def __init__(self, message: str, result: Any = None):
+        super().__init__(message)
+        self.result = result
+
+
 class PoolError(FdtError):
     """The pool cannot take the job."""
 
 
 class PoolUnreachableError(PoolError):
     """No pool answers at the address."""
+
+
+class PoolRestartingError(PoolUnreachableError):
+    """The pool goes down to be started again, and takes no jobs until then."""
 
 
 class AccessError(PoolError):
@@ -69,7 +95,11 @@ class JobError(FdtError):
 
 
 class WorkerError(JobError):
-    """A worker failed, died or stopped answering."""
+    """A worker failed."""
+
+
+class WorkerLostError(WorkerError):
+    """A worker died, stopped answering, or its host or network is gone. Its job can be begun again."""
 
 
 class JobCancelledError(JobError):
@@ -84,11 +114,15 @@ class ProtocolError(JobError):
 STATUS: dict[type[FdtError], grpc.StatusCode] = {
     UsageError: grpc.StatusCode.INVALID_ARGUMENT,
     UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    NativeError: grpc.StatusCode.FAILED_PRECONDITION,
+    RunError: grpc.StatusCode.FAILED_PRECONDITION,
     PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
+    PoolRestartingError: grpc.StatusCode.UNAVAILABLE,
     AccessError: grpc.StatusCode.UNAUTHENTICATED,
     VersionError: grpc.StatusCode.FAILED_PRECONDITION,
     CapacityError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ProgramRefusedError: grpc.StatusCode.PERMISSION_DENIED,
+    WorkerLostError: grpc.StatusCode.ABORTED,
     WorkerError: grpc.StatusCode.ABORTED,
     JobCancelledError: grpc.StatusCode.CANCELLED,
     ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,

@@ -35,6 +35,8 @@ class OwnFolder:
         parent = tempfile.gettempdir()
         parent = parent if len(os.fsencode(parent)) <= _MAX_PARENT else "/tmp"
         sweep(Path(parent))
+        # The folder is deleted from here: by its path it may be a mount, which nobody can delete (`fdt.overlay`).
+        self._parent = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             lock = _locked(self.path, os.O_CREAT)
@@ -45,14 +47,18 @@ class OwnFolder:
 
     def remove(self) -> None:
         """Deletes the folder with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self._parent >= 0:
+            shutil.rmtree(self.path.name, ignore_errors=True, dir_fd=self._parent)
+            with contextlib.suppress(OSError):
+                # A process that may not delete the folder itself leaves it to whoever comes next.
+                (self.path / _LOCK).touch()
         self.abandon()
 
     def abandon(self) -> None:
         """Leaves the folder to whoever else holds it: what a forked child does."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        for descriptor in {self._lock, self._parent} - {-1}:
+            os.close(descriptor)
+        self._lock = self._parent = -1
 
 
 def sweep(parent: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.messages import program_pb2
+from fdt.v1 import program_pb2
 
 # The `experimental_implements` mark of a hole, in the graph's function library.
 HOLE = "fdt.hole"

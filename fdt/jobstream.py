@@ -1,5 +1,11 @@
-"""The client's side of the job stream: instructions out, events in, one reader thread."""
+"""The client's side of the job stream: instructions out, events in, one reader thread.
 
+A job whose workers, host or pool was lost is begun again: another one is told what it had been told (`fdt.recovery`). Whoever
+waits here notices nothing but a pause.
+"""
+
+import contextlib
+import functools
 import queue
 import threading
 import time
@@ -11,9 +17,17 @@ import grpc
 from fdt import rpc
 from fdt.blobs import BlobClient, Buffer, SharedStore
 from fdt.config import Timing
-from fdt.errors import FdtError, JobError, WorkerError, named
+from fdt.errors import FdtError, JobError, PoolRestartingError, WorkerError, WorkerLostError, named
+from fdt.faults import Faults
+from fdt.pool.state import WORKERS_START
+from fdt.recovery import Recovery
 from fdt.report import say
-from protos import blobs_pb2, job_pb2, job_pb2_grpc
+from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
+from fdt.waiting import WAITING
+
+_Outgoing = queue.SimpleQueue["job_pb2.Instruction | None"]
+# What workers do with a step before the first one ends.
+_BUILDING = {"sync": "divide and compile", "async": "cut and compile"}
 
 
 class Result:
@@ -24,10 +38,14 @@ class Result:
 
 
 class JobStream:
-    """One open `Jobs.Train` call.
+    """One open `Jobs.Train` call, and another in its place when it is lost.
 
     Every method that waits raises the job's error as soon as it is known: the pool hears the workers' heartbeats, and the
     channel's keepalive notices a pool that is gone.
+
+    Attributes:
+        faults: What happened to the job.
+        usage: What each worker did since the beginning, as of the last complete drain.
     """
 
     def __init__(
@@ -37,11 +55,31 @@ class JobStream:
         opening: job_pb2.OpenJob,
         timing: Timing,
         blobs: BlobClient | SharedStore,
+        workers: range | None = None,
     ):
+        """Asks for the job.
+
+        Args:
+            channel: To the pool.
+            address: Of the pool, for messages.
+            opening: Of the job.
+            timing: Of every wait.
+            blobs: Transfers.
+            workers: With how many it may go on; None for as many as it began with.
+        """
         self._timing = timing
         self._blobs = blobs
         self._address = address
-        self._outgoing: queue.SimpleQueue[job_pb2.Instruction | None] = queue.SimpleQueue()
+        self._channel = channel
+        self._outgoing: _Outgoing = queue.SimpleQueue()
+        self._is_closing = False
+        self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on)
+        # Why the call was cancelled here, for the job to be begun again.
+        self._reason: FdtError | None = None
+        # What the workers of jobs before the one of now did.
+        self._used_before: list[job_pb2.WorkerUsage] = []
+        self.usage: list[job_pb2.WorkerUsage] = []
+        self.faults = Faults()
         self._changed = threading.Condition()
         self._error: FdtError | None = None
         self._ended = False
@@ -53,7 +91,10 @@ class JobStream:
         self.processes: list[job_pb2.ProcessUsage] = []
         self._serial = 0
         self._started = False
-        self._loads = 0
+        # Of programs: how many were sent, and how many all workers have; how many steps had been made when the newest was sent.
+        self._loads = self._loaded = 0
+        self._steps_before = 0
+        self._mode, self._queued = opening.mode, ""
         self.steps_done = 0
         # The size of the largest of the steps' results, and what was fetched in all.
         self.result_bytes = 0
@@ -62,20 +103,48 @@ class JobStream:
         self.first: tuple[float, int] | None = None
         self.newest: tuple[float, int] | None = None
         self.send(job_pb2.Instruction(open=opening))
-        self._call = job_pb2_grpc.JobsStub(channel).Train(self._instructions(), wait_for_ready=True)
+        self._call = self._train()
         self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
         self._reader.start()
 
-    def send(self, instruction: job_pb2.Instruction) -> None:
+    def _train(self) -> grpc.Call:
+        return job_pb2_grpc.JobsStub(self._channel).Train(_until_none(self._outgoing), wait_for_ready=True)
+
+    def send(self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]] = ()) -> None:
         """Queues an instruction.
+
+        Args:
+            instruction: It.
+            contents: Of the blobs that it names, in their order; of each its pieces, which stay as they are.
 
         Raises:
             FdtError: The job has failed.
         """
-        self.check()
-        if instruction.WhichOneof("kind") == "load":
-            self._loads += 1
-        self._outgoing.put(instruction)
+        with self._recovery.order:
+            self.check()
+            self._recovery.tell(instruction, contents)
+            if instruction.WhichOneof("kind") == "load":
+                self._loads += 1
+                self._steps_before = self.steps_done
+            self._outgoing.put(instruction)
+
+    def show(self, shown: job_pb2.Shown) -> None:
+        """Tells the pool what the script was shown; no worker hears of it, and no job that takes this one's place."""
+        if self._started and not self._is_closing:
+            self._outgoing.put(job_pb2.Instruction(shown=shown))
+
+    def keep_up(self) -> None:
+        """Asks for a snapshot when one is due; called now and then by whoever tells of steps."""
+        if not self._recovery.is_due:
+            return
+        with self._recovery.order:
+            self.check()
+            self._ask(self._recovery.questions(self._serial + 1))
+
+    def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
+        self._serial += len(questions)
+        for question in questions:
+            self._outgoing.put(question)
 
     def check(self) -> None:
         """Raises the job's error, if it has one."""
@@ -93,21 +162,47 @@ class JobStream:
             self._wait(lambda: self.steps_done >= steps, f"step {steps}")
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
-        """Asks for state; returns a serial number for `wait_drained`."""
-        self._serial += 1
-        drain = job_pb2.Drain(program=program, what=what, serial=self._serial, variables=variables)
-        self.send(job_pb2.Instruction(drain=drain))
-        return self._serial
+        """Asks for state; returns a serial number for `answer`."""
+        with self._recovery.order:
+            self._serial += 1
+            drain = job_pb2.Drain(program=program, what=what, serial=self._serial, variables=variables)
+            self.send(job_pb2.Instruction(drain=drain))
+        return drain.serial
 
     def has_drained(self, serial: int) -> bool:
         """Whether the answer has come."""
         self.check()
         return serial in self._drained
 
-    def wait_drained(self, serial: int) -> job_pb2.Drained:
-        """Waits for the answer."""
-        self._wait(lambda: serial in self._drained, "the workers' state")
-        return self._drained.pop(serial)
+    def answer(self, serial: int) -> tuple[job_pb2.Drained, Buffer, Buffer]:
+        """Waits for an answer; returns it, and the contents of its state and outputs."""
+        while True:
+            self._wait(lambda: serial in self._drained, "the workers' state")
+            num_over, drained = self.faults.num_over, self._drained.pop(serial)
+            try:
+                contents = self.content(drained.state.payload), self.content(drained.outputs)
+            except FdtError:
+                # What a lost job had written is lost with it; the next one is asked again.
+                if not self.outlives(num_over):
+                    raise
+                continue
+            self._recovery.answered(serial)
+            return drained, *contents
+
+    def outlives(self, num_over: int) -> bool:
+        """Waits until the job goes on, if it is lost since so many faults were over; returns whether that is so.
+
+        Raises:
+            FdtError: It does not go on.
+        """
+        with self._changed:
+            # It may take a moment to be known.
+            self._changed.wait_for(lambda: num_over < self.faults.count or self._ended, self._timing.call_s)
+        self.check()
+        if num_over == self.faults.count:
+            return False
+        self._wait(lambda: self.faults.is_over, "the job that goes on in place of the lost one")
+        return True
 
     def expect(self, step: int) -> "Result":
         """Returns the place for a step's outputs, whose number is counted from the job's beginning."""
@@ -141,21 +236,25 @@ class JobStream:
         Args:
             exit_status: With what the script ends, for the pool's list of jobs.
         """
+        self._is_closing = True
+        # Whoever looks for another job, or sends it what it needs, gives up.
+        self._recovery.close()
         if self._error is None and self._started:
             try:
                 self.send(job_pb2.Instruction(close=job_pb2.CloseJob(exit_status=exit_status & 0xFF)))
                 self._wait(lambda: self._closed or self._ended, "the end of the job", self._timing.stop_s)
             except FdtError as error:
                 say(f"the job did not end cleanly: {error}")
-        self._outgoing.put(None)
-        self._call.cancel()
+        with self._recovery.order:
+            self._outgoing.put(None)
+            self._call.cancel()
         self._reader.join(self._timing.stop_s)
         # Its last reference: not left to the end of the interpreter (see `rpc.from_rpc_error`).
         del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
-        with self._changed:
+        with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changed:
             while not condition():
                 self.check()
                 if self._ended:
@@ -167,56 +266,158 @@ class JobStream:
                         f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`."
                     )
 
-    def _instructions(self) -> Iterator[job_pb2.Instruction]:
-        while (instruction := self._outgoing.get()) is not None:
-            yield instruction
+    @property
+    def _is_new(self) -> bool:
+        """Whether no step of the newest program is known to have ended: what takes long now is to get it going."""
+        return self.steps_done == self._steps_before and not self._closed
+
+    def _words(self) -> str:
+        """Returns what the workers are doing, as far as it is known here; "" once they make steps."""
+        if not self._started:
+            return f"waiting for workers ({self._queued})" if self._queued else "starting workers"
+        if self._loaded < self._loads:
+            return "the workers read the step"
+        return f"the workers {_BUILDING[self._mode]} the step" if self._is_new else ""
+
+    # ---- the reader's thread ----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        error: FdtError | None = None
-        try:
-            for event in self._call:
-                self._handle(event)
-        except grpc.RpcError as failure:
-            error = rpc.from_rpc_error(failure, self._address)
-        except FdtError as failure:
-            error = failure
+        error = self._listen()
+        while error is not None and self._is_lost(error):
+            try:
+                self._recovery.find_workers(error)
+            except FdtError as failure:
+                error = failure
+                break
+            error = self._begun_again(error) or self._listen()
         with self._changed:
-            self._error = self._error or error
+            self._error = self._error or (error and self.faults.explained(error))
             self._ended = True
             self._changed.notify_all()
         self._outgoing.put(None)
 
+    def _listen(self) -> FdtError | None:
+        """Receives what one call brings, until it ends; returns why, unless the job had ended."""
+        broken: FdtError | None = None
+        try:
+            for event in self._call:
+                if event.HasField("failed"):
+                    return named(event.failed.error, event.failed.message)
+                if broken is None:
+                    broken = self._handled(event)
+        except grpc.RpcError as failure:
+            if self._reason is not None:
+                return self._reason
+            return broken or rpc.from_rpc_error(failure, self._address)
+        return broken
+
+    def _handled(self, event: job_pb2.Event) -> FdtError | None:
+        try:
+            self._handle(event)
+        except FdtError as failure:
+            # What it names cannot be fetched. If the job is lost, the pool is about to say so, and that is the reason.
+            timer = threading.Timer(self._timing.settle_s * 2, self._call.cancel)
+            timer.name = "fdt-broken-job"
+            timer.start()
+            return failure
+        return None
+
+    def _go_on(self, reason: str) -> None:
+        """Has the job begun again with as many workers as there are for it now."""
+        if self._is_closing:
+            return
+        self._reason = WorkerLostError(reason)
+        self._call.cancel()
+
+    def _leave(self, call: grpc.Call) -> None:
+        # It may be lost already, and the job begun again.
+        if call is self._call:
+            self._reason = PoolRestartingError("The pool goes down to be started again.")
+            call.cancel()
+
+    def _is_lost(self, error: FdtError) -> bool:
+        """Whether the job has ended by a fault, after which it can be begun again."""
+        if self._is_closing:
+            return False
+        asked, self._reason = error is self._reason, None
+        with self._changed:
+            is_lost = self.faults.lost(error, self.steps_done, asked=asked)
+            self._changed.notify_all()
+        return is_lost
+
+    def _begun_again(self, error: FdtError) -> FdtError | None:
+        """Asks for another job, and tells it what the lost one was told since its last snapshot.
+
+        Returns:
+            Why that failed, if it did: what it needs is no more, or the pool is lost once more.
+        """
+        with self._recovery.order:
+            self._call.cancel()
+            self._outgoing.put(None)
+            self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
+            try:
+                for instruction in self._recovery.again(error):
+                    self._outgoing.put(instruction)
+            except FdtError as failure:
+                return failure
+            self._call = self._train()
+        return None
+
     def _handle(self, event: job_pb2.Event) -> None:
         kind = event.WhichOneof("kind")
         if kind == "queued":
-            say(f"waiting for workers: position {event.queued.position} in the queue ({event.queued.reason})")
+            self._tell_queued(event.queued)
+        elif kind == "leaving":
+            with self._recovery.order:
+                self._ask(self._recovery.leave(self._serial + 1, functools.partial(self._leave, self._call)))
+        elif kind == "wanted":
+            self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
         # Before the step counts as done: so there are never more of them than steps that the client may be ahead.
         outputs = self._outputs(event.results) if kind == "results" else None
         with self._changed:
             # Workers answer as soon as they have met; the pool's word that they have may come behind their first.
-            self._started = self._started or kind not in ("queued", "failed")
-            if kind == "progress":
-                self._count(event.progress.steps)
+            self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
+            if kind == "loaded":
+                self._loaded += 1
+            elif kind == "started":
+                self._count(self._recovery.steps)
+            elif kind == "progress":
+                self._count(self._recovery.steps + event.progress.steps)
             elif kind == "results":
-                self._count(event.results.step + 1)
-                result = self._results.get(event.results.step)
+                self._count(self._recovery.steps + event.results.step + 1)
+                result = self._results.get(self._recovery.steps + event.results.step)
                 if result is not None:
                     result.outputs = outputs
             elif kind == "drained":
-                self._count(event.drained.steps)
-                self._drained[event.drained.serial] = event.drained
+                self._count(self._recovery.steps + event.drained.steps)
+                self._take(event.drained)
             elif kind == "closed":
                 self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
                 self._closed = event.closed.remaining == 0
-            elif kind == "failed":
-                self._error = self._error or named(event.failed.error, event.failed.message)
             self._changed.notify_all()
+
+    def _take(self, drained: job_pb2.Drained) -> None:
+        """Handles an answer: one that somebody waits for, or a part of a snapshot."""
+        if drained.workers:
+            self.usage = added(self._used_before, drained.workers)
+        unneeded = self._recovery.take(drained)
+        if unneeded is None:
+            self._drained[drained.serial] = drained
+        elif unneeded:
+            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=unneeded)))
+
+    def _tell_queued(self, queued: job_pb2.Queued) -> None:
+        """Says what the job waits for: in a line that stays if that may be long, others being before it."""
+        self._queued = queued.reason
+        if queued.reason != WORKERS_START:
+            say(f"waiting for workers: position {queued.position} in the queue ({queued.reason})")
 
     def _outputs(self, results: job_pb2.Results) -> Buffer | None:
         """Fetches a step's outputs, if the script still has what they are for."""
         payload = results.outputs
         self.result_bytes = max(self.result_bytes, payload.blob.size_bytes)
-        if results.step not in self._results:
+        result = self._results.get(self._recovery.steps + results.step)
+        if result is None or result.outputs is not None:
             self._let_go(payload)
             return None
         # In memory, as the script would have them: a map would keep the disk's blocks.
@@ -227,3 +428,34 @@ class JobStream:
             self.newest = time.monotonic(), steps
             self.first = self.first or self.newest
         self.steps_done = max(self.steps_done, steps)
+        if not self.faults.is_over and steps >= self.steps_done:
+            repeated = self.steps_done - self._recovery.steps
+            say(self.faults.over(self.steps_done, repeated, self._recovery.num_workers).line())
+
+
+def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:
+    while (instruction := outgoing.get()) is not None:
+        yield instruction
+
+
+def added(before: Sequence[job_pb2.WorkerUsage], since: Sequence[job_pb2.WorkerUsage]) -> list[job_pb2.WorkerUsage]:
+    """Adds up what the workers of two jobs of a run did, by their ranks."""
+    known = {usage.rank: usage for usage in before}
+    total = []
+    for usage in since:
+        first, both = known.pop(usage.rank, None), job_pb2.WorkerUsage()
+        both.CopyFrom(usage)
+        if first is not None:
+            for name in _ADDED:
+                setattr(both, name, getattr(first, name) + getattr(usage, name))
+            for delay, count in first.delays.items():
+                both.delays[delay] += count
+            both.peak_memory_bytes = max(first.peak_memory_bytes, usage.peak_memory_bytes)
+        total.append(both)
+    return [*total, *known.values()]
+
+
+_ADDED = (
+    *("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "pull_s", "push_s", "held_s"),
+    *("correction_sum", "num_corrected"),
+)

@@ -1,20 +1,19 @@
 """Tokens of this user's own pools: written where only this user reads, found there by this user's clients.
 
 A pool on loopback can be reached by every user of its machine, so it makes a token by itself, as Jupyter does. The folder is
-the user's runtime folder ($XDG_RUNTIME_DIR), which is of this machine and ends with the session; where there is none, one in
-the user's home, by the machine's name, since homes may be shared between machines. Not the temporary folder: whoever comes
+the user's runtime folder ($XDG_RUNTIME_DIR), which is of this machine and ends with the session; where there is none, the
+user's state folder. Not the temporary folder: whoever comes
 first there could keep the name from others.
 """
 
 import contextlib
 import hashlib
 import os
-import platform
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from fdt import user_folder
 from fdt.errors import UsageError
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -28,7 +27,7 @@ def is_local(address: str) -> bool:
 
     if address.startswith("unix:"):
         return True
-    host = _parts(address)[0]
+    host = parts(address)[0]
     if host == "localhost":
         return True
     try:
@@ -48,7 +47,7 @@ def published(address: str, token: str) -> Iterator[Path]:
     Raises:
         UsageError: There is no folder that only this user reads.
     """
-    path = _writable() / _name(*_parts(address))
+    path = _writable() / _name(*parts(address))
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:
@@ -70,17 +69,18 @@ def find(address: str) -> str | None:
     """
     if not is_local(address):
         return None
-    host, port = _parts(address)
+    host, port = parts(address)
     hosts = [host, *_LOCAL] if host == "localhost" else [host, "localhost"]
     for folder in _folders():
-        if _complaint(folder) is None:
+        if user_folder.complaint(folder) is None:
             for name in dict.fromkeys(_name(each, port) for each in hosts):
                 with contextlib.suppress(OSError, UnicodeDecodeError):
                     return _read(folder / name)
     return None
 
 
-def _parts(address: str) -> tuple[str, str]:
+def parts(address: str) -> tuple[str, str]:
+    """Returns host and port, as they may stand in a file's name."""
     if address.startswith("unix:"):
         return "unix", hashlib.sha256(os.fsencode(address)).hexdigest()[:32]
     host, _, port = address.rpartition(":")
@@ -93,20 +93,17 @@ def _name(host: str, port: str) -> str:
 
 def _folders() -> list[Path]:
     """Returns where tokens may be: a service of the user's may have been started without a session."""
-    runtime, home = os.environ.get("XDG_RUNTIME_DIR"), os.path.expanduser("~")
+    runtime, state = os.environ.get("XDG_RUNTIME_DIR"), user_folder.state_folder()
     folders = [Path(runtime) / "fdt"] if runtime and os.path.isabs(runtime) else []
-    if os.path.isabs(home):
-        folders.append(Path(home) / ".local/state/fdt" / (platform.node() or "here"))
-    return folders
+    return folders + ([state] if state is not None else [])
 
 
 def _writable() -> Path:
     complaints = []
     for folder in _folders():
         with contextlib.suppress(OSError):
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-        complaint = _complaint(folder)
+            user_folder.make(folder)
+        complaint = user_folder.complaint(folder)
         if complaint is None:
             return folder
         complaints.append(complaint)
@@ -115,21 +112,6 @@ def _writable() -> Path:
         "can open; or give a token with --token-file FILE, or choose --no-token, which lets every local user in. Received: "
         f"{'; '.join(complaints) or 'neither XDG_RUNTIME_DIR nor HOME'}"
     )
-
-
-def _complaint(folder: Path) -> str | None:
-    """Returns what keeps a folder from holding tokens, if something does; links are not followed."""
-    try:
-        status = os.lstat(folder)
-    except OSError as error:
-        return str(error)
-    if not stat.S_ISDIR(status.st_mode):
-        return f"{folder} is not a folder"
-    if status.st_uid != os.geteuid():
-        return f"{folder} belongs to another user"
-    if status.st_mode & 0o077:
-        return f"others may open {folder}: mend it with chmod 700"
-    return None
 
 
 def _read(path: Path) -> str | None:

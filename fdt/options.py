@@ -1,443 +1,446 @@
-"""The options of the commands, read from the command line.
+"""The options of every command: one field for each. The command line (`fdt.command_line`), the environment and configuration
+files (`fdt.sources`), `--help`, `fdt config` and shell completion are derived from these classes.
 
-Only the standard library is imported, so that `--help` is quick.
+A field's name is the option's: `stop_after` is `--stop-after`, `FDT_STOP_AFTER` and `stop-after = ...`. What several commands
+have in common is a class of its own. Only the standard library is imported, so that `--help` is quick.
 """
+# Fields are made by functions of this module.
+# ruff: noqa: RUF009
 
 import argparse
-import difflib
+import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, ClassVar
 
-from fdt import __version__, combinations, values
+from fdt import values
 
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
 
-# Options of the runtimes, by their names in a job; what they may be is for the runtime to say (`fdt.runtime.Launcher`).
-RUNTIME_OPTIONS = {
-    "wire": (
-        "FORM",
-        "how parameters and gradients travel: exact, or fp16, rounded to half their bytes (default: exact)",
-    ),
-    "relax": (
-        "WHAT",
-        "what workers may do each for itself, for speed: batch-norm (moments of its own rows), random (numbers of its own), "
-        "or both with a comma (default: nothing)",
-    ),
-    "ps": ("K", "parameter servers that share the model (default: 1)"),
-    "ps-place": (
-        "WHERE",
-        "where they are if a job is on several hosts: hosts, beside the workers, or pool, on the pool's own machine "
-        "(default: hosts)",
-    ),
-    "update": (
-        "RULE",
-        "what a parameter server does with a gradient that comes late: asgd, dc-asgd-c, dc-asgd-a, dc-asgdk, ddc-asgd, "
-        "dynsgd; or averaging of weights (default: ddc-asgd)",
-    ),
-    "ddc": ("FORM", "of ddc-asgd: robust or thesis (default: robust)"),
-    "lambda0": ("X", "strength of the compensation of delays"),
-    "q": ("X", "delay at which a gradient counts half"),
-    "max-delay": ("S", "how many steps a worker may be ahead of the slowest (default: any)"),
-    "average-every": ("H", "steps of a worker between two averages, with --update averaging (default: 1)"),
-    "outer": ("METHOD", "what is done with the average: averaging or diloco"),
-}
-
-# Commands that run a script.
-_WITH_SCRIPT = ("run", "verify", "check", "predict", "compare")
-
-# Set to anything, it is `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
+# `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
 NO_WALLS = "FDT_NO_WALLS"
+# What switches an option off in the environment.
+OFF = ("", "0", "false", "no", "off")
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
+DEFAULT_GRACE_S = 30.0
+# Of a scheduler, at least and at most.
+DEFAULT_HOSTS = (0, 8)
+
+_SEVERAL_HOSTS = "several hosts"
+_SCHEDULER = "hosts that a cluster's scheduler brings"
+_ASYNCHRONOUS = "asynchronous training"
+_NETWORK = "what joins the workers"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors read like all others of ours."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.format_usage()}fdt: {message}\n")
-
-    def unknown(self, what: str, given: str, known: Iterable[str]) -> NoReturn:
-        """Leaves with what is unknown, and with what may have been meant."""
-        alike = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
-        meant = f" Did you mean {alike[0]}?" if alike else ""
-        self.error(f"unknown {what} {given!r}.{meant}")
-
-    def options(self) -> list[str]:
-        """Returns all options, as they are written."""
-        return [text for action in self._actions for text in action.option_strings]
+def walls_are_off() -> bool:
+    """Whether the environment says that nothing is to keep a program inside its worker."""
+    return os.environ.get(NO_WALLS, "").lower() not in OFF
 
 
-def parse(program: str, modes: tuple[str, ...], argv: Sequence[str]) -> argparse.Namespace:
-    """Reads a command line; leaves as argparse does (SystemExit) when it is wrong or asks for help.
+@dataclass(frozen=True)
+class Description:
+    """What an option is, besides its name, type and default, which are its field's.
 
-    Returns:
-        The options; `command` is the command's name.
+    Attributes:
+        help: One sentence for `--help`.
+        metavar: What its value is called there.
+        parse: From text to the value; raises `argparse.ArgumentTypeError`. None for a switch, which has no value.
+        choices: All values there are; empty for any.
+        group: Under which heading `--help` shows it; "" for none.
+        name: The option's name where it cannot be the field's (`else`).
+        is_repeated: Whether it may be given several times; its value is a tuple.
+        is_positional: Whether it stands by itself, without its name.
+        is_typed: Whether it comes from the command line only.
+        is_left_away: Whether one that stands by itself may be missing.
+        for_runtime: Whether it goes to the runtime as text, which says what it may be (`fdt.runtime.Launcher`).
     """
-    parser, commands = build_parser(program, modes)
-    ours, script, arguments = _split(commands, argv)
-    if ours and not ours[0].startswith("-") and ours[0] not in commands:
-        parser.unknown("command", ours[0], commands)
-    options, rest = parser.parse_known_args(ours)
-    if rest:
-        command = commands[options.command]
-        if rest[0].startswith("-"):
-            command.unknown("option", rest[0].split("=")[0], command.options())
-        command.error(f"expected no argument here. Received: {rest[0]!r}")
-    if options.command in _WITH_SCRIPT:
-        combinations.check_script(commands[options.command], options, script, arguments)
-    if options.command == "run":
-        combinations.check_run(commands["run"], options)
-    if options.command == "predict":
-        combinations.check_predict(commands["predict"], options)
-    if options.command == "serve":
-        combinations.check_serve(commands["serve"], options)
-        options.mode = options.mode or modes[0]
-    return options
+
+    help: str
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = str
+    choices: Sequence[str] = ()
+    group: str = ""
+    name: str = ""
+    is_repeated: bool = False
+    is_positional: bool = False
+    is_typed: bool = False
+    is_left_away: bool = False
+    for_runtime: bool = False
+
+    @property
+    def may_be_set(self) -> bool:
+        """Whether it may come from somewhere else than the command line."""
+        return not (self.is_typed or self.is_positional)
 
 
-def misplaced(options: argparse.Namespace, source: str) -> str | None:
-    """Returns what to say of an option of ours that stands behind a script which does not know it; None if there is none.
-
-    Args:
-        options: What `parse` gave.
-        source: Text of the script.
-    """
-    _, commands = build_parser("fdt", tuple(MODES))
-    known = commands[options.command].options()
-    for argument in options.arguments:
-        name = argument.split("=")[0]
-        if (
-            name.startswith("--")
-            and name in known
-            and name[2:] not in source
-            and name[2:].replace("-", "_") not in source
-        ):
-            return (
-                f"{argument} stands behind the script, so it goes to the script, which does not mention it; an option of fdt's "
-                f"stands before: fdt {options.command} {name} ... {options.script}"
-            )
-    return None
+def option(
+    default: Any, help: str, metavar: str | None = None, parse: Callable[[str], Any] | None = str, **more: Any
+) -> Any:
+    """Makes a field of an option; see `Description`."""
+    return dataclasses.field(default=default, metadata={"option": Description(help, metavar, parse, **more)})
 
 
-def _split(commands: dict[str, _Parser], argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
-    """Parts a command line at SCRIPT, so that nothing after it is ever read as ours.
-
-    Returns:
-        What argparse is to read, the script if there is one, and its arguments.
-    """
-    argv = list(argv)
-    if not argv or argv[0] not in _WITH_SCRIPT or argv[0] not in commands:
-        return argv, None, []
-    valued = {text for action in commands[argv[0]]._actions if action.nargs != 0 for text in action.option_strings}
-    index = 1
-    while index < len(argv) and argv[index].startswith("-") and argv[index] not in ("-", "--", "-m", "-c"):
-        index += 2 if argv[index] in valued else 1
-    rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
-    return argv[:index], rest[0] if rest else None, rest[1:]
+def switch(help: str, **more: Any) -> Any:
+    """Makes a field of an option without a value."""
+    return option(False, help, None, None, **more)
 
 
-def build_parser(program: str, modes: tuple[str, ...]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Makes the parser and, by name, those of its commands."""
-    parser = _Parser(
-        prog=program, description="Trains an unmodified TensorFlow script on several workers.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
-    kinds = parser.add_subparsers(metavar="COMMAND", required=True)
-    commands: dict[str, _Parser] = {}
-
-    def add(name: str, summary: str, usage: str | None = None) -> _Parser:
-        commands[name] = kinds.add_parser(name, help=summary, description=summary, allow_abbrev=False, usage=usage)
-        commands[name].set_defaults(command=name)
-        return commands[name]
-
-    run_usage = f"{program} run [OPTIONS] SCRIPT [ARGS...]"
-    _add_run_options(add("run", "Run a script as python does; its training is distributed.", usage=run_usage), modes)
-    usage = f"{program} check [OPTIONS] SCRIPT [ARGS...]"
-    _add_check_options(
-        add("check", "Tell what of a script would be distributed, without training.", usage=usage), modes
-    )
-    if "sync" in modes:
-        usage = f"{program} verify [OPTIONS] SCRIPT [ARGS...]"
-        summary = "Make a script's first training steps twice, here and on a pool, and compare."
-        _add_verify_options(add("verify", summary, usage=usage))
-    usage = f"{program} predict [OPTIONS] SCRIPT [ARGS...]"
-    summary = "Tell how fast a script would be on more workers, and which form of training to take."
-    _add_predict_options(add("predict", summary, usage=usage))
-    if len(modes) > 1:
-        usage = f"{program} compare [OPTIONS] SCRIPT [ARGS...]"
-        summary = "Run a script's first training steps in every form, and show them side by side."
-        _add_compare_options(add("compare", summary, usage=usage))
-    _add_serve_options(add("serve", "Offer this machine's workers to others' runs: a pool."), modes)
-    _add_pool_options(add("jobs", "List the jobs of a pool."), DEFAULT_LISTEN)
-    for name, summary in (
-        ("logs", "Print what a job's workers wrote."),
-        ("cancel", "Cancel a job."),
-    ):
-        _add_pool_options(add(name, summary), DEFAULT_LISTEN)
-        commands[name].add_argument("job", metavar="JOB", help="its name, as `jobs` shows it")
-    _add_pool_options(add("doctor", "Tell what works on this machine, and how to mend what does not."), None)
-    return parser, commands
+def of_runtime(metavar: str, help: str, group: str = _ASYNCHRONOUS) -> Any:
+    """Makes a field of an option that a runtime reads."""
+    return option(None, help, metavar, group=group, for_runtime=True)
 
 
-def _add_run_options(parser: _Parser, modes: tuple[str, ...]) -> None:
-    _add_pool_options(parser, None)
-    parser.add_argument("--mode", choices=modes, default=modes[0], help="sync: all-reduce; async: parameter server")
-    _add_workers(parser)
-    parser.add_argument(
-        "--batch",
-        choices=("global", "per-worker"),
-        default="global",
-        help="what the script's batch_size means (default: global, split over the workers)",
-    )
-    parser.add_argument(
-        "--scale-lr",
-        choices=("none", "linear", "sqrt"),
-        default="none",
-        help="scale the learning rate with the workers, with --batch per-worker",
-    )
-    _add_runtime_options(parser)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write what happened to this file, as JSON")
-    _add_else(parser)
-    parser.add_argument(
-        "--stop-after", type=values.num_steps, metavar="S", help="end the script after S training steps"
-    )
-    parser.add_argument(
-        "--warm-up", type=values.num_steps, metavar="W", help="have the report leave out the first W training steps"
-    )
-    parser.add_argument(
-        "--tensorboard",
-        type=Path,
-        metavar="DIR",
-        help="write what the workers used (cores, memory, network) for TensorBoard",
-    )
-    parser.add_argument(
-        "--prediction",
-        type=Path,
-        metavar="FILE",
-        help="what `predict --json` wrote; the report compares it with the run",
-    )
-    parser.epilog = "SCRIPT is a Python file (or a directory or zip file with a __main__.py); ARGS go to it untouched."
+def described(kind: "type[Options]") -> list[tuple[str, str, Any, Description]]:
+    """Returns of each option of a command its field's name, its own name, its default and its description."""
+    found = []
+    for field in dataclasses.fields(kind):
+        description = field.metadata.get("option")
+        if description is not None:
+            found.append((field.name, description.name or field.name.replace("_", "-"), field.default, description))
+    return found
 
 
-def _add_else(parser: _Parser) -> None:
-    parser.add_argument(
-        "--else",
-        dest="otherwise",
-        choices=("refuse", "local"),
-        default="refuse",
-        help="steps of eager loops that cannot be outlined are refused, or run on this machine (default: refuse)",
-    )
+# fmt: off
+@dataclass
+class Options(argparse.Namespace):
+    """What a command was told."""
+
+    epilog: ClassVar[str | None] = None
 
 
-def _add_runtime_options(parser: _Parser) -> None:
-    asynchronous = parser.add_argument_group("asynchronous training")
-    for name, (metavar, summary) in RUNTIME_OPTIONS.items():
-        group = asynchronous if name not in ("wire", "relax") else parser
-        group.add_argument(f"--{name}", metavar=metavar, help=summary)
+@dataclass
+class OfScript(Options):
+    """Commands that run a script; its name and arguments stand behind all options."""
+
+    script: Any = None
+    arguments: tuple[str, ...] = ()
+    # Whether `script` is the name of a module, as after `python -m`.
+    module: bool = False
 
 
-def _add_check_options(parser: _Parser, modes: tuple[str, ...]) -> None:
-    parser.add_argument("--mode", choices=modes, default=modes[0], help="sync: all-reduce; async: parameter server")
-    _add_workers(parser)
-    _add_else(parser)
-    _add_runtime_options(parser)
-    parser.epilog = "Exit status 0 if there is training and all of it can be distributed. No pool is needed."
+@dataclass
+class OfPool(Options):
+    """Which pool, and how a client proves itself to it."""
+
+    server: str | None = option(None, "pool to use (default: one on this machine, for this run only)", "HOST:PORT",
+        values.address)
+    token_file: Path | None = option(None, "shared secret of the pool (default: found, if the pool on this machine is "
+        "this user's)", "FILE", Path)
+    tls_ca: Path | None = option(None, "authority that signed the pool's certificate, PEM", "FILE", Path)
 
 
-def _add_verify_options(parser: _Parser) -> None:
-    _add_pool_options(parser, None)
-    _add_workers(parser)
-    parser.add_argument(
-        "--steps", type=values.num_steps, metavar="S", default=10, help="how many steps are compared (default: 10)"
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=values.tolerance,
-        metavar="X",
-        default=1e-4,
-        help="the largest difference that counts as rounding, relative (default: 1e-4)",
-    )
-    parser.epilog = (
-        "Exit status 0 if all steps agree, 1 if not. The script ends after the last step that is compared; its training is "
-        "synchronous (--mode sync)."
-    )
+@dataclass
+class OfRunningPool(OfPool):
+    """The same where there is always one."""
+
+    server: str = option(DEFAULT_LISTEN, f"pool to use (default: {DEFAULT_LISTEN})", "HOST:PORT", values.address)
 
 
-def _add_predict_options(parser: _Parser) -> None:
-    parser.add_argument(
-        "--workers", type=values.numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2,4,8,16)"
-    )
-    network = parser.add_argument_group("what joins the workers")
-    network.add_argument(
-        "--bandwidth", metavar="RATE", help="of each host's link, each way: 10Gbit, 100Mbit; one worker a host"
-    )
-    network.add_argument("--latency", metavar="TIME", help="from host to host: 50us, 0.2ms (default: 0)")
-    network.add_argument(
-        "--queueing",
-        metavar="TIME",
-        help="that a request waits in a link which others keep busy: half of what the switch holds (default: 0)",
-    )
-    network.add_argument(
-        "--overlap",
-        type=values.part,
-        metavar="X",
-        help="what part of the ring's exchange is hidden behind computation, 0 to 1; see --calibrate (default: 0)",
-    )
-    network.add_argument(
-        "--wire", metavar="FORM", help="how numbers travel from host to host: exact (default), or fp16"
-    )
-    parser.add_argument("--relax", metavar=RUNTIME_OPTIONS["relax"][0], help=RUNTIME_OPTIONS["relax"][1])
-    network.add_argument(
-        "--measure", action="store_true", help="all workers on this machine (default without --server)"
-    )
-    # Not the environment's: a prediction for numbers that are given needs no pool.
-    _add_pool_options(network, None)
-    parser.add_argument(
-        "--batch",
-        choices=("global", "per-worker"),
-        help="what the script's batch_size means to the ring (default: global, split over the workers)",
-    )
-    parser.add_argument("--cost-per-hour", type=values.price, metavar="X", help="of a host; adds the cost of all steps")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured and predicted")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speed-up (PNG, SVG or PDF)")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="use what --json wrote, in place of a script")
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="in place of SCRIPT expect reports of `fdt run --prediction FILE --report REPORT`; find the overlap and "
-        "latency that fit them best",
-    )
-    parser.epilog = (
-        "The script is run without training, and some of its steps are then measured on workers of this machine."
-    )
+@dataclass
+class OfWorkers(Options):
+    """How many workers."""
+
+    workers: Any = option(DEFAULT_WORKERS, f"how many (default: {DEFAULT_WORKERS})", "N", values.num_workers)
 
 
-def _add_compare_options(parser: _Parser) -> None:
-    _add_pool_options(parser, None)
-    parser.add_argument(
-        "--workers", type=values.numbers_of_workers, metavar="N,N...", help="numbers of workers (default: 1,2)"
-    )
-    parser.add_argument(
-        "--steps",
-        type=values.num_steps,
-        metavar="S",
-        help="how many steps are measured in each form (default: as many as plain python makes in --seconds)",
-    )
-    parser.add_argument(
-        "--repeat",
-        type=values.num_steps,
-        metavar="R",
-        default=1,
-        help="run every form R times, show medians (default: 1)",
-    )
-    parser.add_argument("--seconds", type=values.seconds, metavar="X", default=5.0, help="see --steps (default: 5)")
-    parser.add_argument(
-        "--prediction",
-        type=Path,
-        metavar="FILE",
-        help="what `predict --json` wrote (default: what is predicted for this machine or pool)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        default=Path("fdt-comparison"),
-        help="where the page, its data and its plots go (default: fdt-comparison)",
-    )
-    parser.epilog = (
-        "The script is run once for each form, from its beginning, and ended after its last step that is measured: what it "
-        "writes it writes each time. Exit status 0 if all forms ran."
-    )
+@dataclass
+class OfMode(Options):
+    """How they train together."""
+
+    mode: str = option(None, "sync: all-reduce; async: parameter server", choices=tuple(MODES))
 
 
-def _add_serve_options(parser: _Parser, modes: tuple[str, ...]) -> None:
-    choices = (*modes, "both") if len(modes) > 1 else modes
+@dataclass
+class OfElse(Options):
+    """What becomes of eager steps."""
+
+    otherwise: str = option("refuse", "steps of eager loops that cannot be outlined are refused, or run on this "
+        "machine (default: refuse)", choices=("refuse", "local"), name="else")
+
+
+@dataclass
+class OfRuntime(Options):
+    """What a runtime reads itself, by its name in a job."""
+
+    wire: str | None = of_runtime("FORM", "how parameters and gradients travel: exact, or fp16, rounded to half their "
+        "bytes (default: exact)", "")
+    relax: str | None = of_runtime("WHAT", "what workers may do each for itself, for speed: batch-norm (moments of "
+        "its own rows), random (numbers of its own), or both with a comma (default: nothing)", "")
+    ps: str | None = of_runtime("K", "parameter servers that share the model (default: 1)")
+    ps_place: str | None = of_runtime("WHERE", "where they are if a job is on several hosts: hosts, beside the "
+        "workers, or pool, on the pool's own machine (default: hosts)")
+    update: str | None = of_runtime("RULE", "what a parameter server does with a gradient that comes late: asgd, "
+        "dc-asgd-c, dc-asgd-a, dc-asgdk, ddc-asgd, dynsgd; or averaging of weights (default: ddc-asgd)")
+    ddc: str | None = of_runtime("FORM", "of ddc-asgd: robust or thesis (default: robust)")
+    lambda0: str | None = of_runtime("X", "strength of the compensation of delays")
+    q: str | None = of_runtime("X", "delay at which a gradient counts half")
+    max_delay: str | None = of_runtime("S", "how many steps a worker may be ahead of the slowest (default: 2 on one "
+        "host, else any)")
+    average_every: str | None = of_runtime("H", "steps of a worker between two averages, with --update averaging "
+        "(default: 1)")
+    outer: str | None = of_runtime("METHOD", "what is done with the average: averaging or diloco")
+
+
+def _bound(what: str) -> Any:
+    summary = f"how much {what} each worker process may use, such as 4GB; one that uses more is ended, and its job with it"
+    return option(None, f"{summary} (default: what the machine has)", "SIZE", values.size)
+
+
+@dataclass
+class OfBounds(Options):
+    """How much of the machine each worker process may take."""
+
+    memory: int | None = _bound("memory")
+    disk: int | None = _bound("disk in its own folder")
+
+
+@dataclass
+class OfScheduler(Options):
+    """Hosts that a scheduler is asked for."""
+
+    on: str | None = option(None, "ask this scheduler for hosts: slurm, ray; with --dry-run also kubernetes", "NAME",
+        group=_SCHEDULER)
+    gpus: int | None = option(None, "of each host (default: none)", "N", values.num_workers, group=_SCHEDULER)
+    shared_folder: Path | None = option(None, "for the hosts' token, certificate and logs, on a file system that all "
+        "of them share (default: ~/.local/state/fdt)", "DIR", Path, group=_SCHEDULER)
+    dry_run: bool = switch("print files and commands, and ask for nothing", group=_SCHEDULER)
+    slots: int | None = option(None, "workers of each host (default: one a GPU, or one)", "N", values.num_workers,
+        group=_SCHEDULER)
+    trusted_network: str | None = option(None, "where workers of several hosts meet, in the clear: a CIDR, such as "
+        "10.0.0.0/16", "NETWORK", group=_SCHEDULER)
+    interface: str | None = option(None, "this machine's address there, if it has several", "ADDRESS", group=_SCHEDULER)
+
+
+@dataclass
+class Run(OfScheduler, OfBounds, OfRuntime, OfElse, OfMode, OfPool, OfScript):
+    """Run a script as python does; its training is distributed."""
+
+    epilog: ClassVar[str | None] = ("SCRIPT is a Python file, a notebook, or a directory or zip file with a __main__.py; ARGS "
+        "go to it untouched.")
+    workers: tuple[int, int] = option((DEFAULT_WORKERS, DEFAULT_WORKERS), f"how many (default: {DEFAULT_WORKERS}); a "
+        "range: begin with those that are there, at least MIN, take up to MAX as they come free, and go on with "
+        "fewer where some are lost", "N|MIN..MAX", values.range_of_workers)
+    reconnect: float | None = option(None, "seconds to wait for a pool that is gone, or for workers in place of lost "
+        "ones (default: 120; 0: fail at once)", "S", values.wait)
+    batch: str = option("global", "what the script's batch_size means (default: global, split over the workers)",
+        choices=("global", "per-worker"))
+    scale_lr: str = option("none", "scale the learning rate with the workers, with --batch per-worker",
+        choices=("none", "linear", "sqrt"))
+    detach: bool = switch("run without this terminal, which may be closed; `attach` shows what the script prints",
+        is_typed=True)
+    report: Path | None = option(None, "write what happened to this file, as JSON", "FILE", Path)
+    stop_after: int | None = option(None, "end the script after S training steps", "S", values.num_steps)
+    warm_up: int | None = option(None, "have the report leave out the first W training steps", "W", values.num_steps)
+    tensorboard: Path | None = option(None, "write what the workers used (cores, memory, network) for TensorBoard",
+        "DIR", Path)
+    prediction: Path | None = option(None, "what `predict --json` wrote; the report compares it with the run", "FILE",
+        Path)
+    scheduler_args: tuple[str, ...] = option((), "goes to the scheduler; may be given several times: "
+        "--scheduler-arg=--partition=gpu", "ARG", name="scheduler-arg", is_repeated=True, group=_SCHEDULER)
+    # All of the command line, for `--detach`.
+    command_line: tuple[str, ...] = ()
+
+
+@dataclass
+class Check(OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
+    """Tell what of a script would be distributed, without training."""
+
+    epilog: ClassVar[str | None] = ("Exit status 0 if there is training and all of it can be distributed. No pool is "
+        "needed.")
+
+
+@dataclass
+class Verify(OfWorkers, OfPool, OfScript):
+    """Make a script's first training steps twice, here and on a pool, and compare."""
+
+    epilog: ClassVar[str | None] = ("Exit status 0 if all steps agree, 1 if not. The script ends after the last step "
+        "that is compared; its training is synchronous (--mode sync).")
+    steps: int = option(10, "how many steps are compared (default: 10)", "S", values.num_steps)
+    tolerance: float = option(0.0001, "the largest difference that counts as rounding, relative (default: 1e-4)", "X",
+        values.tolerance)
+
+
+@dataclass
+class Predict(OfPool, OfScript):
+    """Tell how fast a script would be on more workers, and which form of training to take."""
+
+    epilog: ClassVar[str | None] = ("The script is run without training, and some of its steps are then measured on "
+        "workers of this machine.")
+    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2,4,8,16)", "N,N...",
+        values.numbers_of_workers)
+    bandwidth: str | None = option(None, "of each host's link, each way: 10Gbit, 100Mbit; one worker a host", "RATE",
+        group=_NETWORK)
+    hosts: int | None = option(None, "of the cluster; needs --bandwidth", "N", values.num_workers, group=_NETWORK)
+    gpus_per_host: int | None = option(None, "one worker on each; they share the host's link", "N", values.num_workers,
+        group=_NETWORK)
+    latency: str | None = option(None, "from host to host: 50us, 0.2ms (default: 0)", "TIME", group=_NETWORK)
+    queueing: str | None = option(None, "that a request waits in a link which others keep busy: half of what the "
+        "switch holds (default: 0)", "TIME", group=_NETWORK)
+    overlap: float | None = option(None, "what part of the ring's exchange is hidden behind computation, 0 to 1; see "
+        "--calibrate (default: 0)", "X", values.part, group=_NETWORK)
+    wire: str | None = option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
+        group=_NETWORK)
+    measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)
+    relax: str | None = dataclasses.field(default=None, metadata=OfRuntime.__dataclass_fields__["relax"].metadata)
+    batch: str | None = option(None, "what the script's batch_size means to the ring (default: global, split over the "
+        "workers)", choices=("global", "per-worker"))
+    cost_per_hour: float | None = option(None, "of a host; adds the cost of all steps", "X", values.price)
+    json: Path | None = option(None, "write what was measured and predicted", "FILE", Path)
+    plot: Path | None = option(None, "draw the speed-up (PNG, SVG or PDF)", "FILE", Path)
+    load: Path | None = option(None, "use what --json wrote, in place of a script", "FILE", Path)
+    calibrate: bool = switch("in place of SCRIPT expect reports of `fdt run --prediction FILE --report REPORT`; find "
+        "the overlap and latency that fit them best")
+
+
+@dataclass
+class Compare(OfPool, OfScript):
+    """Run a script's first training steps in every form, and show them side by side."""
+
+    epilog: ClassVar[str | None] = ("The script is run once for each form, from its beginning, and ended after its "
+        "last step that is measured: what it writes it writes each time. Exit status 0 if all forms ran.")
+    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2)", "N,N...",
+        values.numbers_of_workers)
+    steps: int | None = option(None, "how many steps are measured in each form (default: as many as plain python "
+        "makes in --seconds)", "S", values.num_steps)
+    repeat: int = option(1, "run every form R times, show medians (default: 1)", "R", values.num_steps)
+    seconds: float = option(5.0, "see --steps (default: 5)", "X", values.seconds)
+    prediction: Path | None = option(None, "what `predict --json` wrote (default: what is predicted for this machine "
+        "or pool)", "FILE", Path)
+    out: Path = option(Path("fdt-comparison"), "where the page, its data and its plots go (default: fdt-comparison)",
+        "DIR", Path)
+
+
+@dataclass
+class Serve(OfScheduler, OfBounds):
+    """Offer this machine's workers to others' runs: a pool."""
+
+    epilog: ClassVar[str | None] = ("With --on, what stands behind -- goes to the scheduler: fdt serve --on slurm ... "
+        "-- --partition=gpu")
     # No default: with --join it must be seen whether it was given.
-    parser.add_argument("--mode", choices=choices, help=f"what the pool offers (default: {modes[0]})")
-    parser.add_argument(
-        "--workers",
-        type=values.num_own_workers,
-        metavar="N",
-        help=f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts that join bring them)",
-    )
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_LISTEN}")
-    _add_file(
-        parser,
-        "--token-file",
-        "FDT_TOKEN_FILE",
-        "shared secret that clients and hosts must know (default: on loopback one that the pool makes, and that this user's "
-        "clients find)",
-    )
-    parser.add_argument("--no-token", action="store_true", help="on loopback: let every user of this machine in")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of the pool, PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
-    parser.add_argument(
-        "--metrics", type=values.loopback, metavar="HOST:PORT", help="show figures there for Prometheus; loopback only"
-    )
-    parser.add_argument(
-        "--no-walls",
-        action="store_true",
-        default=bool(os.environ.get(NO_WALLS)),
-        help="for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` tells which walls "
-        f"stand otherwise (environment: {NO_WALLS})",
-    )
-    hosts = parser.add_argument_group("several hosts")
-    hosts.add_argument(
-        "--join",
-        type=values.address,
-        metavar="HOST:PORT",
-        help="make this machine a host of the pool that is served there",
-    )
-    hosts.add_argument(
-        "--slots", type=values.num_workers, metavar="N", help="with --join: how many workers this host offers"
-    )
-    hosts.add_argument(
-        "--trusted-network",
-        metavar="NETWORK",
-        help="where workers of several hosts meet, in the clear: an interface of this machine, its address, or a CIDR; "
-        "a pool without it takes no hosts",
-    )
-    hosts.add_argument(
-        "--open-servers",
-        action="store_true",
-        help="let asynchronous jobs over several hosts open TensorFlow's servers on the machines' own networks: whoever "
-        "reaches one runs code as the pool's user",
-    )
-    hosts.add_argument("--interface", metavar="ADDRESS", help="this machine's address there, if it has several")
-    _add_file(hosts, "--tls-ca", "FDT_TLS_CA", "with --join: authority that signed the pool's certificate, PEM")
+    mode: Any = option(None, "what the pool offers (default: the first of these)", choices=(*MODES, "both"))
+    workers: int | None = option(None, f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts "
+        "that join bring them)", "N", values.num_own_workers)
+    listen: str | None = option(None, f"default: {DEFAULT_LISTEN}", "HOST:PORT")
+    token_file: Path | None = option(None, "shared secret that clients and hosts must know (default: on loopback one "
+        "that the pool makes, and that this user's clients find)", "FILE", Path)
+    no_token: bool = switch("on loopback: let every user of this machine in")
+    tls_cert: Path | None = option(None, "certificate of the pool, PEM", "FILE", Path)
+    tls_key: Path | None = option(None, "its private key, PEM", "FILE", Path)
+    log_level: str | None = option(None, "what is logged on standard error, with times: jobs, workers and hosts from info on "
+        "(default: lines for a person alone)", choices=("debug", "info", "notice", "warning", "error"))
+    log_json: bool = switch("log JSON, one object a line")
+    metrics: str | None = option(None, "show figures there for Prometheus; loopback only", "HOST:PORT", values.loopback)
+    page: str | None = option(None, "show jobs, workers and curves there to a browser that has a link with a code; "
+        "loopback only", "HOST:PORT", values.loopback)
+    no_walls: bool = switch("for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` "
+        "tells which walls stand otherwise")
+    limit: tuple[str, ...] | None = option(None, "another bound of what clients and hosts may take of the pool, such as "
+        "hosts=1000; a wrong name shows all of them; may be given several times", "NAME=N", is_repeated=True)
+    state: Path | None = option(None, "folder of the pool's own for the list of its jobs, and its token, from one "
+        "start to the next (default: one for this address in the user's state folder)", "DIR", Path)
+    grace: float | None = option(None, "after SIGTERM: seconds for running jobs to be put away, which go on when the "
+        f"pool is back (default: {DEFAULT_GRACE_S:g})", "S", values.wait)
+    join: str | None = option(None, "make this machine a host of the pool that is served there", "HOST:PORT",
+        values.address, group=_SEVERAL_HOSTS)
+    slots: int | None = option(None, "with --join: how many workers this host offers; with --on: how many each "
+        "(default: one a GPU, or one)", "N", values.num_workers, group=_SEVERAL_HOSTS)
+    name: str | None = option(None, "with --join: what this host is called (default: the machine's name)", "NAME",
+        values.host_name, group=_SEVERAL_HOSTS)
+    join_token_file: Path | None = option(None, "secret of the hosts alone, on both sides: who has it may join and is "
+        "given programs and data, and the clients' token does not let a host in (default: the clients' token does)",
+        "FILE", Path, group=_SEVERAL_HOSTS)
+    trusted_network: str | None = option(None, "where workers of several hosts meet, in the clear: an interface of "
+        "this machine, its address, or a CIDR; a pool without it takes no hosts", "NETWORK", group=_SEVERAL_HOSTS)
+    open_servers: bool = switch("let asynchronous jobs over several hosts open TensorFlow's servers on the machines' "
+        "own networks: whoever reaches one runs code as the pool's user", group=_SEVERAL_HOSTS)
+    tls_ca: Path | None = option(None, "with --join or --on: authority that signed the pool's certificate, PEM "
+        "(default with --on: the certificate itself)", "FILE", Path, group=_SEVERAL_HOSTS)
+    hosts: tuple[int, int] | None = option(None, "how many at once, as jobs need them (default: 0..8)", "MIN..MAX",
+        values.range_of_hosts, group=_SCHEDULER)
+    idle: float | None = option(None, "give a host back after S seconds without work (default: 300)", "S",
+        values.seconds, group=_SCHEDULER)
+    # Stand behind "--".
+    scheduler_args: tuple[str, ...] = ()
 
 
-def _add_pool_options(parser: argparse._ActionsContainer, default: str | None) -> None:
-    parser.add_argument(
-        "--server",
-        type=values.address,
-        metavar="HOST:PORT",
-        default=os.environ.get("FDT_SERVER") or default,
-        help=f"pool to use (environment: FDT_SERVER; default: {default or 'one on this machine, for this run only'})",
+@dataclass
+class Jobs(OfRunningPool):
+    """List the jobs of a pool."""
+
+
+
+@dataclass
+class Logs(OfRunningPool):
+    """Print what a job's workers wrote."""
+
+    job: str = option("", "its name, as `jobs` shows it", "JOB", is_positional=True)
+
+
+@dataclass
+class Cancel(Logs):
+    """Cancel a job."""
+
+
+
+@dataclass
+class Attach(Options):
+    """Show what a run prints that was started with `run --detach`, until it ends."""
+
+    epilog: ClassVar[str | None] = ("The exit status is the script's. Ctrl-C leaves the script running.")
+    job: str = option("", "its name, as `jobs` shows it", "RUN", is_positional=True)
+    tail: int | None = option(None, "begin N lines from the end (default: all)", "N", values.num_steps)
+
+
+@dataclass
+class Page(OfRunningPool):
+    """Print a link to a pool's page, which lets one browser in, once."""
+
+
+@dataclass
+class Top(OfRunningPool):
+    """Show what a pool does, again and again."""
+
+    interval: float = option(2.0, "seconds between two looks (default: 2)", "S", values.seconds)
+
+
+@dataclass
+class Doctor(OfPool):
+    """Tell what works on this machine, and how to mend what does not."""
+
+
+
+@dataclass
+class Setup(Options):
+    """Build Horovod into this Python's environment, against the TensorFlow that is there."""
+
+    epilog: ClassVar[str | None] = ("Needs g++, make and some minutes. Synchronous training needs it on a pool's "
+        "machines; clients do not.")
+    rebuild: bool = switch("also if there is one that works")
+
+
+@dataclass
+class Config(Options):
+    """Show which options are set in the environment and in configuration files, and where."""
+
+    of: str = option("", "of this command alone, and its defaults too", "COMMAND", is_positional=True, is_left_away=True)
+
+
+@dataclass
+class Completion(Options):
+    """Print a file that makes a shell complete our commands and options."""
+
+    shell: str = option("", "whose", choices=("bash", "zsh", "tcsh"), is_positional=True)
+# fmt: on
+
+
+COMMANDS: dict[str, type[Options]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Run, Check, Verify, Predict, Compare, Serve, Jobs, Logs, Cancel, Page, Top, Attach, Doctor, Setup, Config, Completion,
     )
-    _add_file(
-        parser,
-        "--token-file",
-        "FDT_TOKEN_FILE",
-        "shared secret of the pool (default: found, if the pool on this machine is this user's)",
-    )
-    _add_file(parser, "--tls-ca", "FDT_TLS_CA", "authority that signed the pool's certificate, PEM")
-
-
-def _add_file(parser: argparse._ActionsContainer, flag: str, variable: str, summary: str) -> None:
-    default = os.environ.get(variable) or None
-    parser.add_argument(flag, type=Path, metavar="FILE", default=default, help=f"{summary} (environment: {variable})")
-
-
-def _add_workers(parser: _Parser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=values.num_workers,
-        metavar="N",
-        default=DEFAULT_WORKERS,
-        help=f"how many (default: {DEFAULT_WORKERS})",
-    )
+}  # fmt: skip
+RUNTIME_OPTIONS = tuple(name for _, name, _, about in described(OfRuntime) if about.for_runtime)

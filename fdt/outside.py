@@ -18,8 +18,8 @@ from fdt.config import Credentials, Timing
 from fdt.errors import AccessError, FdtError, VersionError
 from fdt.printable import printable
 from fdt.settings import credentials, open_to_others
+from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, pool_pb2_grpc, worker_pb2
 from fdt.versions import versions
-from protos import blobs_pb2, host_pb2, job_pb2, pool_pb2, pool_pb2_grpc, worker_pb2
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
     file.DESCRIPTOR for file in (blobs_pb2, job_pb2, worker_pb2, host_pb2, pool_pb2, health_pb2)

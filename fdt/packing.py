@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fdt.errors import ProtocolError
-from fdt.messages import program_pb2
 from fdt.program import dtype_of, shape_of
+from fdt.v1 import program_pb2
 
 _ALIGNMENT_BYTES = 64
 _SIZE = np.dtype("<i8")

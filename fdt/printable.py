@@ -31,7 +31,13 @@ def printable_lines(text: str) -> str:
 class LogFilter:
     """Makes a log fit for a terminal, piece by piece: its colours stay, other sequences are shown instead of obeyed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, colours: bool = True) -> None:
+        """Begins at a log's beginning.
+
+        Args:
+            colours: Whether sequences that set colours and weights stay; else they are left out.
+        """
+        self._colours = colours
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
@@ -47,5 +53,6 @@ class LogFilter:
         self._rest = text[unfinished.start() :] if unfinished else ""
         shown = text[: unfinished.start()] if unfinished else text
         return "".join(
-            part if number % 2 else printable(part, _LOG) for number, part in enumerate(_COLOUR.split(shown))
+            part * self._colours if number % 2 else printable(part, _LOG)
+            for number, part in enumerate(_COLOUR.split(shown))
         )

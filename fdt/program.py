@@ -5,6 +5,7 @@ of theirs), so that the same step has the same bytes and is sent and read once (
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -13,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from fdt.division.graphs import Description
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.holes import OpenHole
-from fdt.messages import program_pb2
 from fdt.tables import Table, describe
+from fdt.v1 import program_pb2
 
 # Of tensors that a step captured; more of them belongs into the data.
 _MAX_CONSTANT_BYTES = 256 << 20
@@ -186,17 +188,36 @@ class LoadedProgram:
     """A program made ready to run.
 
     Attributes:
-        step: WrappedFunction step(share, *batch) -> list of tensors.
+        meta_graph: Its graph, as it travelled, with functions of names of their own.
         variables: In the program's order; zero until they are assigned.
         tables: In the program's order.
         holes: Names of the functions that its gradients pass.
     """
 
     source: program_pb2.StepProgram
-    step: Any
+    meta_graph: Any
     variables: list[tf.Variable]
     tables: list[Table]
     holes: frozenset[str]
+
+    @functools.cached_property
+    def step(self) -> Any:
+        """WrappedFunction step(share, *batch) -> list of tensors."""
+        return _import_step(self.source, self.meta_graph, self.variables, self.tables)
+
+    @property
+    def resources(self) -> list[tf.Variable | Table]:
+        """What the step's graph takes after the batch."""
+        return [*self.variables, *self.tables]
+
+    @property
+    def description(self) -> Description:
+        """The step's graph, of the share, a batch and the resources."""
+        step, meta_info = self.source.step, self.meta_graph.meta_info_def
+        inputs = [*step.inputs, *step.variables, *step.tables]
+        return Description(
+            self.meta_graph.graph_def, inputs, step.outputs, step.control_outputs, meta_info.stripped_op_list
+        )
 
     def with_role(self, *roles: "program_pb2.Role", among: Sequence[int] | None = None) -> list[int]:
         """Returns the indices of the variables, or of some of them, that have one of these roles."""
@@ -232,10 +253,8 @@ def load(source: program_pb2.StepProgram, seed: Callable[[], int] | None = None)
         for i, v in enumerate(source.variables)
     ]
     tables = make_tables(source)
-    step = _import_step(source, meta_graph, variables, tables)
-    return LoadedProgram(
-        source, step, variables, tables, frozenset(library[name].signature.name for name in of_gradients)
-    )
+    holes = frozenset(library[name].signature.name for name in of_gradients)
+    return LoadedProgram(source, meta_graph, variables, tables, holes)
 
 
 def _set_seeds(graph: Any, seed: Callable[[], int]) -> None:

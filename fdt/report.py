@@ -3,22 +3,27 @@
 import collections
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fdt import rounding
 from fdt.config import RunConfig
+from fdt.faults import Fault
 from fdt.predicting.forecasts import read
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED
+from fdt.predicting.transport import Hosts
 from fdt.printable import printable_lines
+from fdt.v1 import job_pb2, program_pb2
 from fdt.versions import versions
-from protos import job_pb2, program_pb2
+from fdt.waiting import WAITING
+
+# Of an asynchronous run, for each worker: what workers meet that are equally fast is about one.
+_LARGE_DELAY = 4
 
 
 def say(line: str) -> None:
     """Prints one line of ours on standard error."""
-    print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)
+    WAITING.above(f"fdt: {printable_lines(line)}")
 
 
 @dataclasses.dataclass
@@ -68,19 +73,56 @@ class FitRecord:
             self.correction = round(sum(rank["correction"] * rank["corrected"] for rank in self.ranks) / pushes, 6)
 
 
-def closing_line(fits: Sequence[FitRecord]) -> str | None:
-    """Returns what to say of delays at the end of a run; None if there were none to speak of."""
-    delays = _added(rank.get("delays", {}) for fit in fits for rank in fit.ranks)
-    if not delays:
+def closing_line(fits: Sequence[FitRecord], plain_s: float | None = None) -> str | None:
+    """Returns what to say at the end of a run on several workers: how fast it was, and why; None if nothing was trained.
+
+    Args:
+        fits: What was trained.
+        plain_s: Seconds that a step takes in plain Python, if that is known.
+    """
+    steps, seconds = sum(fit.steps for fit in fits), sum(fit.seconds for fit in fits)
+    if not steps or not seconds:
         return None
-    shown = delay_summary(delays)
-    seconds = sum(fit.seconds for fit in fits)
+    delays = _added(rank.get("delays", {}) for fit in fits for rank in fit.ranks)
+    return _of_updates(fits, steps / seconds, delays) if delays else _of_steps(fits, steps, seconds, plain_s)
+
+
+def _of_updates(fits: Sequence[FitRecord], rate: float, delays: Mapping[int, int]) -> str:
+    shown, num_workers = delay_summary(delays), max(len(fit.ranks) for fit in fits)
     line = (
-        f"{sum(fit.steps for fit in fits)} updates, {sum(fit.steps for fit in fits) / seconds:.1f} a second; delay mean "
-        f"{shown['mean']:.2f}, 95th percentile {shown['p95']:.0f}, largest {shown['max']:.0f}"
+        f"{sum(fit.steps for fit in fits)} updates, {rate:.1f} a second; delay mean {shown['mean']:.2f}, "
+        f"95th percentile {shown['p95']:.0f}, largest {shown['max']:.0f}"
     )
     corrections = [fit.correction for fit in fits if fit.correction is not None]
-    return line + (f"; compensation {sum(corrections) / len(corrections):.3f} of the gradient" if corrections else "")
+    if corrections:
+        line += f"; compensation {sum(corrections) / len(corrections):.3f} of the gradient"
+    if num_workers > 1 and shown["max"] == 0:
+        line += "; the workers took turns: the script looked at each step's result before it made the next"
+    elif shown["max"] > _LARGE_DELAY * num_workers:
+        line += "; with delays as large as that a model may learn less: --max-delay 2 bounds them"
+    return line
+
+
+def _of_steps(fits: Sequence[FitRecord], steps: int, seconds: float, plain_s: float | None) -> str:
+    """Returns what synchronous workers did; what is none of theirs is the time of the script and its machine."""
+    before = [fit.first_step_seconds for fit in fits if fit.first_step_seconds is not None]
+    later = [(fit.steps - 1, fit.step_seconds) for fit in fits if fit.step_seconds is not None and fit.steps > 1]
+    num_later = sum(number for number, _ in later)
+    line = f"{steps} steps in {seconds:.1f} s"
+    if before:
+        line += f", {sum(before):.1f} s of them up to the first"
+    if num_later:
+        step_s = sum(number * each for number, each in later) / num_later
+        line += f"; then {1 / step_s:.1f} a second"
+        line += f", {plain_s / step_s:.2f} times plain python's as predicted" if plain_s is not None else ""
+    ranks = [rank for fit in fits for rank in fit.ranks]
+    busy = {
+        word: sum(rank[name] for rank in ranks)
+        for word, name in (("computing", "compute_s"), ("exchanging", "exchange_s"))
+    }
+    num_ranks = max(1, len(fits[0].ranks))
+    parts = [f"{100 * time_s / num_ranks / seconds:.0f} % {word}" for word, time_s in busy.items()]
+    return f"{line}; the workers' time: {', '.join(parts)}, the rest waiting"
 
 
 class Report:
@@ -90,6 +132,7 @@ class Report:
         self._config = config
         self.pool: program_pb2.Versions | None = None
         self.fits: list[FitRecord] = []
+        self.faults: list[Fault] = []
         self.processes: list[job_pb2.ProcessUsage] = []
 
     def write(self, exit_status: int) -> None:
@@ -98,10 +141,18 @@ class Report:
         if path is None:
             return
         partial = path.with_name(path.name + ".part")
-        partial.write_text(json.dumps(self._content(exit_status), indent=2) + "\n")
+        partial.write_text(json.dumps(self.content(exit_status), indent=2) + "\n")
         partial.replace(path)
 
-    def _content(self, exit_status: int) -> dict[str, Any]:
+    def closing_line(self) -> str | None:
+        """Returns what to say at the end of the run; None if that is nothing."""
+        if self._config.num_workers == 1:
+            return None
+        known = None if self._config.prediction is None else read(self._config.prediction).workload.local
+        return closing_line(self.fits, known)
+
+    def content(self, exit_status: int) -> dict[str, Any]:
+        """Returns it as it is written."""
         return {
             "format": 1,
             "script": self._config.script,
@@ -111,6 +162,7 @@ class Report:
             "versions": {"client": _fields(versions()), "pool": _fields(self.pool)},
             "exit_status": exit_status,
             "fits": [dataclasses.asdict(fit) for fit in self.fits],
+            "faults": [dataclasses.asdict(fault) for fault in self.faults],
             "prediction": self._compared(),
             "processes": [
                 {"rank": process.rank, "host": process.host, "samples": [sample_fields(s) for s in process.samples]}

@@ -27,7 +27,7 @@ TOKEN_KEY = "fdt-token"
 _ERROR_KEY = "fdt-error"
 # A status travels in a header, percent-encoded, and gRPC drops calls whose headers are above 8 KiB.
 _MAX_STATUS_BYTES = 2000
-_HEALTH = "/grpc.health.v1.Health/Check"
+HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
     "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
     "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
@@ -137,11 +137,13 @@ class _SendToken(
 ):
     """Adds the token to every call. (gRPC's call credentials refuse plain loopback channels.)"""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, token: str, address: str) -> None:
+        """Sends this token, or the one that the pool of this user's at the address has now; "" for no such pool."""
+        self._token, self._address = token, address
 
     def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        metadata = [*(details.metadata or ()), (TOKEN_KEY, self._token)]
+        token = (keys.find(self._address) if self._address else None) or self._token
+        metadata = [*(details.metadata or ()), (TOKEN_KEY, token)]
         return continuation(details._replace(metadata=metadata), request)
 
     intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
@@ -188,7 +190,8 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
         channel = grpc.insecure_channel(address, options)
     if credentials.token is None:
         return channel
-    return grpc.intercept_channel(channel, _SendToken(credentials.token))
+    found_at = address if credentials.is_found else ""
+    return grpc.intercept_channel(channel, _SendToken(credentials.token, found_at))
 
 
 def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
@@ -207,7 +210,7 @@ def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Chan
         AccessError: Wrong token, or the two ends disagree about TLS.
     """
     channel = open_channel(address, credentials, timing)
-    check = channel.unary_unary(_HEALTH)
+    check = channel.unary_unary(f"/{HEALTH}/Check")
     end_s = time.monotonic() + timing.connect_s
     while True:
         try:
@@ -271,7 +274,7 @@ class RequireToken(grpc.ServerInterceptor):
     """Refuses calls without the token of their service, before anything of the request is read."""
 
     def __init__(self, token: str | None, tokens: Mapping[str, Sequence[str | None]]) -> None:
-        """Takes the token of all services (None: they are open), and by service those that open it instead of that."""
+        """`token` opens all services (None: they are open); `tokens` has, by service, those that open it instead."""
         self._token = token
         self._tokens = {service: tuple(each) for service, each in tokens.items()}
         # Whatever the method: as a stream, so that not even a first message is waited for.
@@ -292,7 +295,13 @@ def _encoded(value: str | bytes) -> bytes:
 
 
 def _refuse(_: object, context: grpc.ServicerContext) -> None:
-    _abort(context, AccessError("The pool does not accept this token. Give the pool's own with --token-file."))
+    _abort(
+        context,
+        AccessError(
+            "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a "
+            "token of the hosts alone, that one with --join-token-file."
+        ),
+    )
 
 
 def _abort(context: grpc.ServicerContext, error: FdtError) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from fdt.blobs import BlobStore, Buffer
 from fdt.errors import UsageError
-from protos import job_pb2, program_pb2
+from fdt.v1 import job_pb2, program_pb2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +175,9 @@ class Engine(Protocol):
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
+
+    def forget(self, program: int) -> None:
+        """Frees a program, once all steps before have run: it is not asked for again."""
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps arrays of the store into memory; passing ones serve the next steps and are then released."""

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import psutil
 
-from protos import job_pb2
+from fdt.v1 import job_pb2
 
 # More than these and every second one is left out, so that a run of a week takes no more room than one of minutes.
 _MAX_SAMPLES = 1024
@@ -19,7 +19,7 @@ _counters: list[int] = []
 
 
 def keep_network() -> None:
-    """Has this process and those it forks count what moves in the network that it sees now, whatever they see later.
+    """Makes this process and those it forks count the traffic of the network that it sees now, whatever they see later.
 
     For that it opens a descriptor, which they must keep.
     """

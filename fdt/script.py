@@ -40,7 +40,7 @@ INTERRUPTED = -int(signal.SIGINT)
 
 _HOUSE = tuple(
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), package, "")
-    for package in ("fdt", "hfdt", "nfdt", "protos")
+    for package in ("fdt", "hfdt", "nfdt")
 )
 
 
@@ -62,7 +62,7 @@ def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
     Afterwards its `__main__`, `sys.argv` and `sys.path` stay, for its threads and atexit handlers.
 
     Args:
-        path: A Python file, source or compiled, or a directory or zip file with a `__main__.py`.
+        path: A Python file, source or compiled, a notebook, or a directory or zip file with a `__main__.py`.
         arguments: `sys.argv[1:]` of the script.
         is_module: Whether `path` is the name of a module, as after `python -m`.
 
@@ -88,6 +88,12 @@ def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
     return _run_file(location, namespace)
 
 
+def never_began() -> bool:
+    """Whether nothing of the script has run, since its own text is no Python; python's words for it have been shown."""
+    error = getattr(sys, "last_value", None)
+    return isinstance(error, SyntaxError) and error.__traceback__ is None
+
+
 def finish(status: int) -> int:
     """Returns the status for `sys.exit`; raises KeyboardInterrupt, shown by nobody, where the script died of one.
 
@@ -110,7 +116,7 @@ def _run_file(location: str, namespace: dict[str, Any]) -> int:
     namespace["__file__"] = location
     namespace["__cached__"] = None
     code: list[types.CodeType] = []
-    raised = _attempt(lambda: code.append(_compile(location, source)))
+    raised = _attempt(lambda: code.append(_compile(location, _text(location, source, namespace))))
     if raised is None:
         raised = _attempt(exec, code[0], namespace)
     _flush()
@@ -156,6 +162,14 @@ def _install_main() -> dict[str, Any]:
 
 def _is_compiled(location: str, source: bytes) -> bool:
     return location.endswith(".pyc") or source[:2] == importlib.util.MAGIC_NUMBER[:2]
+
+
+def _text(location: str, source: bytes, namespace: dict[str, Any]) -> bytes:
+    if not location.endswith(".ipynb"):
+        return source
+    from fdt.cells import source_of
+
+    return source_of(location, source, namespace)
 
 
 def _compile(location: str, source: bytes) -> types.CodeType:

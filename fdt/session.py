@@ -3,25 +3,31 @@
 import collections
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from fdt import embedded, rpc
-from fdt.blobs import INLINE_BYTES, BlobClient, Buffer, SharedStore, one_time, reference
+from fdt import embedded, overlay, rpc
+from fdt.answers import Answer, Drain, StepResult
+from fdt.blobs import INLINE_BYTES, BlobClient, SharedStore, one_time, reference
 from fdt.chunk import Chunk
 from fdt.config import RunConfig
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
-from fdt.jobstream import JobStream, Result
-from fdt.report import FitRecord, Report, closing_line, say
+from fdt.faults import Fault
+from fdt.jobstream import JobStream
+from fdt.pace import Pace
+from fdt.programs import Programs
+from fdt.report import FitRecord, Report, say
+from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
 from fdt.verification import Verification
 from fdt.versions import versions
-from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2
+from fdt.waiting import WAITING, of_bytes
 
 # Row numbers up to this size travel together, in one message.
 ROWS_BYTES = 1 << 20
@@ -32,6 +38,8 @@ _CHUNK_S = 0.02
 _STREAM_BYTES = 64 << 20
 # How many bytes of steps' results may wait for the client.
 _RESULTS_BYTES = 256 << 20
+# Between two of the messages that tell what the script was shown; how many numbers they have, and the length of their names.
+_SHOWN_S, _SHOWN_NAMES, _SHOWN_NAME = 0.5, 8, 64
 
 
 class Session:
@@ -68,14 +76,27 @@ class Session:
         config = self.config
         address, credentials = config.server, config.credentials
         if address is None:
+            if config.placing is not None and config.network is not None:
+                # Before anything is started for it; few runs need it.
+                from fdt.scheduling.preflight import check
+
+                check(config.placing, config.network)
             pool = embedded.start(config)
+            # It lives with this run; nobody starts it again.
+            self.config = config = dataclasses.replace(
+                config, timing=dataclasses.replace(config.timing, reconnect_s=0.0)
+            )
             self._resources.callback(pool.close)
-            pool.wait()
+            self._keep_files(pool.store.parent)
+            with WAITING.doing("starting a pool for this run"):
+                pool.wait()
             address, credentials = pool.address, pool.credentials
             self._store = pool.store
+        else:
+            self._keep_files()
         self._channel = rpc.connect(address, credentials, config.timing)
         self._resources.callback(rpc.close, self._channel, config.timing.stop_s)
-        with rpc.translated(address):
+        with rpc.translated(address), WAITING.doing("connecting to the pool"):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             described = stub.Describe(
                 pool_pb2.DescribeRequest(versions=versions()), timeout=config.timing.connect_s, wait_for_ready=True
@@ -84,6 +105,11 @@ class Session:
         self._address = address
         return self
 
+    def _keep_files(self, *kept: Path) -> None:
+        """Keeps a script that is only compared from changing files; called while this process has one thread."""
+        if self.verification is not None:
+            say(overlay.enter(kept))
+
     def _check(self, described: pool_pb2.DescribeReply, address: str) -> None:
         self._report.pool = described.versions
         if self.config.mode not in described.modes:
@@ -91,11 +117,15 @@ class Session:
                 f"The pool at {address} does not offer --mode {self.config.mode}; it offers "
                 f"{', '.join(described.modes)}. Choose one of these, or start a pool with `fdt serve --mode both`."
             )
-        if self.config.num_workers > described.num_workers:
+        least, most = self.config.least_workers or self.config.num_workers, self.config.num_workers
+        there_may_be = max(described.num_workers, described.max_workers)
+        if least > there_may_be:
             raise CapacityError(
-                f"The pool at {address} has {described.num_workers} workers, {self.config.num_workers} were asked for. "
-                f"Ask for at most {described.num_workers}, or start a larger pool with `fdt serve --workers N`."
+                f"The pool at {address} has {there_may_be} workers, {least} were asked for. "
+                f"Ask for at most {there_may_be}, or start a larger pool with `fdt serve --workers N`."
             )
+        self._workers = range(least, most + 1)
+        self.config = dataclasses.replace(self.config, num_workers=min(most, max(least, described.num_free)))
 
     def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         self.close()
@@ -118,12 +148,12 @@ class Session:
             )
         if self._job is None:
             blobs = BlobClient(self._channel, self.config.timing) if self._store is None else SharedStore(self._store)
-            self._job = Job(self._channel, self._address, self.config, blobs)
+            self._job = Job(self._channel, self._address, self.config, blobs, self._workers)
             self.distributed = True
         return self._job
 
     def renew(self) -> bool:
-        """Has the next job be another one, if this one has failed and all that is of use has been brought home.
+        """Replaces a failed job, once all that is of use has been fetched from it.
 
         Returns:
             Whether it had failed.
@@ -131,7 +161,7 @@ class Session:
         if self._job is None or not self._job.failed:
             return False
         job, self._job = self._job, None
-        job.close()
+        self._close(job)
         say("the job before has failed; the training that begins now gets another one")
         return True
 
@@ -143,11 +173,11 @@ class Session:
                 say(line)
 
     def before_close(self, do: Callable[[], None]) -> None:
-        """Has something done while the job is still there."""
+        """Registers a function to be called while the job still exists."""
         self._endings.append(do)
 
     def count(self, steps: int, leave_out: Callable[[], None]) -> None:
-        """Takes note of steps that the script has made; ends the script when it was to make no more.
+        """Records steps that the script has made; ends the script when it was to make no more.
 
         Args:
             steps: How many.
@@ -173,11 +203,19 @@ class Session:
         self._closed = True
         if self._job is not None:
             job, self._job = self._job, None
-            self._report.processes = job.close(exit_status)
-            line = closing_line(self._report.fits)
-            if line is not None and self.config.num_workers > 1:
+            self._report.processes = self._close(job, exit_status)
+            line = self._report.closing_line()
+            if line is not None:
                 say(line)
         self._resources.close()
+
+    def _close(self, job: "Job", exit_status: int = 0) -> list[job_pb2.ProcessUsage]:
+        self._report.faults += job.faults
+        return job.close(exit_status)
+
+    def report(self, exit_status: int) -> dict[str, Any]:
+        """Returns what `write_report` writes, of what has been recorded so far."""
+        return self._report.content(exit_status)
 
     def write_report(self, exit_status: int) -> None:
         """Writes the JSON report, if one was asked for."""
@@ -191,13 +229,18 @@ class Session:
 class Job:
     """The run's workers, as the script's step sees them."""
 
-    def __init__(self, channel: grpc.Channel, address: str, config: RunConfig, blobs: BlobClient | SharedStore):
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        config: RunConfig,
+        blobs: BlobClient | SharedStore,
+        workers: range | None = None,
+    ):
         self._blobs = blobs
-        self._programs: dict[bytes, int] = {}
+        self._programs = Programs()
         self._data: dict[tuple[bytes, ...], int] = {}
         self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-upload")
-        # What each worker did since the job began, as of the last complete drain.
-        self.usage: list[job_pb2.WorkerUsage] = []
         self.bytes_to_pool = 0
         opening = job_pb2.OpenJob(
             mode=config.mode,
@@ -206,29 +249,40 @@ class Job:
             versions=versions(),
             options=config.options,
         )
-        self._stream = JobStream(channel, address, opening, config.timing, blobs)
-        self._pace = _Pace(config.timing.run_ahead_s)
+        self._stream = JobStream(channel, address, opening, config.timing, blobs, workers)
+        self._pace = Pace(config.timing.run_ahead_s)
         # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._target: tuple[int, int] = (0, 0)
         self._chunk = Chunk()
         self._chunk_target = (0, False)
-        self._flushed_s = 0.0
+        self._flushed_s = self._shown_s = 0.0
         # For each piece of a stream, and large row numbers, that the workers have not finished: after how many steps they will
         # have, and its bytes.
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
         self._num_data = 0
 
-    def load(self, program: program_pb2.StepProgram) -> int:
-        """Sends a program unless the workers have it; returns its number."""
+    def load(self, program: program_pb2.StepProgram, user: object) -> int:
+        """Sends a program unless the workers have it; returns its number.
+
+        Args:
+            program: It.
+            user: As long as this object lives, the workers keep the program.
+        """
         content = program.SerializeToString(deterministic=True)
         ref = reference(content)
-        if ref.digest not in self._programs:
+        number = self._programs.find(ref.digest)
+        if number is None:
+            # A step that waits to be sent may be the last one of a program that goes.
+            self._flush()
+            for unused in self._programs.unused():
+                self._stream.send(job_pb2.Instruction(forget=job_pb2.ForgetProgram(program=unused)))
             self._upload([(ref, content)])
-            self._programs[ref.digest] = number = len(self._programs)
-            self._stream.send(job_pb2.Instruction(load=job_pb2.LoadProgram(program=number, blob=ref)))
-        return self._programs[ref.digest]
+            number = self._programs.add(ref.digest)
+            self._stream.send(job_pb2.Instruction(load=job_pb2.LoadProgram(program=number, blob=ref)), [[content]])
+        self._programs.use(number, user)
+        return number
 
     def begin_fit(self) -> None:
         """Makes `first_step_s` and `step_seconds` tell of the steps from now on."""
@@ -258,14 +312,16 @@ class Job:
             arrays: The bytes of C-contiguous arrays [num_samples, ...].
             specs: Their descriptions, full shapes included.
         """
-        refs = [reference(array) for array in arrays]
+        with WAITING.doing("reading the arrays"):
+            refs = [reference(array) for array in arrays]
         # The same bytes may come in another shape.
         key = tuple(s.SerializeToString() + r.digest for s, r in zip(specs, refs, strict=True))
         if key not in self._data:
             self._upload(list(zip(refs, arrays, strict=True)))
             self._data[key] = number = self._new_data()
             described = [job_pb2.Array(tensor=s, blob=r) for s, r in zip(specs, refs, strict=True)]
-            self._stream.send(job_pb2.Instruction(bind=job_pb2.BindData(data=number, arrays=described)))
+            bind = job_pb2.BindData(data=number, arrays=described)
+            self._stream.send(job_pb2.Instruction(bind=bind), [[array] for array in arrays])
         return self._data[key]
 
     def assign(self, program: int, indices: Sequence[int], packed: bytes | bytearray) -> None:
@@ -274,7 +330,8 @@ class Job:
             return
         self._flush()
         state = job_pb2.State(variables=indices, payload=self._payload(packed))
-        self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)))
+        contents = [[packed]] if state.payload.HasField("blob") else []
+        self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
 
     def run(self, program: int, data: int, indices: bytes) -> None:
         """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
@@ -297,7 +354,7 @@ class Job:
 
     def feed(
         self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor], results: bool = False
-    ) -> "StepResult | None":
+    ) -> StepResult | None:
         """Runs one step, later, on a batch that is sent with it; waits while the workers are too far behind.
 
         Args:
@@ -315,7 +372,7 @@ class Job:
             self._flush()
         self._chunk_target = target
         number = self._pace.sent + len(self._chunk)
-        result = StepResult(self, number, self._stream.expect(number)) if results else None
+        result = self._expected(number) if results else None
         self._chunk.add(arrays, specs)
         gathered_s = time.monotonic() - self._flushed_s
         limit = min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
@@ -351,6 +408,7 @@ class Job:
             self._send(chunk)
         self._flushed_s = time.monotonic()
         self._pace.observe(self._stream.steps_done)
+        self._stream.keep_up()
 
     def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
         """Sends steps, in as many messages as their row numbers take."""
@@ -358,32 +416,46 @@ class Job:
             rows = [self._batch(indices) for indices in part]
             self._pace.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
-            self._stream.send(job_pb2.Instruction(run=run))
+            large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
+            self._stream.send(job_pb2.Instruction(run=run), large)
 
     def _batch(self, indices: bytes) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
             return job_pb2.Batch(indices=indices)
         blob = one_time(len(indices))
-        with self._explained():
-            self.bytes_to_pool += self._blobs.send(blob, [indices])
+        self._sent(lambda: self._blobs.send(blob, [indices]))
         self._streaming.append((self._pace.sent + 1, len(indices)))
         return job_pb2.Batch(blob=blob)
 
     def _send(self, chunk: Chunk) -> None:
-        data, blob = self._new_data(), one_time(chunk.size_bytes())
-        with self._explained():
-            self.bytes_to_pool += self._blobs.send(blob, chunk.pieces())
+        data, blob, pieces = self._new_data(), one_time(chunk.size_bytes()), chunk.kept_pieces()
+        self._sent(lambda: self._blobs.send(blob, pieces))
         bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
-        self._stream.send(job_pb2.Instruction(bind=bind))
+        self._stream.send(job_pb2.Instruction(bind=bind), [pieces])
         program, results = self._chunk_target
         self._run(program, data, chunk.batches(), results)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
         self._streaming.append((self._pace.sent, chunk.num_bytes))
 
     @property
+    def ahead(self) -> int:
+        """How many steps the client may be ahead of the workers."""
+        return self._pace.limit
+
+    @property
     def failed(self) -> bool:
         """Whether nothing can be done with it any more."""
         return self._stream.failed
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What the job has survived."""
+        return self._stream.faults.survived
+
+    @property
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """What each worker did since the job began, as of the last complete drain."""
+        return self._stream.usage
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables on all workers to what as many of another program have there."""
@@ -391,30 +463,42 @@ class Job:
         move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
         self._stream.send(job_pb2.Instruction(move=move))
 
-    def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> "Drain":
+    def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
         """Asks for state as it is once the steps so far have run; of all of it, for some variables alone."""
         self._flush()
-        return Drain(self, self._stream.drain(program, what, variables))
+        return Drain(self._stream, self._stream.drain(program, what, variables))
 
-    def drain(self, program: int, what: "job_pb2.Drain.What") -> "Answer":
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> Answer:
         """Waits for state."""
         return self.request(program, what).result()
 
-    def wait_result(self, step: int, result: Result) -> None:
-        """Waits for the outputs of a step, which may not have been sent yet."""
-        if step >= self._pace.sent:
-            self._flush()
-        self._stream.wait_result(result)
+    def show(self, values: Callable[[], Mapping[str, float]]) -> None:
+        """Tells the pool what the script was shown of its training, for the curves of the pool's page.
+
+        Args:
+            values: Returns it, by name. Not called if the last was told less than half a second ago.
+        """
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= _SHOWN_S:
+            self._shown_s = now_s
+            kept = {name[:_SHOWN_NAME]: value for name, value in itertools.islice(values().items(), _SHOWN_NAMES)}
+            self._stream.show(job_pb2.Shown(values=kept))
+
+    def _expected(self, step: int) -> StepResult:
+        result = self._stream.expect(step)
+
+        def wait() -> None:
+            # It may not have been sent yet.
+            if step >= self._pace.sent:
+                self._flush()
+            self._stream.wait_result(result)
+
+        return StepResult(result, wait)
 
     @property
     def bytes_from_pool(self) -> int:
         """What was fetched: states and results."""
         return self._stream.bytes_fetched
-
-    def content(self, payload: blobs_pb2.Payload) -> Buffer:
-        """Returns the bytes of a payload, which the pool then need not keep."""
-        with self._explained():
-            return self._stream.content(payload)
 
     def close(self, exit_status: int = 0) -> list[job_pb2.ProcessUsage]:
         """Ends the job, and says with what the script does; returns what its processes used."""
@@ -426,71 +510,31 @@ class Job:
         if len(packed) <= INLINE_BYTES:
             self.bytes_to_pool += len(packed)
             return blobs_pb2.Payload(inline=bytes(packed))
-        ref = reference(packed)
+        # Not named by its content: a state is gone from the pool once it has served, and others may begin with the same.
+        ref = one_time(len(packed))
         self._upload([(ref, packed)])
         return blobs_pb2.Payload(blob=ref)
 
     def _upload(self, buffers: list[tuple[blobs_pb2.BlobRef, Any]]) -> None:
-        with self._explained():
-            self.bytes_to_pool += self._blobs.upload(buffers)
+        size, sent = sum(ref.size_bytes for ref, _ in buffers), [0]
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except FdtError:
-            # A job that failed meanwhile is the better explanation of a transfer that broke.
-            self._stream.check()
-            raise
+        def words() -> str:
+            return f"sending {of_bytes(min(size, sum(sent)), size)}"
 
+        with WAITING.doing(words):
+            self._sent(lambda: self._blobs.upload(buffers, sent.append))
 
-class StepResult:
-    """Outputs of a step that were asked for."""
-
-    def __init__(self, job: Job, step: int, result: Result):
-        self._job, self._step, self._result = job, step, result
-
-    def outputs(self) -> Buffer:
-        """Waits for them, packed."""
-        if self._result.outputs is None:
-            self._job.wait_result(self._step, self._result)
-        assert self._result.outputs is not None
-        return self._result.outputs
-
-
-class Drain:
-    """State that was asked for."""
-
-    def __init__(self, job: Job, serial: int):
-        self._job = job
-        self._serial = serial
-
-    def ready(self) -> bool:
-        """Whether `result` would return at once."""
-        return self._job._stream.has_drained(self._serial)
-
-    def result(self) -> "Answer":
-        """Waits for the answer and fetches what belongs to it."""
-        drained = self._job._stream.wait_drained(self._serial)
-        if drained.workers:
-            self._job.usage = list(drained.workers)
-        state = drained.state
-        return Answer(state.variables, self._job.content(state.payload), self._job.content(drained.outputs))
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """State that came.
-
-    Attributes:
-        variables: Their indices.
-        values: Theirs, packed.
-        outputs: Of the last step, packed.
-    """
-
-    variables: Sequence[int]
-    values: Buffer
-    outputs: Buffer
+    def _sent(self, send: Callable[[], int]) -> None:
+        """Sends content; once more if the job, and with it the transfer, is lost and goes on."""
+        while True:
+            num_over = self._stream.faults.num_over
+            try:
+                self.bytes_to_pool += send()
+                return
+            except FdtError:
+                # A job that failed meanwhile is the better explanation of a transfer that broke.
+                if not self._stream.outlives(num_over):
+                    raise
 
 
 def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]]:
@@ -503,29 +547,3 @@ def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]
         part.append(batch)
     if part:
         yield part
-
-
-class _Pace:
-    """How many steps to send at once and how far to be ahead, from the rate at which they come back."""
-
-    # Before anything is known.
-    _FIRST = 8
-
-    def __init__(self, run_ahead_s: float):
-        self._run_ahead_s = run_ahead_s
-        self._since: tuple[float, int] | None = None
-        self.sent = 0
-        self.limit = self._FIRST
-        self.chunk = 1
-
-    def observe(self, done: int) -> None:
-        now = time.monotonic()
-        if self._since is None or done < self._since[1]:
-            self._since = (now, done)
-            return
-        elapsed, steps = now - self._since[0], done - self._since[1]
-        if steps >= 1 and elapsed >= self._run_ahead_s / 5:
-            ahead = int(steps / elapsed * self._run_ahead_s)
-            self.limit = max(4, min(ahead, 2 * self.limit))
-            self.chunk = max(1, min(self.limit // 4, 256))
-            self._since = (now, done)

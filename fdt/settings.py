@@ -1,15 +1,31 @@
 """From options to configuration: what the commands were told, checked as far as that needs no pool and no script."""
 
 import argparse
+import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fdt.options import DEFAULT_LISTEN, DEFAULT_WORKERS, MODES, RUNTIME_OPTIONS
+from fdt.options import (
+    DEFAULT_GRACE_S,
+    DEFAULT_HOSTS,
+    DEFAULT_LISTEN,
+    DEFAULT_WORKERS,
+    MODES,
+    RUNTIME_OPTIONS,
+    Check,
+    OfRuntime,
+    Predict,
+    Run,
+    Serve,
+    Verify,
+    walls_are_off,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from fdt.config import Credentials, JoinConfig, Network, RunConfig, ServeConfig
+    from fdt.config import Credentials, JoinConfig, Network, PlacingConfig, RunConfig, ServeConfig
+    from fdt.pool.bounds import Bounds
 
 
 def _token(path: Path | None) -> str | None:
@@ -61,65 +77,53 @@ def credentials(options: argparse.Namespace, address: str | None) -> "Credential
     from fdt.config import Credentials
 
     token = _token(options.token_file)
-    if token is None and address is not None:
-        token = keys.find(address)
-    return Credentials(token=token, tls_ca=_readable(options.tls_ca, "--tls-ca"))
+    found = keys.find(address) if token is None and address is not None else None
+    tls_ca = _readable(options.tls_ca, "--tls-ca")
+    return Credentials(token=token or found, tls_ca=tls_ca, is_found=found is not None)
 
 
-def run_config(options: argparse.Namespace) -> "RunConfig":
+def run_config(options: Run) -> "RunConfig":
     """Builds the configuration of `run`.
 
     Raises:
         UsageError: A file cannot be read, or the report not be written.
     """
-    from fdt.config import RunConfig
+    from fdt.config import RunConfig, Timing
     from fdt.errors import UsageError
 
-    report: Path | None = options.report
-    if report is not None:
-        # The script may change the directory before the report is written.
-        report = report.absolute()
-        if report.is_dir() or not os.access(report.parent, os.W_OK):
-            raise UsageError(
-                f"cannot write a report there: expected a file in a writable directory. Received: {report}"
-            )
-    prediction: Path | None = options.prediction
-    if prediction is not None:
+    report = options.report
+    if report is not None and (report.is_dir() or not os.access(report.absolute().parent, os.W_OK)):
+        raise UsageError(
+            f"cannot write a report there: expected a file in a writable directory. Received: {report.absolute()}"
+        )
+    if options.prediction is not None:
         if report is None:
             raise UsageError("--prediction is compared with the run in its report: give --report FILE too")
-        prediction = prediction.absolute()
         from fdt.predicting.forecasts import read
 
-        read(prediction)
+        read(options.prediction.absolute())
     return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
+        **_same(RunConfig, options),
         is_module=options.module,
-        mode=options.mode,
-        num_workers=options.workers,
-        prediction=prediction,
-        tensorboard=None if options.tensorboard is None else options.tensorboard.absolute(),
-        server=options.server,
-        batch=options.batch,
-        scale_lr=options.scale_lr,
-        report=report,
+        placing=_placing(options, _hosts_for(options)) if options.on is not None else None,
+        network=_network(options) if options.on is not None else None,
+        num_workers=options.workers[1],
+        least_workers=options.workers[0],
+        timing=Timing() if options.reconnect is None else Timing(reconnect_s=options.reconnect),
         credentials=credentials(options, options.server),
         options=runtime_options(options),
-        stop_after=options.stop_after or 0,
-        warm_up=options.warm_up or 0,
+        bounds=_bounds(options),
         else_local=options.otherwise == "local",
     )
 
 
-def check_config(options: argparse.Namespace) -> "RunConfig":
+def check_config(options: Check) -> "RunConfig":
     """Builds the configuration of `check`."""
     from fdt.config import RunConfig
 
     return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
+        **_same(RunConfig, options),
         is_module=options.module,
-        mode=options.mode,
         num_workers=options.workers,
         options=runtime_options(options),
         only_looks=True,
@@ -127,7 +131,7 @@ def check_config(options: argparse.Namespace) -> "RunConfig":
     )
 
 
-def predict_config(options: argparse.Namespace) -> "RunConfig":
+def predict_config(options: Predict) -> "RunConfig":
     """Builds the configuration of `predict`: that of a step which is divided.
 
     Raises:
@@ -145,7 +149,7 @@ def predict_config(options: argparse.Namespace) -> "RunConfig":
     )
 
 
-def verify_config(options: argparse.Namespace) -> "RunConfig":
+def verify_config(options: Verify) -> "RunConfig":
     """Builds the configuration of `verify`.
 
     Raises:
@@ -154,34 +158,41 @@ def verify_config(options: argparse.Namespace) -> "RunConfig":
     from fdt.config import RunConfig
 
     return RunConfig(
-        script=options.script,
-        arguments=options.arguments,
+        **_same(RunConfig, options),
         is_module=options.module,
         num_workers=options.workers,
-        server=options.server,
         credentials=credentials(options, options.server),
         verify_steps=options.steps,
-        tolerance=options.tolerance,
     )
 
 
-def runtime_options(options: argparse.Namespace) -> dict[str, str]:
+def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what was given of a configuration's fields that have an option's name.
+
+    Paths become absolute: the script may change the directory before they are used.
+    """
+    names = {field.name for field in dataclasses.fields(kind)} & vars(options).keys()
+    given = {name: value for name in names if (value := vars(options)[name]) is not None}
+    return {name: value.absolute() if isinstance(value, Path) else value for name, value in given.items()}
+
+
+def runtime_options(options: OfRuntime) -> dict[str, str]:
     """Returns the runtime's options that were given, by their names in a job."""
-    given = {name: getattr(options, name.replace("-", "_")) for name in RUNTIME_OPTIONS}
+    given = {name: vars(options)[name.replace("-", "_")] for name in RUNTIME_OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def offered(options: argparse.Namespace) -> tuple[str, ...]:
+def offered(options: Serve) -> tuple[str, ...]:
     """Returns the modes that a pool is to offer."""
     return tuple(MODES) if options.mode == "both" else (options.mode,)
 
 
-def makes_token(options: argparse.Namespace) -> bool:
+def makes_token(options: Serve) -> bool:
     """Returns whether a pool is to make its token by itself."""
     return options.token_file is None and not options.no_token
 
 
-def serve_config(options: argparse.Namespace) -> "ServeConfig":
+def serve_config(options: Serve) -> "ServeConfig":
     """Builds the configuration of `serve`.
 
     Raises:
@@ -191,28 +202,55 @@ def serve_config(options: argparse.Namespace) -> "ServeConfig":
 
     from fdt import keys
     from fdt.config import ServeConfig
+    from fdt.pool.limits import DEFAULT, changed
 
-    listen, token = options.listen or DEFAULT_LISTEN, _token(options.token_file)
+    listen, token, join_token = (
+        options.listen or DEFAULT_LISTEN,
+        _token(options.token_file),
+        _token(options.join_token_file),
+    )
     if makes_token(options):
         # Off loopback nobody would find it: `fdt.rpc.check_listen` asks for one that is given.
         token = secrets.token_hex(32) if keys.is_local(listen) else None
+    if options.on is not None and join_token is None:
+        join_token = secrets.token_hex(32)
     if options.tls_key is not None and options.tls_key.is_file():
         _warn_of_readers(options.tls_key, "private key of the certificate")
     return ServeConfig(
         listen=listen,
+        grace_s=DEFAULT_GRACE_S if options.grace is None else options.grace,
         modes=offered(options),
-        num_workers=DEFAULT_WORKERS if options.workers is None else options.workers,
+        num_workers=(DEFAULT_WORKERS if options.on is None else 0) if options.workers is None else options.workers,
         token=token,
+        join_token=join_token,
         tls_cert=_readable(options.tls_cert, "--tls-cert"),
         tls_key=_readable(options.tls_key, "--tls-key"),
         network=_network(options) if options.trusted_network is not None else None,
+        placing=_placing(options, options.hosts or DEFAULT_HOSTS) if options.on is not None else None,
         open_servers=options.open_servers,
         metrics=options.metrics,
+        page=options.page,
         walls=not options.no_walls,
+        bounds=_bounds(options),
+        limits=changed(DEFAULT, options.limit or ()),
     )
 
 
-def join_config(options: argparse.Namespace) -> "JoinConfig":
+def state_folder(options: Serve) -> tuple[Path | None, bool]:
+    """Returns where a pool keeps what the next one needs, and whether that was asked for; None for nowhere.
+
+    A pool whose port the system chooses is found by nobody again.
+    """
+    from fdt import keys, user_folder
+
+    if options.state is not None:
+        return options.state.absolute(), True
+    host, port = keys.parts(options.listen or DEFAULT_LISTEN)
+    home = user_folder.state_folder()
+    return (None if home is None or port == "0" else home / "pools" / f"{host}-{port}"), False
+
+
+def join_config(options: Serve) -> "JoinConfig":
     """Builds the configuration of `serve --join`.
 
     Raises:
@@ -220,21 +258,67 @@ def join_config(options: argparse.Namespace) -> "JoinConfig":
     """
     import platform
 
-    from fdt.config import JoinConfig
+    from fdt.config import Credentials, JoinConfig
 
-    network = _network(options)
+    assert options.join is not None and options.slots is not None, "`fdt.combinations` has seen to it"
+    network, proof = _network(options), credentials(options, options.join)
+    if options.join_token_file is not None:
+        proof = Credentials(_token(options.join_token_file), proof.tls_ca)
     return JoinConfig(
         pool=options.join,
         num_workers=options.slots,
         network=network,
-        name=platform.node() or network.address,
+        name=options.name or platform.node() or network.address,
         open_servers=options.open_servers,
         walls=not options.no_walls,
-        credentials=credentials(options, options.join),
+        bounds=_bounds(options),
+        credentials=proof,
     )
 
 
+def _bounds(options: argparse.Namespace) -> "Bounds":
+    from fdt.pool.bounds import Bounds
+
+    return Bounds(options.memory, options.disk)
+
+
+def _placing(options: argparse.Namespace, hosts: tuple[int, int]) -> "PlacingConfig":
+    """Builds what a scheduler is asked for: so many hosts, at least and at most."""
+    from fdt.config import PlacingConfig
+
+    tls_ca = options.tls_ca or getattr(options, "tls_cert", None)
+    return PlacingConfig(
+        scheduler=options.on,
+        least=hosts[0],
+        most=hosts[1],
+        folder=(options.shared_folder or Path("~/.local/state/fdt")).expanduser().absolute(),
+        slots=slots_each(options),
+        gpus=options.gpus or 0,
+        idle_s=getattr(options, "idle", None) or PlacingConfig.idle_s,
+        arguments=options.scheduler_args,
+        tls_ca=_readable(tls_ca, "--tls-ca"),
+        open_servers=getattr(options, "open_servers", False),
+        walls=not (vars(options).get("no_walls") or walls_are_off()),
+        bounds=_bounds(options),
+    )
+
+
+def slots_each(options: argparse.Namespace) -> int:
+    """Returns how many workers each host of a scheduler has."""
+    return int(options.slots or options.gpus or 1)
+
+
+def _hosts_for(options: argparse.Namespace) -> tuple[int, int]:
+    """Returns how many hosts a run's workers take, at least and at most."""
+    least, most = (-(-number // slots_each(options)) for number in options.workers)
+    return least, most
+
+
 def _network(options: argparse.Namespace) -> "Network":
+    from fdt.config import Network
     from fdt.pool.network import trusted
 
+    if getattr(options, "dry_run", False) and "/" in options.trusted_network:
+        # It may be shown from a machine that is not there.
+        return Network("", "POOL", options.trusted_network)
     return trusted(options.trusted_network, options.interface)

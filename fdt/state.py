@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.messages import program_pb2
 from fdt.packing import pack, unpack
+from fdt.v1 import program_pb2
 
 
 class SharedState:
@@ -41,7 +41,7 @@ class SharedState:
         return indices, pack(values)
 
     def forget(self, indices: Sequence[int]) -> None:
-        """Takes note that the pool has got other values of variables, and not from here."""
+        """Records that the pool has got other values of variables, and not from here."""
         for i in indices:
             self._held[i] = None
 

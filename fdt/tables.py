@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from fdt.division.graphs import called
-from fdt.messages import program_pb2
+from fdt.v1 import program_pb2
 
 # Operations that look into a table, and which of their attributes tell the types of its keys and values.
 _READERS = {"LookupTableFindV2": ("Tin", "Tout"), "LookupTableExportV2": ("Tkeys", "Tvalues")}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fdt.errors import UsageError
-from protos import job_pb2
+from fdt.v1 import job_pb2
 
 
 def write(directory: Path, processes: Sequence[job_pb2.ProcessUsage]) -> None:

@@ -1,6 +1,12 @@
 """Values of options as people write them: each function reads one kind, and says what it expected (argparse's `type`)."""
 
 import argparse
+import re
+from collections.abc import Callable
+
+# A name, an IPv4 address, or an IPv6 address in brackets.
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGTkmgt])(i?)[Bb]")
+_HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]")
 
 
 def num_workers(text: str) -> int:
@@ -10,6 +16,26 @@ def num_workers(text: str) -> int:
     return int(text)
 
 
+def range_of_workers(text: str) -> tuple[int, int]:
+    """Returns the least and the most workers: of "4" 4 and 4, of "2..8" 2 and 8."""
+    least, dots, most = text.partition("..")
+    found = num_workers(least), num_workers(most if dots else least)
+    if found[0] > found[1]:
+        raise argparse.ArgumentTypeError(
+            f"expected the least number of workers first: {most}..{least}. Received: {text}"
+        )
+    return found
+
+
+def range_of_hosts(text: str) -> tuple[int, int]:
+    """Returns the least and the most hosts: of "4" 4 and 4, of "0..8" 0 and 8."""
+    least, dots, most = text.partition("..")
+    most = most if dots else least
+    if not (least.isdecimal() and most.isdecimal() and 0 <= int(least) <= int(most) and int(most) > 0):
+        raise argparse.ArgumentTypeError(f"expected the least and the most hosts, such as 0..8. Received: {text}")
+    return int(least), int(most)
+
+
 def numbers_of_workers(text: str) -> tuple[int, ...]:
     """Returns several, in order."""
     return tuple(sorted({num_workers(number.strip()) for number in text.split(",")}))
@@ -17,24 +43,12 @@ def numbers_of_workers(text: str) -> tuple[int, ...]:
 
 def price(text: str) -> float:
     """Returns a price, 0 or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a price of 0 or more, such as 2.5. Received: {text}")
-    return value
+    return _number(text, lambda value: 0 <= value < float("inf"), "a price of 0 or more, such as 2.5")
 
 
 def part(text: str) -> float:
     """Returns a number from 0 to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1. Received: {text}")
-    return value
+    return _number(text, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 
 
 def num_steps(text: str) -> int:
@@ -44,26 +58,38 @@ def num_steps(text: str) -> int:
     return int(text)
 
 
+def wait(text: str) -> float:
+    """Returns a time, 0 or more."""
+    return 0.0 if text == "0" else seconds(text)
+
+
 def seconds(text: str) -> float:
     """Returns a time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, such as 5. Received: {text}")
-    return value
+    return _number(text, lambda value: 0 < value < float("inf"), "seconds, more than 0, such as 5")
 
 
 def tolerance(text: str) -> float:
     """Returns a number from 0, below 1."""
+    return _number(text, lambda value: 0 <= value < 1, "a number from 0 to 1, such as 1e-4")
+
+
+def _number(text: str, fits: Callable[[float], bool], expected: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, such as 1e-4. Received: {text}")
+        value = float("nan")
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"expected {expected}. Received: {text}")
     return value
+
+
+def size(text: str) -> int:
+    """Returns bytes: of "4GB" 4 * 10^9, of "512MiB" 512 * 2^20."""
+    match = _SIZE.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"expected a size with its unit, such as 4GB or 512MiB. Received: {text}")
+    unit = 1024 if match[3] else 1000
+    return int(float(match[1]) * unit ** (1 + "KMGT".index(match[2].upper())))
 
 
 def num_own_workers(text: str) -> int:
@@ -71,11 +97,19 @@ def num_own_workers(text: str) -> int:
     return 0 if text == "0" else num_workers(text)
 
 
+def host_name(text: str) -> str:
+    """Returns what a host is called: a word of a domain's name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", text):
+        raise argparse.ArgumentTypeError(f"expected a name of letters, digits, dots and dashes. Received: {text}")
+    return text
+
+
 def address(text: str) -> str:
     """Returns "host:port"."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 10.0.0.5:7077. Received: {text}")
+    if not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
+        bare = ", without http:// or a path" if "/" in text else ""
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 10.0.0.5:7077{bare}. Received: {text}")
     return text
 
 

@@ -4,7 +4,7 @@ import functools
 import platform
 from importlib import metadata
 
-from protos import program_pb2
+from fdt.v1 import program_pb2
 
 
 @functools.cache

@@ -10,24 +10,14 @@ of its global offset table) is turned to a function that answers with the addres
 """
 
 import ctypes
-import dataclasses
-import mmap
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fdt.errors import WorkerError
+from hfdt.references import turn
 
-# Of the ELF format, 64 bits, little-endian; x86-64's relocations.
-_MAGIC = b"\x7fELF\x02\x01"
-_PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_PLTRELSZ, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 5, 6, 7, 8, 23
-_R_GLOB_DAT, _R_JUMP_SLOT = 6, 7
-_RELA, _SYMBOL_BYTES = struct.Struct("<QQq"), 24
-
-_PROT_READ, _PROT_WRITE = 1, 2
 _GETHOSTNAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 # What C code points to must not be collected.
 _answers: list[Any] = []
@@ -59,15 +49,8 @@ def answer_gethostname(library: Path, name: str) -> None:
     """Makes `gethostname`, as called by one library of this process, answer with another name.
 
     Raises:
-        ValueError: The library does not call the function, or is not loaded.
-        OSError: The library cannot be read, or its table not be written.
+        ValueError, OSError, struct.error: See `hfdt.references.turn`.
     """
-    regions = _regions(library)
-    if not regions:
-        raise ValueError(f"not loaded: {library.name}")
-    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-        start, slot = _Elf(image).slot(b"gethostname")
-    slot += min(region.start for region in regions) - start
     content = name.encode() + b"\0"
 
     def answer(buffer: int, size: int) -> int:
@@ -78,7 +61,7 @@ def answer_gethostname(library: Path, name: str) -> None:
 
     function = _GETHOSTNAME(answer)
     _answers.append(function)
-    _write(slot, ctypes.cast(function, ctypes.c_void_p).value or 0, regions)
+    turn(library, "gethostname", ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 def _resolved(name: str) -> str | None:
@@ -95,93 +78,3 @@ def _resolved(name: str) -> str | None:
                 continue
         return str(address[0])
     return None
-
-
-# ---- where the reference is -----------------------------------------------------------------------------------------
-
-
-class _Elf:
-    """The few tables of a shared library that are needed; addresses are as if it were loaded at `start`."""
-
-    def __init__(self, image: mmap.mmap) -> None:
-        if image[: len(_MAGIC)] != _MAGIC:
-            raise ValueError("not an ELF file of 64 bits")
-        self._image = image
-        offset, size, count = *struct.unpack_from("<Q", image, 32), *struct.unpack_from("<HH", image, 54)
-        headers = [struct.unpack_from("<IIQQQQQQ", image, offset + i * size) for i in range(count)]
-        # Address, place in the file, bytes in the file.
-        self._loads = [(h[3], h[2], h[5]) for h in headers if h[0] == _PT_LOAD]
-        self._tags = dict(
-            struct.unpack_from("<qQ", image, at)
-            for h in headers
-            if h[0] == _PT_DYNAMIC
-            for at in range(h[2], h[2] + h[5], 16)
-        )
-
-    def slot(self, function: bytes) -> tuple[int, int]:
-        """Returns the page where the library starts, and where it keeps the address of a function of others."""
-        start = min(load[0] for load in self._loads) // mmap.PAGESIZE * mmap.PAGESIZE
-        for slot, symbol in self._references():
-            if self._name(symbol) == function:
-                return start, slot
-        raise ValueError(f"it does not call {function.decode()}")
-
-    def _references(self) -> Iterator[tuple[int, int]]:
-        for table, size in ((_DT_JMPREL, _DT_PLTRELSZ), (_DT_RELA, _DT_RELASZ)):
-            if table not in self._tags:
-                continue
-            first = self._place(self._tags[table])
-            for at in range(first, first + self._tags[size], _RELA.size):
-                slot, info, _ = _RELA.unpack_from(self._image, at)
-                if info & 0xFFFFFFFF in (_R_GLOB_DAT, _R_JUMP_SLOT):
-                    yield slot, info >> 32
-
-    def _name(self, symbol: int) -> bytes:
-        (name,) = struct.unpack_from("<I", self._image, self._place(self._tags[_DT_SYMTAB]) + symbol * _SYMBOL_BYTES)
-        begin = self._place(self._tags[_DT_STRTAB]) + name
-        return self._image[begin : self._image.find(b"\0", begin)]
-
-    def _place(self, address: int) -> int:
-        """Returns where in the file an address is."""
-        for load, place, size in self._loads:
-            if load <= address < load + size:
-                return address - load + place
-        raise ValueError(f"no such address: {address:#x}")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Region:
-    """A part of this process's memory."""
-
-    start: int
-    end: int
-    protection: int
-
-
-def _regions(library: Path) -> list[_Region]:
-    """Returns where a file is mapped into this process."""
-    found = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        addresses, permissions, _, _, _, *path = line.split(maxsplit=5)
-        if path and Path(path[0]) == library.resolve():
-            start, end = (int(address, 16) for address in addresses.split("-"))
-            protection = (_PROT_READ if permissions[0] == "r" else 0) | (_PROT_WRITE if permissions[1] == "w" else 0)
-            found.append(_Region(start, end, protection))
-    return found
-
-
-def _write(slot: int, value: int, regions: list[_Region]) -> None:
-    """Writes an entry of a table that may have been made read-only once the library was loaded."""
-    region = next((region for region in regions if region.start <= slot < region.end), None)
-    if region is None:
-        raise ValueError(f"the table is not in memory: {slot:#x}")
-    page = slot // mmap.PAGESIZE * mmap.PAGESIZE
-    _protect(page, region.protection | _PROT_WRITE)
-    ctypes.c_uint64.from_address(slot).value = value
-    _protect(page, region.protection)
-
-
-def _protect(page: int, protection: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), protection):
-        raise OSError(ctypes.get_errno(), "mprotect")

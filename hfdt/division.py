@@ -7,13 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.division import divide, own_rows
-from fdt.division.divide import Built, Feed, Input, Plan
+from fdt.division.divide import DividedStep, Feed, Input
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program import LoadedProgram, num_samples
+from fdt.relaxation import BATCH_NORM
+from fdt.v1 import job_pb2, program_pb2
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
 from hfdt.mesh import Mesh
-from protos import job_pb2, program_pb2
 
 # Batches of so many sizes are kept divided: those of an epoch, and its last one, are two.
 _MAX_SIZES = 32
@@ -38,8 +39,7 @@ class DividedProgram:
         rounded: bool = False,
         relaxed: frozenset[str] = frozenset(),
     ) -> None:
-        """Takes a program.
-
+        """
         Args:
             loaded: It.
             number: The same on all ranks, and no other program's.
@@ -60,15 +60,12 @@ class DividedProgram:
 
     def _begin_in_part(self) -> set[int]:
         metrics = set(filter(self._adds_up, self._loaded.with_role(program_pb2.ROLE_METRIC)))
+        if BATCH_NORM not in self._relaxed:
+            return metrics
         # Of a layer's moving statistics each rank keeps what its own rows give.
-        moving = own_rows.moved(self._loaded.step.graph, self._relaxed)
-        handles = zip(self._loaded.step.graph.inputs, self._inputs(), strict=True)
-        return metrics | {self._places[id(handle)] for inner, handle in handles if inner.name in moving}
-
-    def _inputs(self) -> list[Any]:
-        """Returns what the step is given, in the order of its graph's inputs; None for the batch."""
-        captured = list(self._loaded.step.captured_inputs)
-        return [None] * (len(self._loaded.step.graph.inputs) - len(captured)) + captured
+        names = own_rows.moved(self._loaded.step.graph, self._relaxed)
+        handles = zip(self._loaded.step.graph.inputs[::-1], self._loaded.step.captured_inputs[::-1], strict=False)
+        return metrics | {self._places[id(handle)] for inner, handle in handles if inner.name in names}
 
     def _adds_up(self, index: int) -> bool:
         dtype = self._loaded.variables[index].dtype
@@ -98,45 +95,39 @@ class DividedProgram:
 
     def _divided(self, shapes: tuple[Shape, ...]) -> tuple[Step, set[int]]:
         assert self._exchange is not None
-        loaded, handles = self._loaded, self._loaded.step.captured_inputs
-        places = self._places
+        loaded, exchange, places = self._loaded, self._exchange, self._places
+        handles = [resource.handle for resource in loaded.resources]
         of_batch = [
-            Input(layout, tf.TensorShape(shape), is_readable=True)
+            Input(layout, shape, is_readable=True)
             for layout, shape in zip(batch_layouts(shapes, self._dim, self._num_ranks), shapes, strict=True)
         ]
-        held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, h.shape) for h in handles]
-        inputs = [Input(WHOLE, tf.TensorShape([])), *of_batch, *held]
-        planned = divide.plan(loaded.step.graph, self._exchange, inputs, loaded.holes, self._relaxed)
-        # Of a variable that cannot be divided, the rules ask for all.
-        still = zip(handles, planned.layouts[len(inputs) - len(handles) :], strict=True)
-        whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
-        return self._step(planned, shapes), self.in_part & whole
-
-    def _step(self, planned: Plan, shapes: Sequence[Shape]) -> Step:
-        loaded, exchange = self._loaded, self._exchange
-        assert exchange is not None
+        held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, (), h) for h in handles]
+        divided = divide.divide(
+            loaded.description, exchange, [Input(WHOLE, ()), *of_batch, *held], loaded.holes, self._relaxed
+        )
+        self._account(shapes, divided)
 
         def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
             graph: Any = tf.compat.v1.get_default_graph()
-            exchange.begin(graph)
             feeds = [Feed([tf.constant(1.0)])]
-            for array, shape, layout in zip(arrays, shapes, planned.layouts[1 : 1 + len(shapes)], strict=True):
+            for array, shape, layout in zip(arrays, shapes, divided.layouts[1 : 1 + len(shapes)], strict=True):
                 feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
-            feeds += [Feed([graph.capture(handle)]) for handle in loaded.step.captured_inputs]
-            built = divide.build(loaded.step.graph, exchange, planned, feeds, loaded.holes, self._relaxed)
-            self._account(tuple(shapes), built)
-            return built.outputs
+            feeds += [Feed([graph.capture(handle)]) for handle in handles]
+            return divided(feeds)
 
-        return step
+        # Of a variable that cannot be divided, the rules ask for all.
+        still = zip(handles, divided.layouts[1 + len(shapes) :], strict=True)
+        whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
+        return step, self.in_part & whole
 
-    def _account(self, shapes: tuple[Shape, ...], built: Built) -> None:
+    def _account(self, shapes: tuple[Shape, ...], divided: DividedStep) -> None:
         self.accounts[shapes] = job_pb2.DividedStep(
             program=self._number,
             rows=num_samples(self._loaded.source, shapes),
-            arithmetic_divided=built.part_divided(self._num_ranks),
-            exchanges=len(built.exchanged),
-            exchanged_bytes=sum(exchanged.num_bytes for exchanged in built.exchanged),
-            computed_whole=collections.Counter(op.type for op in built.computed_whole),
+            arithmetic_divided=divided.part_divided,
+            exchanges=len(divided.walk.exchanged),
+            exchanged_bytes=sum(exchanged.num_bytes for exchanged in divided.walk.exchanged),
+            computed_whole=collections.Counter(op.type for op in divided.walk.computed_whole),
         )
         if len(self.accounts) > _MAX_SIZES:
             self.accounts.popitem(last=False)

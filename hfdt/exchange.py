@@ -5,20 +5,18 @@ always capture one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
 from fdt.division.layout import Combine
-from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh, combined
+from hfdt.horovod import hvd
+from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
 _METER = "fdt_exchange_meter"
 # What a rank gets from all others at once.
 _MAX_MET_BYTES = 1 << 18
 _OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
-_FUNCTIONS: dict[Combine, np.ufunc] = {Combine.SUM: np.add, Combine.MAX: np.maximum, Combine.MIN: np.minimum}
 # What Horovod adds up; others travel as a type that holds all their values.
 _KNOWN = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 
@@ -42,9 +40,11 @@ class HorovodExchange:
     for another rank holds a thread; those within branches and loops may come in any order, and go by Horovod, too.
     """
 
-    def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
-        """Takes what tells this step's exchanges from another's.
+    # Ranks meet in the mesh in the order of the step.
+    in_turn: frozenset[str] = frozenset({"FdtMeshReduce", "FdtMeshGather"})
 
+    def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
+        """
         Args:
             prefix: Of their names; the same on all ranks.
             mesh: Of the job.
@@ -53,34 +53,28 @@ class HorovodExchange:
         self.num_workers: int = hvd.size()
         self.ranks: tuple[int, ...] = (hvd.rank(),)
         self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
-        self._graph: Any = None
-        self._before: list[tf.Operation] = []
-
-    def begin(self, graph: Any) -> None:
-        """Takes note that a step is going to be built in a graph."""
-        self._graph, self._before = graph, []
 
     def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
     ) -> list[tf.Tensor]:
         """See `fdt.division.exchange.Exchange.reduce`."""
         mine = [tensor for (tensor,) in values]
-        if not gradients and self._is_small(mine):
-            return self._met(
-                mine, lambda parts, arrays: combined(parts, arrays, _FUNCTIONS[combine]), [t.shape for t in mine]
-            )
+        if not (gradients or inside) and self._is_small(mine):
+            return self._met(lambda: self._mesh.reduce(mine, combine))
         sent = [tf.cast(tensor, self._travelling(tensor.dtype, gradients)) for tensor in mine]
         summed = _metered(sent, lambda ready: self._together(ready, combine, name))
         return [_back(tensor, given.dtype) for tensor, given in zip(summed, mine, strict=True)]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
+    def gather(
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+    ) -> tf.Tensor:
         """See `fdt.division.exchange.Exchange.gather`."""
         (mine,) = tensors
         if mine.dtype == tf.string:
-            return self._gathered_texts(mine, sizes, name)
-        whole, largest = (tf.TensorShape([size]).concatenate(mine.shape[1:]) for size in (sum(sizes), max(sizes)))
-        if not gradients and self._is_small([mine], [largest]):
-            (met,) = self._met([mine], _joined, [whole])
+            return self._gathered_texts(mine, sizes, name, inside)
+        largest = tf.TensorShape([max(sizes)]).concatenate(mine.shape[1:])
+        if not (gradients or inside) and self._is_small([mine], [largest]):
+            (met,) = self._met(lambda: [self._mesh.gather(mine, sum(sizes))])
             return met
         rounds = gradients and self._rounded and mine.dtype in (tf.float32, tf.float64)
         dtype = tf.uint8 if mine.dtype == tf.bool else tf.float16 if rounds else mine.dtype
@@ -91,38 +85,24 @@ class HorovodExchange:
 
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
         """Whether values go by the mesh; all ranks say the same."""
-        if tf.compat.v1.get_default_graph() is not self._graph:
-            return False
         counts = [shape.num_elements() for shape in shapes or [t.shape for t in tensors]]
         if any(count is None for count in counts):
             return False
         num_bytes = sum(count * tensor.dtype.size for count, tensor in zip(counts, tensors, strict=True))
         return bool(num_bytes <= MAX_MESSAGE_BYTES and num_bytes * self.num_workers <= _MAX_MET_BYTES)
 
-    def _met(
-        self,
-        tensors: Sequence[tf.Tensor],
-        together: Callable[[list[bytes], list[np.ndarray]], list[np.ndarray]],
-        shapes: Sequence[tf.TensorShape],
-    ) -> list[tf.Tensor]:
-        def meet(*arrays: np.ndarray) -> list[np.ndarray]:
-            return together(self._mesh.exchange(b"".join(array.tobytes() for array in arrays)), list(arrays))
+    def _met(self, meet: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
+        with tf.device("/cpu:0"):
+            return meet()
 
-        with tf.control_dependencies(self._before), tf.device("/cpu:0"):
-            met = tf.numpy_function(meet, list(tensors), [t.dtype for t in tensors])
-        self._before = [met[0].op]
-        for tensor, shape in zip(met, shapes, strict=True):
-            tensor.set_shape(shape)
-        return list(met)
-
-    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str) -> tf.Tensor:
+    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str, inside: bool) -> tf.Tensor:
         """Texts travel as numbers: their bytes plus one, padded by zeros to the length of the longest."""
         lengths = tf.strings.length(mine)
         own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
-        (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False)
+        (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False, inside)
         known = tf.sequence_mask(lengths, longest)
         numbers = tf.cast(tf.io.decode_raw(mine, tf.uint8, fixed_length=longest), tf.int32) + 1
-        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts", False)
+        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts", False, inside)
         symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
         return tf.strings.reduce_join(tf.gather(symbols, gathered), axis=-1)
 
@@ -135,12 +115,6 @@ class HorovodExchange:
         if dtype in _KNOWN:
             return dtype
         return tf.float32 if dtype.is_floating else tf.int32 if dtype.size < 4 or dtype == tf.bool else tf.int64
-
-
-def _joined(parts: list[bytes], arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns the ranks' entries of one array, one rank's after the other's."""
-    (mine,) = arrays
-    return [np.frombuffer(b"".join(parts), mine.dtype).reshape(-1, *mine.shape[1:])]
 
 
 def _back(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -171,7 +145,7 @@ def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Su
     put_together = list(tensors)
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-        together = hvd.mpi_ops._grouped_allreduce(
+        together = hvd._grouped_allreduce(
             [tensors[i] for i in places], name=f"{name}_{dtype.name}", op=operation, ignore_name_scope=True
         )
         for i, tensor in zip(places, together, strict=True):

@@ -17,8 +17,7 @@ class StepLoop:
     """Runs a program's step over batches of rows of the bound arrays."""
 
     def __init__(self, loaded: LoadedProgram, step: Step):
-        """Takes a program.
-
+        """
         Args:
             loaded: It.
             step: Its step.

@@ -2,40 +2,44 @@
 
 Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (docs/decisions/0043).
 The sums of a layer's moments are some hundred bytes, and all that follows waits for them: here each rank sends its part
-to all others at once, and puts the parts together itself.
+to all others at once, and puts the parts together itself. The connections are opened here; the exchanges are operations in C++
+(`native/mesh.cc`).
 """
 
+import ctypes
 import hmac
 import json
 import secrets
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
-import numpy as np
+import tensorflow as tf
 
+from fdt.division.layout import Combine
 from fdt.errors import WorkerError
+from fdt.native import library
 from fdt.runtime import MeetingPlace
 
-# Two messages must fit into what the kernel keeps for a receiver: a rank may be one exchange ahead of another.
+# What is larger goes by Horovod's ring.
 MAX_MESSAGE_BYTES = 1 << 15
+# A rank may be one exchange ahead of another, and should not wait for it to read.
 _BUFFER_BYTES = 4 * MAX_MESSAGE_BYTES
 _MEET_S, _HELLO_S = 60.0, 5.0
 # How long a rank may wait for another in the middle of a step. One that has stopped is noticed earlier (`fdt.pool.stall`).
 _EXCHANGE_S = 3600.0
 _TOKEN_BYTES = 32
 _HELLO = struct.Struct(f"<{_TOKEN_BYTES}sI")
-# Which exchange it is, and bytes that follow.
-_HEADER = struct.Struct("<II")
+_COMBINE = {Combine.SUM: "SUM", Combine.MAX: "MAX", Combine.MIN: "MIN"}
+_NATIVE = library("hfdt")
+_NATIVE.functions.fdt_mesh_open.restype = ctypes.c_int64
+_NATIVE.functions.fdt_mesh_seconds.restype = ctypes.c_double
+_NATIVE.functions.fdt_mesh_num_bytes.restype = ctypes.c_uint64
 
 
 class Mesh:
-    """One rank's connections. Exchanges are made one after the other, on all ranks in the same order.
-
-    Attributes:
-        seconds: Spent in exchanges so far.
-        num_bytes: Handed to them so far.
-    """
+    """One rank's connections. Exchanges are made one after the other, on all ranks in the same order."""
 
     def __init__(self, rank: int, num_ranks: int, address: str, meeting: MeetingPlace) -> None:
         """Meets the other ranks.
@@ -49,59 +53,64 @@ class Mesh:
         Raises:
             WorkerError: A rank does not come.
         """
-        self._rank, self._num_exchanges = rank, 0
-        self.seconds, self.num_bytes = 0.0, 0
         token = secrets.token_bytes(_TOKEN_BYTES)
         with socket.create_server((address, 0), backlog=num_ranks) as server:
             place = {"address": address, "port": server.getsockname()[1], "token": token.hex()}
             meeting.put(f"mesh/{rank}", json.dumps(place).encode())
             found = {other: _connected(meeting, other, rank) for other in range(rank)}
             found |= _accepted(server, rank, token, set(range(rank + 1, num_ranks)))
-        self._others = dict(sorted(found.items()))
-        for connection in self._others.values():
+        for connection in found.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.settimeout(_EXCHANGE_S)
+        # From here on they are the library's, which closes them.
+        descriptors = [found[other].detach() for other in sorted(found)]
+        self._number = ctypes.c_int64(
+            _NATIVE.functions.fdt_mesh_open(
+                rank,
+                num_ranks,
+                (ctypes.c_int * len(descriptors))(*descriptors),
+                ctypes.c_int64(MAX_MESSAGE_BYTES),
+                round(_EXCHANGE_S * 1000),
+            )
+        )
 
-    def exchange(self, mine: bytes) -> list[bytes]:
-        """Returns what every rank hands in, in their order.
+    @property
+    def seconds(self) -> float:
+        """Spent in exchanges so far."""
+        return float(_NATIVE.functions.fdt_mesh_seconds(self._number))
+
+    @property
+    def num_bytes(self) -> int:
+        """Handed to exchanges so far."""
+        return int(_NATIVE.functions.fdt_mesh_num_bytes(self._number))
+
+    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine) -> list[tf.Tensor]:
+        """Puts the ranks' tensors together, in the order of the ranks, so that all of them get the same bit for bit.
 
         Args:
-            mine: At most MAX_MESSAGE_BYTES; the ranks' need not be of one size.
+            tensors: Together at most MAX_MESSAGE_BYTES; of the same shapes and types on all ranks.
+            combine: How.
 
         Raises:
-            WorkerError: A rank does not answer, or is elsewhere in the step.
+            tf.errors.UnavailableError: While it runs: a rank does not answer.
+            tf.errors.InternalError: While it runs: a rank is elsewhere in the step.
         """
-        began_s = time.perf_counter()
-        self._num_exchanges += 1
-        message = _HEADER.pack(self._num_exchanges & 0xFFFFFFFF, len(mine)) + mine
-        for other, connection in self._others.items():
-            try:
-                connection.sendall(message)
-            except OSError as error:
-                raise _lost(other, error) from error
-        parts = {self._rank: mine}
-        for other, connection in self._others.items():
-            parts[other] = self._received(other, connection)
-        self.seconds += time.perf_counter() - began_s
-        self.num_bytes += len(mine)
-        return [parts[rank] for rank in sorted(parts)]
+        return list(_NATIVE.ops.fdt_mesh_reduce(values=tensors, mesh=self._number.value, combine=_COMBINE[combine]))
 
-    def _received(self, other: int, connection: socket.socket) -> bytes:
-        try:
-            number, num_bytes = _HEADER.unpack(_exactly(connection, _HEADER.size))
-            if number != self._num_exchanges & 0xFFFFFFFF or num_bytes > MAX_MESSAGE_BYTES:
-                raise WorkerError(
-                    f"Rank {other} is at exchange {number} and rank {self._rank} at {self._num_exchanges}: their steps "
-                    "differ. This is a fault of the pool, not of the script: please report it with the script."
-                )
-            return _exactly(connection, num_bytes)
-        except OSError as error:
-            raise _lost(other, error) from error
+    def gather(self, tensor: tf.Tensor, num_rows: int) -> tf.Tensor:
+        """Returns all ranks' rows, one rank's after the other's.
+
+        Args:
+            tensor: [own rows, ...]; together at most MAX_MESSAGE_BYTES.
+            num_rows: Of all ranks.
+
+        Raises:
+            tf.errors.UnavailableError, tf.errors.InternalError: As `reduce`.
+        """
+        return _NATIVE.ops.fdt_mesh_gather(rows=tensor, mesh=self._number.value, num_rows=num_rows)
 
     def close(self) -> None:
         """Ends the connections."""
-        for connection in self._others.values():
-            connection.close()
+        _NATIVE.functions.fdt_mesh_close(self._number)
 
 
 def _connected(meeting: MeetingPlace, other: int, rank: int) -> socket.socket:
@@ -158,23 +167,3 @@ def _exactly(connection: socket.socket, num_bytes: int) -> bytes:
 
 def _lost(other: int, error: OSError) -> WorkerError:
     return WorkerError(f"The connection to rank {other} of this job is lost: {error}")
-
-
-def combined(parts: list[bytes], arrays: list[np.ndarray], combine: np.ufunc) -> list[np.ndarray]:
-    """Puts the ranks' arrays together, in the order of the ranks, so that all of them get the same bit for bit.
-
-    Args:
-        parts: Of each rank the bytes of all its arrays.
-        arrays: This rank's: the same shapes and types.
-        combine: np.add, np.maximum or np.minimum.
-    """
-    result, start = [], 0
-    for array in arrays:
-        end = start + array.nbytes
-        each = [np.frombuffer(part[start:end], array.dtype) for part in parts]
-        total = each[0]
-        for other in each[1:]:
-            total = combine(total, other)
-        result.append(total.reshape(array.shape))
-        start = end
-    return result

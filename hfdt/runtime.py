@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
@@ -19,13 +18,14 @@ from fdt.errors import ProtocolError, WorkerError
 from fdt.packing import empty, pack_outputs
 from fdt.program import LoadedProgram, load, num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
-from hfdt import exchange
+from fdt.v1 import job_pb2, program_pb2
+from hfdt import exchange, rest
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
 from hfdt.division import DividedProgram
+from hfdt.horovod import hvd
 from hfdt.launch import ADDRESS
 from hfdt.mesh import Mesh
-from protos import job_pb2, program_pb2
 
 # Of steps of one size: a script has a handful.
 _MAX_ACCOUNTS = 64
@@ -56,6 +56,8 @@ class HorovodEngine:
         self._relaxed: frozenset[str] = frozenset()
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
+        # Of programs that are forgotten.
+        self._accounts: list[job_pb2.DividedStep] = []
         # By program: what its last step gave.
         self._last: dict[int, list[np.ndarray]] = {}
 
@@ -65,11 +67,14 @@ class HorovodEngine:
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
         _pin_gpu(assignment.rank)
-        (library,) = Path(hvd.__file__).parent.glob("mpi_lib*.so")
+        (library,) = Path(str(hvd.__file__)).parent.glob("mpi_lib*.so")
         hold_to(library, assignment.environment[ADDRESS])
         with Bridge(meeting) as bridge:
             os.environ.update(bridge.environment())
             hvd.init()
+        reason = rest.install(library)
+        if reason:
+            print(f"Horovod's thread looks for work between steps, too: {reason}", flush=True)
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
         self._rounded = rounding.is_rounded(assignment.options)
         self._relaxed = relaxation.relaxed(assignment.options)
@@ -79,11 +84,19 @@ class HorovodEngine:
         if self._size > 1:
             self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], meeting)
 
+    @rest.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
         loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
         self._programs[program] = loaded
         self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded, self._relaxed)
+
+    def forget(self, program: int) -> None:
+        """Frees a program; what its steps were divided into stays told."""
+        self._accounts += self._divided[program].accounts.values()
+        for known in (self._programs, self._divided):
+            del known[program]
+        self._last.pop(program, None)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
@@ -101,6 +114,7 @@ class HorovodEngine:
         for i, value in state_values(self._blobs, loaded.source, state).items():
             loaded.variables[i].assign(self._part(program, i, value))
 
+    @rest.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's; those that every rank holds whole stay on the device."""
         target, giving = self._programs[program], self._programs[source]
@@ -112,6 +126,7 @@ class HorovodEngine:
         """Returns what this rank gets of a variable's value."""
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
+    @rest.at_work()
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
         started = time.perf_counter()
@@ -144,6 +159,7 @@ class HorovodEngine:
         samples = shares(num_samples(self._programs[program].source, shapes), self._size)
         self._usage.samples += num_steps * samples[self._rank]
 
+    @rest.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]
@@ -170,9 +186,9 @@ class HorovodEngine:
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)
         # The same on all ranks.
-        divided = () if self._rank else (a for d in self._divided.values() for a in d.accounts.values())
+        accounts = [*self._accounts, *(a for d in self._divided.values() for a in d.accounts.values())]
         del self._usage.divided[:]
-        self._usage.divided.extend(list(divided)[-_MAX_ACCOUNTS:])
+        self._usage.divided.extend([] if self._rank else accounts[-_MAX_ACCOUNTS:])
         return [self._usage]
 
     def _summed(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from fdt.packing import empty
 from fdt.program import LoadedProgram, load, make_tables, shape_of
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.devices import Devices, cpu_beside
 from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.outer import OuterOptimizer, weighted_mean
 from nfdt.rebound import Rebound
-from protos import job_pb2, program_pb2
 
 _KEPT = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
 
@@ -23,8 +23,7 @@ class Averaging:
     """See `nfdt.method.Method`. Batches go to the workers in turn, so that each has as many in a round."""
 
     def __init__(self, options: Options, devices: Devices):
-        """Starts no work.
-
+        """
         Args:
             options: `average_every` and `outer` are looked at.
             devices: Of the workers.
@@ -38,6 +37,10 @@ class Averaging:
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Makes every worker a copy."""
         self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
+
+    def forget(self, program: int) -> None:
+        """Frees the copies."""
+        del self._programs[program]
 
     def give(self, batch: Batch) -> None:
         """Hands a batch to the worker whose turn it is; a full round is waited for."""

@@ -7,14 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.packing import empty
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
-from nfdt.devices import Devices
-from nfdt.gate import Gate
+from nfdt.devices import Devices, host_of
+from nfdt.gate import Gate, default_max_delay
 from nfdt.method import Batch
 from nfdt.options import Options
-from nfdt.servers import ParameterServers, Stepped
+from nfdt.servers import ParameterServers
+from nfdt.step import Stepped
 from nfdt.team import Team
-from protos import job_pb2, program_pb2
 
 
 class Delayed:
@@ -34,7 +35,10 @@ class Delayed:
         self._delays = Delays(num_workers)
         self._lock = threading.Lock()
         self._outputs: dict[int, list[tf.Tensor]] = {}
-        self._team: Team[Batch] = Team(num_workers, self._step, Gate(num_workers, options.max_delay))
+        max_delay = options.max_delay
+        if max_delay is None:
+            max_delay = default_max_delay(map(host_of, devices.workers))
+        self._team: Team[Batch] = Team(num_workers, self._step, Gate(num_workers, max_delay))
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""
@@ -46,6 +50,11 @@ class Delayed:
             self._devices.workers,
             rounded=self._options.rounded,
         )
+
+    def forget(self, program: int) -> None:
+        """Frees shards and replicas."""
+        del self._programs[program]
+        self._outputs.pop(program, None)
 
     def give(self, batch: Batch) -> None:
         """Adds a batch."""
@@ -93,8 +102,7 @@ class Delayed:
 
     def _step(self, worker: int, batch: Batch) -> None:
         """Runs in the worker's own thread."""
-        inputs = batch.feed.batch(worker, batch.rows)
-        stepped = self._programs[batch.program].step(worker, inputs)
+        stepped = self._programs[batch.program].step(worker, batch.feed, batch.rows)
         largest = max(stepped.pushed, key=lambda pushed: pushed.delay)
         correction = sum(pushed.correction_square for pushed in stepped.pushed)
         gradient = sum(pushed.gradient_square for pushed in stepped.pushed)

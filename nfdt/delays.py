@@ -15,7 +15,7 @@ class Delays:
         self._num_corrected = [0] * num_workers
 
     def add(self, worker: int, delay: int, correction_square: float, gradient_square: float) -> None:
-        """Takes note of one push.
+        """Records one push.
 
         Args:
             worker: Who pushed.

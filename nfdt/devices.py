@@ -1,4 +1,8 @@
-"""The devices of a job: logical CPU devices or GPUs for the workers, CPU devices for the parameter servers."""
+"""The devices of a job: of each host its CPU for the parameter servers and the workers, or GPUs for the workers.
+
+All CPU workers and servers of a host are on one device: between two, TensorFlow divides every function that takes tensors of
+both into parts that wait for each other (decision 0054 has what that costs).
+"""
 
 import dataclasses
 
@@ -14,8 +18,8 @@ class Devices:
     """Names of devices.
 
     Attributes:
-        shards: One for each parameter server.
-        workers: One for each worker; several may share a GPU.
+        shards: One for each parameter server; those of a host are on the same.
+        workers: One for each worker; several may share a CPU or GPU.
     """
 
     shards: tuple[str, ...]
@@ -39,11 +43,6 @@ class HostDevices:
     num_gpus: int
 
     @property
-    def num_cpus(self) -> int:
-        """Logical CPU devices."""
-        return max(1, self.num_shards + (0 if self.num_gpus else self.num_workers))
-
-    @property
     def intra_op_threads(self) -> int:
         """One pool serves all operations of the process. With one thread, an operation runs where it was called."""
         return 1 if self.num_threads == 1 else self.num_threads * max(1, self.num_workers)
@@ -55,13 +54,13 @@ class HostDevices:
 
     def shards(self, prefix: str = "/") -> list[str]:
         """Returns the names of the parameter servers' devices."""
-        return [f"{prefix}CPU:{i}" for i in range(self.num_shards)]
+        return [f"{prefix}CPU:0"] * self.num_shards
 
     def workers(self, prefix: str = "/") -> list[str]:
         """Returns the names of the workers' devices."""
         if self.num_gpus:
             return [f"{prefix}GPU:{i % self.num_gpus}" for i in range(self.num_workers)]
-        return [f"{prefix}CPU:{self.num_shards + i}" for i in range(self.num_workers)]
+        return [f"{prefix}CPU:0"] * self.num_workers
 
 
 def cpu_beside(device: str) -> str:
@@ -86,15 +85,11 @@ def configure(host: HostDevices) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(host.inter_op_threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(host.num_cpus)]
-    tf.config.set_logical_device_configuration(cpu, logical)
 
 
 def server_config(host: HostDevices) -> config_pb2.ConfigProto:
     """Returns the same for a process that lends its devices."""
     config = config_pb2.ConfigProto(
-        device_count={"CPU": host.num_cpus},
         intra_op_parallelism_threads=host.intra_op_threads,
         inter_op_parallelism_threads=host.inter_op_threads,
     )

@@ -13,6 +13,7 @@ from fdt.errors import ProtocolError
 from fdt.packing import pack_outputs
 from fdt.program import num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
@@ -23,7 +24,6 @@ from nfdt.lender import data_key
 from nfdt.method import Batch, Method
 from nfdt.options import Options, read_options
 from nfdt.transfer import Transfer
-from protos import job_pb2, program_pb2
 
 # How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
 _FETCH_S = 3600.0
@@ -35,8 +35,7 @@ class Driver:
     """See `fdt.runtime.Engine`."""
 
     def __init__(self, cluster: Cluster | None) -> None:
-        """Does nothing yet.
-
+        """
         Args:
             cluster: The hosts of the job; None if all of it is in this process.
         """
@@ -63,6 +62,12 @@ class Driver:
         """Divides the step between workers and parameter servers."""
         self._sources[program] = step_program
         self._method.load(program, step_program)
+
+    def forget(self, program: int) -> None:
+        """Frees what servers and workers have of a program."""
+        self._method.wait()
+        self._method.forget(program)
+        del self._sources[program]
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; other hosts do so themselves, but for those of a stream."""

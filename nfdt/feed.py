@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.program import dtype_of
+from fdt.v1 import program_pb2
 from nfdt.transfer import Transfer
-from protos import program_pb2
 
 
 class Feed(Protocol):
@@ -27,18 +27,17 @@ class OwnFeed:
     """Arrays that this process has mapped."""
 
     def __init__(self, arrays: Sequence[tf.Tensor]):
-        """Takes them as they are.
-
+        """
         Args:
             arrays: [num_samples, ...] each, in this process's memory.
         """
-        self._arrays = arrays
+        self.arrays = arrays
 
     def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
         """Gathers on the CPU; see `Feed.batch`."""
         indices = tf.constant(rows, tf.int64)
         with tf.device("/CPU:0"):
-            return [tf.gather(array, indices) for array in self._arrays]
+            return [tf.gather(array, indices) for array in self.arrays]
 
 
 class SentFeed:
@@ -86,8 +85,7 @@ class Feeds:
     """For every worker the feed of its host."""
 
     def __init__(self, feeds: Sequence[Feed]):
-        """Takes no batch yet.
-
+        """
         Args:
             feeds: Of every worker.
         """

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from fdt.errors import UsageError
 from fdt.program import dtype_of
+from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.units import Unit, Units
-from protos import program_pb2
 
 # Slices of a vector that start at such a boundary are views, not copies.
 _ALIGNMENT_BYTES = 64

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from fdt.blobs import BlobStore, Buffer
 from fdt.runtime import Assignment, Deliver, MeetingPlace
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.cluster import Cluster
 from nfdt.hosts import lend
 from nfdt.options import read_options
-from protos import job_pb2, program_pb2
 
 
 class Lender:
@@ -25,6 +25,9 @@ class Lender:
         self._server = lend(self._cluster, meeting, assignment.rank, shard_hosts, assignment.num_threads)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Leaves it to the process that drives."""
+
+    def forget(self, program: int) -> None:
         """Leaves it to the process that drives."""
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
@@ -54,7 +57,7 @@ class Lender:
         return self._steps
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
-        """Has nothing of its own to tell."""
+        """Nothing: a lender has no account of its own."""
         return job_pb2.Drained()
 
     def usage(self) -> list[job_pb2.WorkerUsage]:

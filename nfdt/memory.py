@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.compensation import compensate, seen
+from nfdt.compensation import compensate
 from nfdt.layout import ShardLayout
 from nfdt.rules import Rule, Strength, Weigh
 
@@ -37,8 +37,8 @@ class Memory:
         now: tf.Tensor,
         then: tf.Tensor,
         rho: tf.Tensor,
+        delay: tf.Tensor,
         count: tf.Tensor,
-        prompt: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what goes to the optimizer, and float32 [2], Σ c² and Σ g².
 
@@ -48,18 +48,13 @@ class Memory:
             now: The parameters.
             then: The parameters that g was computed from.
             rho: Reliability, float32 scalar.
+            delay: int64 scalar.
             count: Gradients so far, this one included, float32 scalar.
-            prompt: Nothing has changed since `then`.
         """
-        squares, kept, mixed = tf.zeros([2]), self._squares[number], self._mixed[number]
-        if prompt and kept is not None:
-            kept.assign(seen(gradient, kept.read_value()))
-        elif self._rule.compensates and not prompt:
-            mean = None if kept is None else kept.read_value()
-            result = compensate(self._rule, gradient, now, then, mean, count, self._lengths[number])
-            if kept is not None:
-                kept.assign(result.mean_square)
-            gradient, squares = result.gradient, result.squares
+        squares, mixed = tf.zeros([2]), self._mixed[number]
+        if self._rule.compensates:
+            kept, lengths = self._squares[number], self._lengths[number]
+            gradient, squares = compensate(self._rule, gradient, now, then, kept, delay, count, lengths)
         if mixed is not None:
             gradient = _mix(mixed, gradient, rho)
             mixed.assign(gradient)
@@ -72,8 +67,8 @@ class Memory:
         now: tf.Variable,
         then: tf.Tensor,
         rho: tf.Tensor,
+        delay: tf.Tensor,
         count: tf.Tensor,
-        prompt: bool,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what goes to the optimizer for rows of a table, each row once, their indices, and Σ c², Σ g².
 
@@ -83,21 +78,16 @@ class Memory:
             now: The table.
             then: The table that the values were computed from.
             rho: Reliability.
+            delay: int64 scalar.
             count: Gradients so far.
-            prompt: Nothing has changed since `then`.
         """
         indices, positions = tf.unique(rows[1])
         values = tf.math.unsorted_segment_sum(rows[0], positions, tf.size(indices))
-        squares, kept, mixed = tf.zeros([2]), self._table_squares[number], self._table_mixed[number]
-        if prompt and kept is not None:
-            kept.scatter_update(tf.IndexedSlices(seen(values, tf.gather(kept, indices)), indices))
-        elif self._rule.compensates and not prompt:
-            mean = None if kept is None else tf.gather(kept, indices)
-            moved_from, moved_to = tf.gather(then, indices), tf.gather(now, indices)
-            result = compensate(self._rule, values, moved_to, moved_from, mean, count, (-1,))
-            if kept is not None:
-                kept.scatter_update(tf.IndexedSlices(result.mean_square, indices))
-            values, squares = result.gradient, result.squares
+        squares, mixed = tf.zeros([2]), self._table_mixed[number]
+        if self._rule.compensates:
+            kept, places = self._table_squares[number], tf.cast(indices, tf.int64)
+            moved = tf.gather(now, indices)
+            values, squares = compensate(self._rule, values, moved, then, kept, delay, count, indices=places)
         if mixed is not None:
             values = _mix(tf.gather(mixed, indices), values, rho)
             mixed.scatter_update(tf.IndexedSlices(values, indices))

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.feed import Feed
-from protos import job_pb2, program_pb2
 
 Done = Callable[[Sequence[np.ndarray]], None]
 
@@ -37,6 +37,9 @@ class Method(Protocol):
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
+
+    def forget(self, program: int) -> None:
+        """Frees a program of which no batch is left."""
 
     def give(self, batch: Batch) -> None:
         """Adds a batch, to be worked on exactly once; waits while many are there already."""

@@ -23,7 +23,7 @@ class Options:
         rule: What a shard does with a gradient; None for averaging, where no gradients are exchanged.
         num_shards: Parameter servers.
         ps_place: Where they are, if a job is on several hosts: "hosts", going round them, or "pool", on the pool's own.
-        max_delay: Of the fastest worker to the slowest; None for no limit.
+        max_delay: Of the fastest worker to the slowest; None if it was not set.
         average_every: Steps of a worker between two averages.
         outer: What is done with the average.
         rounded: Whether parameters and gradients travel between hosts as 16-bit floats.

@@ -15,7 +15,7 @@ class Resource(Protocol):
 
 
 class Rebound:
-    """A traced function of tensors that captures nothing but variables and tables."""
+    """A traced function of tensors. What it captures besides those variables and tables is the same for all."""
 
     def __init__(self, concrete: Any, resources: Sequence[Resource]):
         """Notes which of them it captures.
@@ -26,7 +26,7 @@ class Rebound:
         """
         self._concrete = concrete
         positions = {id(resource.handle): i for i, resource in enumerate(resources)}
-        self._captured = [positions[id(capture)] for capture in concrete.captured_inputs]
+        self._captured = [positions.get(id(capture), capture) for capture in concrete.captured_inputs]
 
     def __call__(self, resources: Sequence[Resource], arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it on others of the same shapes and types.
@@ -35,6 +35,6 @@ class Rebound:
             resources: In the order of those that it was traced with.
             arguments: Flat.
         """
-        handles = [resources[i].handle for i in self._captured]
+        handles = [resources[c].handle if isinstance(c, int) else c for c in self._captured]
         # A ConcreteFunction has no public way to be called on other captures; this one is what `__call__` ends in.
         return tf.nest.flatten(self._concrete._call_flat(list(arguments), captured_inputs=handles))  # type: ignore[no-any-return]

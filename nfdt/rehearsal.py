@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from nfdt.servers import ParameterServers, Pulled
+from nfdt.servers import ParameterServers
 from nfdt.shard import Pushed
+from nfdt.step import Pulled
 
 
 def rehearse(

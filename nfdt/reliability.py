@@ -24,18 +24,18 @@ class Reliability:
     dtype, shape = tf.float32, tf.TensorShape([])
 
     def __init__(self, device: str):
-        """Starts at 1.
+        """Reliability 1.
 
         Args:
             device: Where the shard is.
         """
         self._device, self._name = device, f"fdt_reliability_{next(_numbers)}"
         self.handle = self._handle()
-        self.assign(1.0)
+        self.assign(tf.ones([]))
 
-    def assign(self, reliability: float) -> None:
-        """Makes it the factor from now on."""
-        tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.constant(reliability, tf.float32))
+    def assign(self, reliability: tf.Tensor) -> Any:
+        """Makes a float32 scalar the factor from now on; returns the operation, in a graph."""
+        return tf.raw_ops.AssignVariableOp(resource=self.handle, value=reliability)
 
     def read_value(self) -> tf.Tensor:
         """Returns it, in a graph."""

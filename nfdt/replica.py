@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fdt.program import fill_holes, import_function, make_tables, shape_of
 from fdt.tables import Table
+from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import cpu_beside
 from nfdt.layout import Layout
@@ -16,7 +17,6 @@ from nfdt.rebound import Rebound
 from nfdt.shard import Gradients, Snapshot
 from nfdt.transfer import Transfer
 from nfdt.vectors import join, part
-from protos import program_pb2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,12 @@ class Computation:
         with tf.device(device):
             self.first, self.first_tables = self._make_variables(), self._make_tables(device)
             self._step = self._import()
-            concrete = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
-        self.run = Rebound(concrete, [*self.first, *self.first_tables])
+            self.traced = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
+        self.run = self.rebound(self.traced)
+
+    def rebound(self, concrete: Any) -> Rebound:
+        """Returns a function that was traced on the first worker's variables for all workers."""
+        return Rebound(concrete, [*self.first, *self.first_tables])
 
     def replica(self, device: str, first: bool, rounded: bool = False) -> "Replica":
         """Returns a worker's copy.
@@ -138,7 +142,12 @@ class Computation:
 
 
 class Replica:
-    """One worker's variables: the parameters it last pulled, and its own BatchNormalization statistics, seeds, metrics."""
+    """One worker's variables: the parameters it last pulled, and its own BatchNormalization statistics, seeds, metrics.
+
+    Attributes:
+        device: Where it computes.
+        resources: Variables and tables, as `Computation.rebound` has them.
+    """
 
     def __init__(
         self,
@@ -148,8 +157,8 @@ class Replica:
         transfer: Transfer,
         device: str,
     ):
-        self._computation, self._variables, self._device = computation, variables, device
-        self._resources = [*variables, *tables]
+        self._computation, self._variables, self.device = computation, variables, device
+        self.resources = [*variables, *tables]
         self._transfer = transfer
 
     def receive(self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -168,8 +177,8 @@ class Replica:
             received: The parameters.
             batch: Of the script's, whole.
         """
-        with tf.device(self._device):
-            results = self._computation.run(self._resources, [*received, *batch])
+        with tf.device(self.device):
+            results = self._computation.run(self.resources, [*received, *batch])
         # So that a computation elsewhere has ended when this returns.
         self._transfer(results[:1])
         return self._computation.computed(results)
@@ -180,6 +189,6 @@ class Replica:
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets variables."""
-        with tf.device(self._device):
+        with tf.device(self.device):
             for i, value in values.items():
                 self._variables[i].assign(value)

@@ -17,6 +17,7 @@ the size of each delay; its published abstract gives no formulas, the two forms 
 import dataclasses
 import enum
 import math
+from typing import Any
 
 from fdt.errors import UsageError
 
@@ -85,11 +86,11 @@ class Rule:
         """Whether gradients go to the optimizer as they came."""
         return not self.compensates and self.weigh is Weigh.NOTHING
 
-    def rho(self, delay: int, num_workers: int, momentum: float | None) -> float:
+    def rho(self, delay: Any, num_workers: int, momentum: float | None) -> Any:
         """Returns ρ.
 
         Args:
-            delay: τ, versions between pull and push.
+            delay: τ, versions between pull and push: a number, or a tensor of floats.
             num_workers: Of the job.
             momentum: μ of the optimizer, None if it has none or is no momentum method.
         """

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from fdt.blobs import BlobStore, Buffer
 from fdt.runtime import Assignment, Deliver, Engine, MeetingPlace
+from fdt.v1 import job_pb2, program_pb2
 from nfdt.cluster import read_cluster
 from nfdt.driver import Driver
 from nfdt.hosts import named_hosts
 from nfdt.lender import Lender
-from protos import job_pb2, program_pb2
 
 
 class ParameterServerEngine:
@@ -31,6 +31,11 @@ class ParameterServerEngine:
         """See the role."""
         with named_hosts(self._cluster):
             self._role.load(program, step_program)
+
+    def forget(self, program: int) -> None:
+        """See the role."""
+        with named_hosts(self._cluster):
+            self._role.forget(program)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """See the role."""

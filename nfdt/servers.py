@@ -1,48 +1,24 @@
 """The parameter servers of one program, and the workers' copies of it."""
 
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from fdt.v1 import program_pb2
 from nfdt.cut import cut
+from nfdt.devices import host_of
+from nfdt.feed import Feed, OwnFeed
 from nfdt.layout import lay_out
 from nfdt.replica import Computation, Computed
 from nfdt.rules import Rule
-from nfdt.shard import Gradients, Pushed, Shard, Snapshot
+from nfdt.shard import Gradients, Pushed, Shard
+from nfdt.step import LocalStep, Pulled, Stepped
 from nfdt.transfer import travelling_dtype
 from nfdt.turns import Turns
 from nfdt.units import find_units
-from protos import program_pb2
 
 _ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
-
-
-@dataclasses.dataclass(frozen=True)
-class Pulled:
-    """The parameters as one worker was given them.
-
-    Attributes:
-        snapshots: Of every shard.
-        optimizer: The optimizer variables that a step looks at.
-    """
-
-    snapshots: list[Snapshot]
-    optimizer: list[tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class Stepped:
-    """What one step of one worker came to."""
-
-    outputs: list[tf.Tensor]
-    pushed: list[Pushed]
-    pull_s: float
-    compute_s: float
-    push_s: float
-    num_bytes: int
 
 
 class ParameterServers:
@@ -81,6 +57,9 @@ class ParameterServers:
         computation = Computation(source, parts, self.layout, worker_devices[0])
         self.replicas = [computation.replica(device, i == 0, rounded) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
+        self._local: LocalStep | None = None
+        if not any(map(host_of, (*shard_devices, *worker_devices))):
+            self._local = LocalStep(source, computation, self.shards, self._looked_at)
 
     def pull(self) -> Pulled:
         """Returns the parameters of all shards."""
@@ -92,9 +71,19 @@ class ParameterServers:
         turn = self._turns.into(self._workers[worker])
         return [shard.push(mine, snapshot, turn) for shard, mine, snapshot in shares]
 
-    def step(self, worker: int, batch: Sequence[tf.Tensor]) -> Stepped:
-        """Pulls, computes and pushes."""
-        times, replica = [time.perf_counter()], self.replicas[worker]
+    def step(self, worker: int, feed: Feed, rows: np.ndarray) -> Stepped:
+        """Pulls, computes and pushes.
+
+        Args:
+            worker: Whose step it is.
+            feed: Where its batch comes from.
+            rows: int64 [batch].
+        """
+        replica = self.replicas[worker]
+        if self._local is not None and isinstance(feed, OwnFeed):
+            return self._local(replica, self.pull(), feed.arrays, rows)
+        batch = feed.batch(worker, rows)
+        times = [time.perf_counter()]
         with self._turns.out(self._workers[worker]):
             pulled = self.pull()
             received = replica.receive(pulled.snapshots, pulled.optimizer)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.program import shape_of
+from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
@@ -18,9 +20,10 @@ from nfdt.rules import Rule, Weigh
 from nfdt.transfer import Transfer
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join
-from protos import program_pb2
 
 _NOBODY_WAITS = contextlib.nullcontext()
+# Critical sections are found by their names.
+_numbers = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Snapshot:
     vectors: list[tf.Tensor]
     tables: list[tf.Tensor]
     version: int
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """All of them."""
+        return [*self.vectors, *self.tables]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,10 +105,11 @@ class Shard:
         self._source, self._cut, self._rule, self._num_workers, self._device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
         self._lock = threading.Lock()
-        self._version = 0
         # One worker never meets a delay: whatever the rule, it is the script's own optimizer.
         self._plain = rule.is_plain or num_workers == 1
         with tf.device(device):
+            self._version = tf.Variable(0, trainable=False, dtype=tf.int64)
+            self._section = tf.CriticalSection(shared_name=f"fdt_shard_{next(_numbers)}")
             self._flat = [FlatVariables(v) if v.fused else None for v in self._layout.vectors]
             own = [*self._layout.loose, *layout.shared, *(layout.still if number == 0 else ())]
             self._variables = {i: _variable(source, i) for i in own}
@@ -109,29 +118,25 @@ class Shard:
             self._reliability = Reliability(device) if weighs_rate else None
             compiled = num_workers > 1
             self._apply = Update(source, cut, self._layout, self._handles(), self._reliability, compiled)
-        # How many rows of a table come differs from push to push; after two it is left open.
-        run = self._push_plain if self._plain else self._push_weighed
-        self._push = tf.function(run, autograph=False, reduce_retracing=True)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
-        self._latest = self._snapshot()
+        self._latest = self._snapshot(0)
+        # One call in a graph, which has ended with all that it does.
+        self._locked = tf.function(self._update, autograph=False)
+        self._push = tf.function(self.push_in_graph, autograph=False).get_concrete_function(
+            self.gradients_signature(), self.snapshot_signature(), tf.TensorSpec([], tf.int64)
+        )
         self._receive = Transfer(device, rounded)
 
     @property
     def version(self) -> int:
-        """How many gradients have been applied."""
-        return self._version
+        """How many gradients have been applied, as far as this process has heard."""
+        return self._latest.version
 
     def pull(self) -> Snapshot:
         """Returns the parameters as the last push left them; waits for nobody."""
         return self._latest
-
-    def _snapshot(self) -> Snapshot:
-        with tf.device(self._device):
-            vectors = [gather() for gather in self._gather]
-            tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
-            return Snapshot(vectors, tables, self._version)
 
     def push(
         self, gradients: Gradients, snapshot: Snapshot, turn: AbstractContextManager[object] = _NOBODY_WAITS
@@ -147,20 +152,25 @@ class Shard:
             values = self._receive(
                 [*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras]
             )
-        with self._lock, tf.device(self._device):
-            delay = self._version - snapshot.version
-            if self._plain:
-                squares = self._push(values).numpy()
-            else:
-                rho = self._rule.rho(delay, self._num_workers, self._momentum)
-                if self._reliability is not None:
-                    self._reliability.assign(rho)
-                numbers = (tf.constant(rho, tf.float32), tf.constant(self._version + 1, tf.float32))
-                # Nothing has moved since the pull: there is nothing to compensate, which is known before anything is computed.
-                squares = self._push(values, snapshot.vectors, snapshot.tables, *numbers, prompt=delay == 0).numpy()
-            self._version += 1
-            self._latest = self._snapshot()
-        return Pushed(delay, float(squares[0]), float(squares[1]))
+        with tf.device(self._device):
+            numbers, tensors = self._push(values, snapshot.tensors, tf.constant(snapshot.version, tf.int64))
+            return self.pushed(numbers.numpy(), tensors)
+
+    def pushed(self, numbers: np.ndarray, tensors: Sequence[tf.Tensor]) -> Pushed:
+        """Records what `push_in_graph` returned. Pushes may be told of in another order than they were applied in."""
+        delay, version, *squares = numbers.tolist()
+        with self._lock:
+            if version > self._latest.version:
+                self._latest = Snapshot([*tensors[: self.num_vectors]], [*tensors[self.num_vectors :]], int(version))
+        return Pushed(int(delay), *squares)
+
+    def _snapshot(self, version: int) -> Snapshot:
+        with tf.device(self._device):
+            return Snapshot(*self._read(), version)
+
+    def _read(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
+        return [gather() for gather in self._gather], tables
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns the values of the variables among these that are kept here."""
@@ -180,7 +190,7 @@ class Shard:
             for flat in self._flat:
                 if flat is not None:
                     flat.assign(values)
-            self._latest = self._snapshot()
+            self._latest = self._snapshot(self._latest.version)
 
     def keeps(self, index: int) -> bool:
         """Whether `variable` knows this one."""
@@ -209,41 +219,84 @@ class Shard:
 
     # ---- in the graph -----------------------------------------------------------------------------------------------
 
-    def _push_plain(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Applies; returns float32 [2], zeros, for which whoever asks for them waits until it is done."""
-        self._apply(values)
-        return tf.zeros([2])
+    @property
+    def num_vectors(self) -> int:
+        """How many tensors of a gradient, and of a snapshot, are vectors; they come first."""
+        return len(self._layout.vectors)
 
-    def _push_weighed(
-        self,
-        values: Sequence[tf.Tensor],
-        vectors: Sequence[tf.Tensor],
-        tables: Sequence[tf.Tensor],
-        rho: tf.Tensor,
-        count: tf.Tensor,
-        prompt: bool,
+    def gradients_signature(self) -> list[tf.TensorSpec]:
+        """Returns what `push_in_graph` takes of a worker."""
+        return self._apply.signature
+
+    def snapshot_signature(self) -> list[tf.TensorSpec]:
+        """Returns what a snapshot's tensors are."""
+        specs = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
+        return specs + [tf.TensorSpec(table.shape, table.dtype) for table in self._layout.tables]
+
+    def push_in_graph(
+        self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Applies a gradient; pushes of several workers follow each other.
+
+        Args:
+            values: The gradient, by `gradients_signature`.
+            then: The parameters that it was computed from, by `snapshot_signature`.
+            version: Of these, int64 scalar.
+
+        Returns:
+            float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
+        """
+        with tf.device(self._device):
+            numbers, *tensors = self._section.execute(lambda: self._within(values, then, version), False)
+            return numbers, tensors
+
+    def _within(self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
+        # The section ends when what it returns is there. A value of a call that is inlined does not wait for the call's
+        # effects, and a control edge from it waits for these alone.
+        results = self._locked(values, then, version)
+        with tf.control_dependencies(results[:1]):
+            return [tf.identity(tensor) for tensor in results]
+
+    def _update(self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
+        with tf.device(self._device):
+            before = self._version.read_value()
+            squares = tf.zeros([2])
+            if self._plain:
+                self._apply(values)
+            else:
+                squares = self._weighed(values, then, before - version, before + 1)
+            after = self._version.assign_add(1)
+            vectors, tables = self._read()
+            numbers = [tf.cast(tensor, tf.float64) for tensor in (before - version, after, *tf.unstack(squares))]
+            return [tf.stack(numbers), *vectors, *tables]
+
+    def _weighed(
+        self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], delay: tf.Tensor, version: tf.Tensor
     ) -> tf.Tensor:
-        """Compensates (unless the push is prompt), weighs and applies; returns float32 [2], Σ c² and Σ g²."""
+        """Compensates, weighs and applies; returns float32 [2], Σ c² and Σ g²."""
         assert self._memory is not None
+        rho = tf.cast(self._rule.rho(tf.cast(delay, tf.float64), self._num_workers, self._momentum), tf.float32)
+        numbers = rho, delay, tf.cast(version, tf.float32)
         rest, given, squares = list(values), [], [tf.zeros([2])]
-        for number, then in enumerate(vectors):
-            gradient, square = self._memory.vector(
-                number, rest.pop(0), self._gather[number](), then, rho, count, prompt
-            )
+        for number, gather in enumerate(self._gather):
+            gradient, square = self._memory.vector(number, rest.pop(0), gather(), then[number], *numbers)
             given.append(gradient)
             squares.append(square)
         for number, table in enumerate(self._layout.tables):
             if table.gradient is not None:
                 rows = rest.pop(0), rest.pop(0)
-                now = self._variables[table.variable]
-                *pair, square = self._memory.rows(number, rows, now, tables[number], rho, count, prompt)
+                now, at = self._variables[table.variable], then[len(self._gather) + number]
+                *pair, square = self._memory.rows(number, rows, now, at, *numbers)
                 given += pair
                 squares.append(square)
-        if self._rule.weigh is Weigh.RATE_AND_MOMENTUM and not prompt:
+        if self._rule.weigh is Weigh.RATE_AND_MOMENTUM:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
-        self._apply([*given, *rest])
+        # The update may look for it by its name, in a function of its own.
+        assigned = [] if self._reliability is None else [self._reliability.assign(rho)]
+        with tf.control_dependencies(assigned):
+            self._apply([*given, *rest])
         return tf.add_n(squares)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program import fill_holes, import_function
+from fdt.v1 import program_pb2
 from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
 from nfdt.frontier import Frontier, find_frontier
@@ -14,7 +15,6 @@ from nfdt.layout import ShardLayout
 from nfdt.pure import purify
 from nfdt.reliability import HANDLE, Reliability, multiply_rates
 from nfdt.vectors import part
-from protos import program_pb2
 
 
 class Update:
@@ -64,6 +64,13 @@ class Update:
     def is_compiled(self) -> bool:
         """Whether all of it is."""
         return self._plain is None
+
+    @property
+    def signature(self) -> list[tf.TensorSpec]:
+        """What it is called with."""
+        vectors = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
+        num_dense = sum(1 if vector.fused else len(vector.entries) for vector in self._layout.vectors)
+        return vectors + list(self._inputs.values())[1 + num_dense :]
 
     def __call__(self, values: Sequence[tf.Tensor]) -> None:
         """Applies gradients.

@@ -19,7 +19,7 @@ def join(entries: Sequence[Entry], values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def part(entries: Sequence[Entry], vector: tf.Tensor) -> list[tf.Tensor]:
-    """Takes a vector apart; the tensors are views of it."""
+    """Splits a vector; the tensors are views of it."""
     tensors, start = [], 0
     for entry in entries:
         tensors.append(tf.reshape(tf.slice(vector, [start], [entry.length]), entry.shape))

@@ -1,8 +1,11 @@
-"""Marks every test with the name of its directory (`-m unit`, `-m "not fidelity"`)."""
+"""Marks every test with the name of its directory (`-m unit`, `-m "not fidelity"`); a pool for those that do not harm it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.pool import Pool, serve
 
 _TESTS = Path(__file__).parent
 _GROUPS = {
@@ -13,6 +16,7 @@ _GROUPS = {
     "integration": "several processes (minutes)",
     "fuzz": "messages that nobody would send",
     "faults": "bad input and broken parts (minutes)",
+    "schedulers": "hosts that a scheduler brings (minutes)",
 }
 
 
@@ -28,3 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = item.path.relative_to(_TESTS).parts[0]
         if group in _GROUPS:
             item.add_marker(group)
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Four workers, both modes, a token. Tests share it, and each finds it as the one before left it."""
+    with serve(tmp_path_factory.mktemp("pool"), num_workers=4, mode="both") as running:
+        yield running

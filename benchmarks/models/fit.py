@@ -8,6 +8,7 @@ Imports nothing of ours: it runs under `python` and, as it is, under `fdt run`.
 import argparse
 import importlib
 import json
+import pathlib
 import time
 from typing import Any
 
@@ -19,8 +20,9 @@ MODELS = ("mlp", "cnn", "embedding", "compute_bound", "squeezenet", "googlenet",
 class EpochClock(keras.callbacks.Callback):
     """Seconds of each epoch. Overrides no batch hook, so that nothing in the loop has to wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: pathlib.Path | None = None) -> None:
         super().__init__()
+        self._begun = begun
         self.seconds: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -28,6 +30,8 @@ class EpochClock(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.seconds.append(time.perf_counter() - self.start)
+        if self._begun is not None:
+            self._begun.touch()
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,6 +40,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's STEPS")
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--begun", type=pathlib.Path, help="a file to make when the first epoch has ended")
     return parser.parse_args()
 
 
@@ -45,11 +50,15 @@ def main() -> None:
     module = importlib.import_module(arguments.model)
     steps = arguments.steps or module.STEPS
     x, y = module.arrays(steps * arguments.batch_size)
-    clock = EpochClock()
-    history = module.build().fit(
-        x, y, batch_size=arguments.batch_size, epochs=arguments.epochs, callbacks=[clock], verbose=0
-    )
-    result = {"steps": steps, "epoch_seconds": clock.seconds, "loss": history.history["loss"][-1]}
+    clock = EpochClock(arguments.begun)
+    model = module.build()
+    history = model.fit(x, y, batch_size=arguments.batch_size, epochs=arguments.epochs, callbacks=[clock], verbose=0)
+    result = {
+        "steps": steps,
+        "epoch_seconds": clock.seconds,
+        "loss": history.history["loss"][-1],
+        "iterations": int(model.optimizer.iterations),
+    }
     print("RESULT", json.dumps(result), flush=True)
 
 

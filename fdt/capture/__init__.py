@@ -1,33 +1,48 @@
 """Capture: hooks in, hooks out. A folder for each form of training."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wrapt import register_post_import_hook
 
-from fdt import messages
 from fdt.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras.fit import KerasFit
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
-    from fdt.capture.loop.touch import Touch
+    from fdt.capture.remote import RemoteVariables
     from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
+    from fdt.capture.touch import Touch
     from fdt.config import RunConfig
     from fdt.findings import Findings
     from fdt.predicting.samples import Samples
     from fdt.session import Session
 
 
+# How many sets of hooks are in place.
+_num_hooked = 0
+
+
+def is_hooked() -> bool:
+    """Whether training of this process is taken over already."""
+    return _num_hooked > 0
+
+
 class Capture(Protocol):
     """What becomes of training. Nothing is imported before the script itself needs it."""
 
-    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
-        """Returns the hooks of Keras's `fit`; called when Keras has been imported."""
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
+        """Returns the hooks of Keras's `fit`; called when Keras has been imported.
+
+        Args:
+            keras: Its generation.
+            touch: Tells of the script's looks at variables.
+        """
 
     def loop_steps(self, touch: "Touch") -> "Steps":
         """Returns what runs the steps of loops of the script's own; called before the first one."""
@@ -38,12 +53,14 @@ class Training:
 
     def __init__(self, session: "Session"):
         self._session = session
+        # One for all forms of training: they may share variables.
+        self._remote: RemoteVariables | None = None
 
-    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
         """See `Capture`."""
         from fdt.capture.keras.fit import KerasFit
 
-        fit = KerasFit(self._session, keras)
+        fit = KerasFit(self._session, keras, self._variables(touch))
         self._session.before_close(fit.close)
         return fit
 
@@ -52,12 +69,21 @@ class Training:
         from fdt.capture.loop.run import LoopRun
         from fdt.capture.loop.verify import VerifiedLoop
 
-        verification = self._session.verification
+        verification, variables = self._session.verification, self._variables(touch)
         run = (
-            LoopRun(self._session, touch) if verification is None else VerifiedLoop(self._session, touch, verification)
+            LoopRun(self._session, variables)
+            if verification is None
+            else VerifiedLoop(self._session, variables, verification)
         )
         self._session.before_close(run.close)
         return run
+
+    def _variables(self, touch: "Touch") -> "RemoteVariables":
+        from fdt.capture.remote import RemoteVariables
+
+        if self._remote is None:
+            self._remote = RemoteVariables(self._session, touch)
+        return self._remote
 
 
 class Checking:
@@ -66,7 +92,7 @@ class Checking:
     def __init__(self, config: "RunConfig", findings: "Findings"):
         self._config, self._findings = config, findings
 
-    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
         """See `Capture`."""
         from fdt.capture.keras.check import KerasCheck
 
@@ -85,7 +111,7 @@ class Sampling:
     def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
         self._config, self._findings, self._samples = config, findings, samples
 
-    def keras_fit(self, keras: "KerasVersion") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
         """See `Capture`."""
         from fdt.capture.keras.predict import KerasPredict
 
@@ -120,7 +146,7 @@ def hooks(
         from fdt.capture.refusals import guard_keras_optimizers
 
         guard_keras_optimizers(patches, refusals)
-        capture.keras_fit(Keras3()).install(patches, row_numbers())
+        capture.keras_fit(Keras3(), touch()).install(patches, row_numbers())
 
     def tensorflow(patches: Patches) -> None:
         from fdt.capture.loop.calls import Loops
@@ -129,7 +155,7 @@ def hooks(
         from fdt.capture.strategies import Strategies
 
         guard_v1_optimizers(patches, refusals)
-        loops = Loops(capture.loop_steps, refusals)
+        loops = Loops(capture.loop_steps, refusals, touch())
         loops.install(patches)
         Sessions(loops.steps).install(patches)
         row_numbers().install(patches)
@@ -140,7 +166,7 @@ def hooks(
         from fdt.capture.refusals import guard_keras_2_optimizers
 
         guard_keras_2_optimizers(patches, refusals)
-        capture.keras_fit(Keras2()).install(patches, row_numbers())
+        capture.keras_fit(Keras2(), touch()).install(patches, row_numbers())
 
     @functools.cache
     def row_numbers() -> "RowNumbers":
@@ -148,7 +174,36 @@ def hooks(
 
         return RowNumbers()
 
+    @functools.cache
+    def touch() -> "Touch":
+        from fdt.capture.touch import Touch
+
+        return Touch()
+
     return _when_imported(files.watch, keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+
+
+def traced_anew(say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Within it and after it, what had been traced without or with hooks is traced again; see `fdt.capture.retracing`.
+
+    Args:
+        say: Is told what that is, of the script's own.
+    """
+    if "tensorflow" not in sys.modules:
+        # Nothing has been traced; what will be is found at the end.
+        return _traced_later()
+    from fdt.capture import retracing
+
+    return retracing.traced_anew(say)
+
+
+@contextmanager
+def _traced_later() -> Iterator[None]:
+    yield
+    if "tensorflow" in sys.modules:
+        from fdt.capture import retracing
+
+        retracing.forget_all()
 
 
 def timed(count: "Count") -> AbstractContextManager[None]:
@@ -197,11 +252,12 @@ def _when_imported(
         at_once: Puts in what waits for no module.
         installers: By the name of the module.
     """
-    messages.hide()
+    global _num_hooked
     patches = Patches()
     if at_once is not None:
         at_once(patches)
     active = True
+    _num_hooked += 1
 
     def hook(install: Callable[[Patches], None], _: Any) -> None:
         if active:
@@ -213,4 +269,5 @@ def _when_imported(
         yield
     finally:
         active = False
+        _num_hooked -= 1
         patches.undo()

@@ -72,13 +72,13 @@ class Refusals:
         raise UnsupportedError(f"{where()}: {what}. {reason}")
 
     def eager(self, what: str) -> None:
-        """Is told of a step that is made outside a tf.function.
+        """Called for a step that is made outside a tf.function.
 
         Raises:
             UnsupportedError: Such steps are to be refused.
         """
-        place = place_in_script()
-        problem = None if place is None else SITES.problem(*place)
+        # The step may be in a function that has called this one.
+        problem = next(filter(None, (SITES.problem(*place) for place in _places_in_script())), None)
         if self._stays is None:
             others = "" if problem is None else f"{problem} "
             self.refuse(what, f"{others}{_eager_remedy.get()} With --else local it is made on this machine.")
@@ -163,11 +163,10 @@ def where() -> str:
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "in the script"
 
 
-def place_in_script() -> tuple[str, int] | None:
-    """Returns file and line of the innermost frame of the script's own files."""
+def _places_in_script() -> Iterator[tuple[str, int]]:
+    """Yields file and line of the frames of the script's own files, the innermost first."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if SITES.has(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
+            yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return None

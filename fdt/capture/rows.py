@@ -88,7 +88,7 @@ class RowNumbers:
         patches.wrap(OwnedIterator, "__init__", self._begin)
 
     def of(self, dataset: Any, num_batches: Callable[[int], float] = lambda epoch: epoch) -> Rows | None:
-        """Takes a data set apart; returns None where it does more than order and batch rows of numbers.
+        """Analyses a data set; returns None where it does more than order and batch rows of numbers.
 
         Args:
             dataset: The script's.
@@ -152,7 +152,7 @@ class RowNumbers:
         return self._twins.get(shuffle)
 
     def _begin_again(self, shuffle: Any | None, times: int) -> None:
-        """Has a shuffle begin as often as its twin did."""
+        """Begins a shuffle as often as its twin was begun."""
         if shuffle is None:
             return
         self._following = True

@@ -4,7 +4,9 @@ import contextlib
 import dis
 import functools
 import gc
+import inspect
 import io
+import random
 import sys
 import types
 from collections.abc import Collection, Iterator
@@ -13,13 +15,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.capture.contents import Contents
+from fdt.capture.step.draws import Generator, is_at, set_state, state
 from fdt.outline.files import is_own
 
 # Of larger collections only the length and the object itself are looked at.
 _MAX_ITEMS = 64
+# So deep objects are looked into for what a step changes.
+_MAX_DEPTH = 2
 # Where an object gets its parts, and a layer its variables.
 _MAKERS = ("__init__", "build")
 _NOTHING = object()
+_OF_RANDOM = random.random.__self__  # type: ignore[attr-defined]
+_OF_NUMPY = np.random.normal.__self__  # type: ignore[attr-defined]
+# Where a function goes on: https://docs.python.org/3/library/dis.html#opcode-RESUME
+_RESUME, _AT_START = dis.opmap["RESUME"], 0
+_DRAWS = "it draws random numbers in Python"
 
 
 class Place:
@@ -40,11 +51,13 @@ class Place:
         return self._holder.get(self.name, _NOTHING) if isinstance(self._holder, dict) else _content(self._holder)
 
     def set(self, value: Any) -> None:
-        """Puts something there."""
-        if isinstance(self._holder, dict):
-            self._holder[self.name] = value
-        else:
+        """Puts something there, or nothing."""
+        if not isinstance(self._holder, dict):
             self._holder.cell_contents = value
+        elif value is _NOTHING:
+            del self._holder[self.name]
+        else:
+            self._holder[self.name] = value
 
 
 class Watch:
@@ -53,6 +66,8 @@ class Watch:
     Attributes:
         guards: Where something was read that is a constant of the traced step, and what it was.
         effects: What the step's Python did that a traced step does not do again.
+        taken: Of these what cannot be undone; None if there is nothing.
+        is_on: Whether a step is traced now.
     """
 
     def __init__(self, given: Collection[Any] = ()) -> None:
@@ -63,33 +78,84 @@ class Watch:
         """
         self.guards: list[tuple[Place, Any]] = []
         self.effects: list[str] = []
+        self.taken: str | None = None
+        self.is_on = False
         self._given = given
         self._seen: set[Any] = set()
         # What functions may change: its name, where it is, and its value before.
-        self._before: list[tuple[str, dict[str, Any], str, Any]] = []
+        self._before: dict[Any, tuple[str, Place, Any]] = {}
+        # Lists and the like that they may change in place, with what was in them.
+        self._contents: dict[int, tuple[str, Contents]] = {}
+        # Objects that were made while it was traced.
+        self._made: dict[int, Any] = {}
+        # Generators of random numbers, with where they were.
+        self._generators: dict[int, tuple[Generator, Any]] = {}
+        # The functions with `yield` that were begun while it was traced.
+        self._begun: set[types.FrameType] = set()
+        # A call of `next` whose iterator is not known yet: its line.
+        self._next: int | None = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Within it the step is traced; afterwards its effects are known, and undone as far as they can be."""
         printed = io.StringIO()
         outer = sys.getprofile()
-        sys.setprofile(self._called)
+        before = state(_OF_RANDOM)
+        self._may_draw(_OF_NUMPY)
+        sys.setprofile(self._seen_event)
+        self.is_on = True
         try:
             with contextlib.redirect_stdout(printed):
                 yield
         finally:
             sys.setprofile(outer)
+            self.is_on = False
             self._compare()
+            self._begun.clear()
         if printed.getvalue():
             self.effects.append(f"it prints {printed.getvalue().splitlines()[0]!r}")
+        if any(effect.endswith(_DRAWS) for effect in self.effects):
+            set_state(_OF_RANDOM, before)
 
     def changed(self) -> list[Place]:
         """Returns the places where there is not what was read."""
         return [place for place, value in self.guards if not _same(place.get(), value)]
 
-    def _called(self, frame: types.FrameType, event: str, _: Any) -> None:
-        if event != "call" or not _is_own(frame.f_code.co_filename):
+    def _seen_event(self, frame: types.FrameType, event: str, called: Any) -> None:
+        if self._next is not None:
+            line, self._next = self._next, None
+            # TensorFlow's iterators are a part of the step; a class of the script's has its attributes looked at.
+            if event != "call" or not (frame.f_code.co_name == "__next__" or _is_generator(frame.f_code)):
+                self._takes(f"line {line}: it takes from an iterator")
+        if event == "call":
+            self._called(frame)
+        elif event == "c_call" and called is next and _is_own(frame.f_code.co_filename):
+            self._next = frame.f_lineno
+        elif event == "c_call" and getattr(called, "__self__", None) is _OF_RANDOM:
+            # Keras draws seeds for layers that it makes; a script does so in each step.
+            caller = frame.f_back if frame.f_code.co_filename == random.__file__ else frame
+            while caller is not None and caller.f_code.co_filename == random.__file__:
+                caller = caller.f_back
+            if caller is not None and _is_own(caller.f_code.co_filename):
+                self.effects.append(f"line {caller.f_lineno}: {_DRAWS}")
+
+    def differences(self) -> list[tuple[Place, Any]]:
+        """Returns the places that have been set, and what was there."""
+        found = ((place, place.get(), before) for _, place, before in self._before.values())
+        return [
+            (place, before)
+            for place, now, before in found
+            if now is not before and not (_is_simple(now) and _same(now, _copied(before)))
+        ]
+
+    def _called(self, frame: types.FrameType) -> None:
+        if not _is_own(frame.f_code.co_filename):
             return
+        if _is_generator(frame.f_code):
+            if not _is_resumed(frame):
+                self._begun.add(frame)
+            elif frame not in self._begun:
+                self._takes(f"line {frame.f_lineno}: it takes from a generator that was begun before it")
         code, found = frame.f_code, dict(frame.f_locals)
         key = code, tuple(map(id, found.values()))
         if key in self._seen:
@@ -98,51 +164,75 @@ class Watch:
         attributes, stored, names = _operands(code)
         for name in names & frame.f_globals.keys():
             self._read(Place(frame.f_globals, name))
-            self._may_change(f"the global {name}", frame.f_globals, name)
+            self._may_change(f"the global {name}", Place(frame.f_globals, name))
         for name, cell in _cells(code, found):
             self._read(Place(cell, name))
+            self._may_change(name, Place(cell, name))
+        if code.co_name == "__init__" and code.co_varnames:
+            made = found.get(code.co_varnames[0])
+            self._made[id(made)] = made
         for owner in found.values():
-            own = getattr(owner, "__dict__", None)
-            if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
-                continue
-            for name in attributes & own.keys():
-                self._read(Place(own, name))
-            if code.co_name not in _MAKERS:
-                for name in (attributes | stored) & own.keys() | stored:
-                    self._may_change(f"{type(owner).__name__}.{name}", own, name)
+            self._may_draw(owner)
+            self._look_at(owner, attributes, stored, code.co_name in _MAKERS)
+
+    def _look_at(
+        self, owner: Any, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
+    ) -> None:
+        """Keeps what an object has in attributes of these names, and so do its parts."""
+        own = getattr(owner, "__dict__", None)
+        if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
+            return
+        for name in attributes & own.keys():
+            self._read(Place(own, name))
+            if depth < _MAX_DEPTH and _is_of_script(type(own[name])):
+                self._look_at(own[name], attributes, stored, is_maker, depth + 1)
+        if not is_maker and id(owner) not in self._made:
+            for name in (attributes | stored) & own.keys() | (stored if not depth else frozenset()):
+                self._may_change(f"{type(owner).__name__}.{name}", Place(own, name))
+
+    def _takes(self, what: str) -> None:
+        self.taken = what
+        self.effects.append(what)
+
+    def _may_draw(self, generator: Any) -> None:
+        if isinstance(generator, Generator) and generator is not _OF_RANDOM:
+            self._generators.setdefault(id(generator), (generator, state(generator)))
 
     def _read(self, place: Place) -> None:
         value = place.get()
+        self._may_draw(value)
         if place.key not in self._given and _is_simple(value):
             self.guards.append((place, _copied(value)))
 
-    def _may_change(self, what: str, holder: dict[str, Any], name: str) -> None:
-        if (id(holder), name) not in self._given:
-            value = holder.get(name, _NOTHING)
-            self._before.append((what, holder, name, _Length(value) if isinstance(value, list) else value))
+    def _may_change(self, what: str, place: Place) -> None:
+        if place.key not in self._given:
+            value = place.get()
+            self._before.setdefault(place.key, (what, place, value))
+            if Contents.are_in(value):
+                self._contents.setdefault(id(value), (what, Contents(value)))
 
     def _compare(self) -> None:
-        for what, holder, name, before in self._before:
-            now = holder.get(name, _NOTHING)
-            if isinstance(before, _Length):
-                if now is before.of and len(now) == before.length:
-                    continue
-                del before.of[before.length :]
-                holder[name] = before.of
-            elif now is before or (_is_simple(now) and _same(now, _copied(before))):
-                continue
-            elif before is _NOTHING:
-                del holder[name]
-            else:
-                holder[name] = before
-            self.effects.append(f"it changes {what}")
+        for generator, before in self._generators.values():
+            if not is_at(generator, before):
+                set_state(generator, before)
+                self.effects.append(_DRAWS)
+        for what, contents in self._contents.values():
+            if not contents.are_as_before():
+                contents.restore()
+                self.effects.append(f"it changes {what}")
+        for place, before in self.differences():
+            place.set(before)
+            self.effects.append(f"it changes {self._before[place.key][0]}")
 
 
-class _Length:
-    """A list, which may grow."""
+def _is_generator(code: types.CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_GENERATOR)
 
-    def __init__(self, of: list[Any]) -> None:
-        self.of, self.length = of, len(of)
+
+def _is_resumed(frame: types.FrameType) -> bool:
+    """Whether a function with `yield` goes on behind one."""
+    code, place = frame.f_code.co_code, frame.f_lasti
+    return place >= 0 and code[place] == _RESUME and code[place + 1] & 3 != _AT_START
 
 
 def _is_simple(value: Any) -> bool:
@@ -185,6 +275,12 @@ def _same(now: Any, before: Any) -> bool:
     if isinstance(before, bool | int | float | complex | str | bytes | np.generic):
         return type(now) is type(before) and bool(now == before)
     return now is before
+
+
+def _is_of_script(kind: type) -> bool:
+    """Whether a class is one of the script's."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and _is_own(file)
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """The command `fdt compare`: runs a script's first steps in each form, one after the other, and shows them side by side."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -13,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fdt import sources
 from fdt.comparing.comparison import Comparison, Form, Measured, failures, forms, middle, of_place, of_report, text
 from fdt.errors import UsageError
+from fdt.options import Compare
 from fdt.predicting.forecasts import Prediction, read
 from fdt.report import say
 
@@ -27,7 +28,7 @@ _END_S = 30.0
 _TOLD_LINES = 3
 
 
-def compare(options: argparse.Namespace) -> int:
+def compare(options: Compare) -> int:
     """Runs the command.
 
     Raises:
@@ -62,7 +63,7 @@ def _folder(path: Path) -> Path:
 class _Runs:
     """Processes that run the script, one after the other."""
 
-    def __init__(self, options: argparse.Namespace, scratch: Path):
+    def __init__(self, options: Compare, scratch: Path):
         self._options, self._scratch = options, scratch
         self._script = [options.script, *options.arguments]
         # Of all steps of a run, once it is known how fast they are in place.
@@ -131,11 +132,11 @@ class _Runs:
             What went wrong; None if nothing did.
         """
         log = self._scratch / "log"
-        # Without --server each run has a pool of its own, whatever the environment names.
-        environment = {k: v for k, v in os.environ.items() if k != "FDT_SERVER"}
+        # Each run has what this command gives it, and without --server a pool of its own, whatever is set elsewhere.
+        environment = sources.cleared(os.environ)
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [sys.executable, "-m", "fdt.overlay", str(self._scratch), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

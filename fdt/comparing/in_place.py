@@ -40,7 +40,7 @@ class Clock:
         self._gaps: list[float] = []
 
     def count(self, steps: int, began_s: float) -> None:
-        """Takes note of steps.
+        """Records steps.
 
         Args:
             steps: How many.

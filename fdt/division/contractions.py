@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from fdt.division.body import Wire
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
 from fdt.division.value import Value
 from fdt.division.walker import Node
@@ -121,22 +121,25 @@ def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value
     return rule
 
 
-def run_rows(node: Node, inputs: Sequence[tuple[tf.Tensor, ...]], rows: Divided) -> list[Value] | None:
+def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> list[Value] | None:
     """Runs an operation on each worker's rows. Kernels differ in what they make of no rows at all, so they are not asked."""
     if 0 not in rows.sizes:
         return node.run(inputs, rows)
-    shapes = [output.shape for output in node.op.outputs]
-    if any(shape.rank is None or not shape[1:].is_fully_defined() for shape in shapes):
+    outputs = node.op.outputs
+    shapes = [output.shape for output in outputs]
+    if any(shape is None or None in shape[1:] for shape in shapes):
         return None
     runs = []
     for place, rank in enumerate(node.walk.exchange.ranks):
         if rows.sizes[rank]:
             runs.append(node.emit([each[place] for each in inputs]))
         else:
-            runs.append(
-                [tf.zeros([0, *shape[1:]], output.dtype) for shape, output in zip(shapes, node.op.outputs, strict=True)]
-            )
-    return [node.value(rows, [run[k] for run in runs]) for k in range(len(shapes))]
+            nothing = [
+                np.zeros([0, *(size or 0 for size in (shape or ())[1:])], t.dtype.as_numpy_dtype)
+                for shape, t in zip(shapes, outputs, strict=True)
+            ]
+            runs.append([node.walk.body.constant(each) for each in nothing])
+    return [node.value(rows, [run[k] for run in runs], k) for k in range(len(shapes))]
 
 
 def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:
@@ -158,7 +161,8 @@ def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:
         shape, dtype = _filter_shape(node), node.op.outputs[0].dtype
         if shape is None:
             return None
-        return [node.value(PARTIAL, [tf.zeros(shape, dtype) if part is None else part for part in parts])]
+        nothing = np.zeros(shape, dtype.as_numpy_dtype)
+        return [node.value(PARTIAL, [node.walk.body.constant(nothing) if part is None else part for part in parts])]
 
     return rule
 

@@ -1,30 +1,106 @@
 """Rules for calls, branches and loops: a call is built in place, a predicate is whole, a loop's variables keep one layout."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from fdt.division.body import Body, Wire, attribute, named
 from fdt.division.conversions import MustBeWholeError
-from fdt.division.graphs import function_graph
-from fdt.division.layout import WHOLE, Layout
-from fdt.division.value import Value
+from fdt.division.graphs import functions_of
+from fdt.division.layout import WHOLE, Divided, Layout
+from fdt.division.value import Shape, Value
 from fdt.division.walker import Node
 
 # How often a loop's layouts are looked at before the variables that still change become whole.
 _MAX_LOOKS = 6
+_numbers = itertools.count()
 
 
 def call(node: Node) -> list[Value]:
     """PartitionedCall and StatefulPartitionedCall."""
-    inputs = node.inputs
-    if node.attr("f").name in node.walk.marks:
+    inputs, name = node.inputs, node.attr("f").name
+    if name in node.walk.marks:
         # Here, where all of them are ready, and before an optimizer multiplies them by anything. What the step needed whole
         # before is there already.
         node.walk.gradients |= {value.key for value in inputs if not node.walk.has(value, WHOLE)}
         inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
-    with node.walk.on_own_rows(node.attr("f").name, inputs):
-        return node.walk.function(node.walk.called(node.op, "f"), inputs, node.op.name)
+    with node.walk.on_own_rows(name, inputs):
+        return _within(node, name, inputs, node.op.name)
+
+
+def _within(node: Node, function: str, inputs: Sequence[Value], path: str) -> list[Value]:
+    """Writes a function that the operation names into the current one."""
+    return node.walk.function(node.walk.functions.sized(node.op.graph, function, inputs), inputs, path)
+
+
+# ---- functions of the division's own --------------------------------------------------------------------------------
+
+
+def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Wire]:
+    """Returns the tensors of values in these layouts; one for a whole value, else one for each worker that is built."""
+    flat: list[Wire] = []
+    for value, layout in zip(values, layouts, strict=True):
+        tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
+        flat += tensors[:1] if layout == WHOLE else tensors
+    return flat
+
+
+def _parts(node: Node, flat: Iterator[Wire], layouts: Sequence[Layout]) -> list[list[Wire]]:
+    """Splits such tensors again."""
+    return [list(itertools.islice(flat, 1 if layout == WHOLE else node.num_local)) for layout in layouts]
+
+
+def _common(one: Shape, other: Shape) -> Shape:
+    """Returns what two shapes have in common."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
+def _written(
+    node: Node,
+    bodies: Sequence[tuple[Body, Sequence[Wire]]],
+    own: Sequence[Wire],
+    names: Sequence[str],
+) -> Iterator[Wire]:
+    """Writes an operation that runs functions of the division's own; goes over its outputs.
+
+    Args:
+        node: The script's operation.
+        bodies: The functions, with what they return; what they use of those around is added to what all of them are given.
+        own: What it is given besides.
+        names: Of the attributes that name the functions; a single one names all.
+    """
+    captured = list(dict.fromkeys(wire for body, _ in bodies for wire in body.captured))
+    given = [*own, *captured]
+    loops = "cond" in names
+    made = []
+    for (body, outputs), part in zip(bodies, names if loops else [""] * len(bodies), strict=True):
+        name = f"fdt_part_{next(_numbers)}"
+        # A loop hands on what it is given.
+        returned = [*outputs, *captured] if part == "body" else outputs
+        node.walk.library[name] = body.finished(name, returned, captured)
+        made.append(named(name))
+    written = node.op.node_def
+    attributes: dict[str, Any] = {"output_shapes": []}
+    if loops:
+        # One iteration after the other: exchanges inside must meet those of the same iteration.
+        attributes |= {"T": [wire.dtype for wire in given], "parallel_iterations": 1}
+    else:
+        attributes |= {"Tin": [wire.dtype for wire in captured], "Tout": [wire.dtype for wire in bodies[0][1]]}
+    for key, value in attributes.items():
+        written.attr[key].CopyFrom(attribute(value))
+    if len(names) == 1:
+        del written.attr[names[0]].list.func[:]
+        written.attr[names[0]].list.func.extend(each.func for each in made)
+    else:
+        for key, value in zip(names, made, strict=True):
+            written.attr[key].CopyFrom(value)
+    kind = node.op.type.removeprefix("Stateless")
+    written.op = kind if any(body.is_stateful for body, _ in bodies) else f"Stateless{kind}"
+    return iter(node.walk.write(written, given))
 
 
 # ---- branches -------------------------------------------------------------------------------------------------------
@@ -32,44 +108,44 @@ def call(node: Node) -> list[Value]:
 
 def branch(node: Node) -> list[Value]:
     """If and StatelessIf."""
-    graphs = [node.walk.called(node.op, name) for name in ("then_branch", "else_branch")]
+    names = ["then_branch", "else_branch"]
+    functions = [node.attr(name).name for name in names]
     known = node.constant(0)
     if known is not None:
-        return node.walk.function(graphs[0 if known else 1], node.inputs[1:], node.op.name)
-    predicate = node.whole(0)[0]
-    if predicate.dtype != tf.bool:
-        predicate = tf.not_equal(predicate, tf.zeros_like(predicate))
-    return _chosen(node, graphs, lambda made: tf.cond(predicate, *made))
+        return _within(node, functions[0 if known else 1], node.inputs[1:], node.op.name)
+    return _chosen(node, functions, names)
 
 
 def case(node: Node) -> list[Value]:
     """Case and StatelessCase."""
-    graphs = [function_graph(node.op.graph, function.name) for function in node.attr("branches")]
-    index = node.whole(0)[0]
-    return _chosen(node, graphs, lambda made: tf.switch_case(index, made))
+    return _chosen(node, functions_of({"branches": node.op.node_def.attr["branches"]}), ["branches"])
 
 
-def _chosen(node: Node, graphs: Sequence[Any], choose: Callable[[list[Callable[[], Any]]], Any]) -> list[Value]:
-    arguments = node.inputs[1:]
+def _chosen(node: Node, functions: Sequence[str], names: Sequence[str]) -> list[Value]:
+    walk, choice, arguments = node.walk, node.whole(0)[:1], node.inputs[1:]
+    paths = [f"{node.op.name}.{number}" for number in range(len(functions))]
     seen: list[list[Value]] = []
-    for number, graph in enumerate(graphs):
-        with node.walk.trial():
-            seen.append(node.walk.function(graph, arguments, f"{node.op.name}.{number}"))
-    layouts = [_joined([values[k] for values in seen]) for k in range(len(node.op.outputs))]
-    node.walk.settle()
-
-    def made(number: int) -> Callable[[], list[tf.Tensor]]:
-        def body() -> list[tf.Tensor]:
-            with node.walk.apart():
-                values = node.walk.function(graphs[number], arguments, f"{node.op.name}.{number}")
-                return _flat(node, values, layouts) or [tf.constant(0)]
-
-        return body
-
-    results = choose([made(number) for number in range(len(graphs))])
-    flat = list(results) if isinstance(results, list | tuple) else [results]
-    node.walk.note(flat[0].op)
-    return _unflat(node, flat, layouts)
+    for function, path in zip(functions, paths, strict=True):
+        with walk.trial():
+            seen.append(_within(node, function, arguments, path))
+    ends = [[values[k] for values in seen] for k in range(len(node.op.outputs))]
+    layouts = [_joined(values) for values in ends]
+    walk.settle()
+    bodies: list[tuple[Body, list[Wire]]] = []
+    for function, path in zip(functions, paths, strict=True):
+        with walk.apart() as body:
+            bodies.append((body, _flat(node, _within(node, function, arguments, path), layouts)))
+    flat: Iterator[Wire] = itertools.repeat(walk.body.nothing)
+    if not walk.body.is_dry:
+        flat = _written(node, bodies, choice, names)
+    results = []
+    for place, (layout, tensors) in enumerate(zip(layouts, _parts(node, flat, layouts), strict=True)):
+        results.append(node.value(layout, tensors, place))
+        shapes = {value.shape for value in ends[place]}
+        results[-1].shape = (
+            shapes.pop() if len(shapes) == 1 else _common(*list(shapes)[:2]) if len(shapes) == 2 else None
+        )
+    return results
 
 
 def _joined(values: Sequence[Value]) -> Layout:
@@ -83,83 +159,65 @@ def _joined(values: Sequence[Value]) -> Layout:
     return rest.pop() if len(rest) == 1 else WHOLE
 
 
-def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> list[tf.Tensor]:
-    """Returns the tensors of values in these layouts; one for a whole value, else one for each worker that is built."""
-    flat: list[tf.Tensor] = []
-    for value, layout in zip(values, layouts, strict=True):
-        tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
-        flat += tensors[:1] if layout == WHOLE else tensors
-    return flat
-
-
-def _unflat(node: Node, flat: Sequence[tf.Tensor], layouts: Sequence[Layout]) -> list[Value]:
-    values, rest = [], list(flat)
-    for layout in layouts:
-        count = 1 if layout == WHOLE else node.num_local
-        values.append(node.value(layout, rest[:count]))
-        del rest[:count]
-    return values
-
-
 # ---- loops ----------------------------------------------------------------------------------------------------------
 
 
 def loop(node: Node) -> list[Value]:
     """While and StatelessWhile: the layouts of the loop's variables are those that its body gives back as it got them."""
-    condition, body = (node.walk.called(node.op, name) for name in ("cond", "body"))
-    changing = [i for i, output in enumerate(body.outputs) if not _passes(output, body.inputs[i])]
-    key = f"{node.walk.path}/{node.op.name}", tuple(node.layouts)
-    if key not in node.walk.loops:
-        node.walk.loops[key] = _fixed_point(node, body, changing)
-    layouts, shapes = node.walk.loops[key]
+    walk, names = node.walk, ["cond", "body"]
+    functions = [node.attr(name).name for name in names]
+    body = walk.functions.definitions[functions[1]]
+    changing = [i for i in range(len(node.inputs)) if not _passes(body, i)]
+    key = f"{walk.path}/{node.op.name}", tuple(node.layouts), tuple(value.shape for value in node.inputs)
+    if key not in walk.loops:
+        walk.loops[key] = _fixed_point(node, functions[1], changing)
+    layouts, shapes = walk.loops[key]
     start = _flat(node, [node.inputs[i] for i in changing], layouts)
 
-    def arguments(flat: Sequence[tf.Tensor]) -> list[Value]:
-        values = list(node.inputs)
-        for i, value in zip(changing, _unflat(node, flat, layouts), strict=True):
-            value.source = node.inputs[i].source
-            values[i] = value
-        return values
+    def values(flat: Iterator[Wire]) -> list[Value]:
+        found = list(node.inputs)
+        parts = _parts(node, flat, layouts)
+        for i, layout, shape, tensors in zip(changing, layouts, shapes, parts, strict=True):
+            found[i] = node.value(layout, tensors, i)
+            found[i].shape, found[i].source = shape, node.inputs[i].source
+        return found
 
-    def proceeds(*flat: tf.Tensor) -> tf.Tensor:
-        with node.walk.apart():
-            (value,) = node.walk.function(condition, arguments(flat), f"{node.op.name}.condition")
-            return node.walk.tensors(node.walk.converted(value, WHOLE, node.op.name))[0]
-
-    def once(*flat: tf.Tensor) -> list[tf.Tensor]:
-        with node.walk.apart():
-            values = node.walk.function(body, arguments(flat), f"{node.op.name}.body")
-            return _flat(node, [values[i] for i in changing], layouts)
-
-    if node.walk.planning:
-        return arguments([tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(start, shapes, strict=True)])
-    node.walk.settle()
-    # One iteration after the other: exchanges inside must meet those of the same iteration.
-    results = tf.while_loop(proceeds, once, start, shape_invariants=shapes, parallel_iterations=1)
-    flat = list(results) if isinstance(results, list | tuple) else [results]
-    if flat:
-        node.walk.note(flat[0].op)
-    return arguments(flat)
+    if walk.body.is_dry:
+        return values(itertools.repeat(walk.body.nothing))
+    walk.settle()
+    bodies: list[tuple[Body, list[Wire]]] = []
+    for function, path in zip(functions, ("condition", "body"), strict=True):
+        with walk.apart() as made:
+            arguments = values(iter([made.argument(wire.dtype) for wire in start]))
+            ends = _within(node, function, arguments, f"{node.op.name}.{path}")
+            is_body = path == "body"
+            bodies.append(
+                (made, _flat(node, [ends[i] for i in changing] if is_body else ends, layouts if is_body else [WHOLE]))
+            )
+    return values(_written(node, bodies, start, names))
 
 
-def _passes(output: Any, given: Any) -> bool:
+def _passes(body: Any, place: int) -> bool:
     """Whether a loop hands a variable on as it is."""
-    while output is not given:
-        if output.op.type != "Identity" or output.op.control_inputs:
+    nodes = {node.name: node for node in body.node_def}
+    tensor = body.ret[body.signature.output_arg[place].name]
+    while ":" in tensor:
+        node = nodes[tensor.partition(":")[0]]
+        if node.op != "Identity" or len(node.input) > 1:
             return False
-        output = output.op.inputs[0]
-    return True
+        tensor = node.input[0]
+    return bool(tensor == body.signature.input_arg[place].name)
 
 
-def _fixed_point(node: Node, body: Any, changing: Sequence[int]) -> tuple[list[Layout], list[tf.TensorShape]]:
-    layouts = [node.inputs[i].layout for i in changing]
+def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[Layout], list[Shape]]:
+    given = [node.inputs[i] for i in changing]
+    layouts, shapes = [value.layout for value in given], [value.shape for value in given]
     for look in range(2 * _MAX_LOOKS):
         with node.walk.trial():
             values = list(node.inputs)
-            for i, layout in zip(changing, layouts, strict=True):
-                values[i] = _stand_in(node, node.inputs[i], layout)
-            before = _flat(node, [values[i] for i in changing], layouts)
-            found = node.walk.function(body, values, f"{node.op.name}.body")
+            for i, layout, shape in zip(changing, layouts, shapes, strict=True):
+                values[i] = _stand_in(node, node.inputs[i], layout, shape)
+            found = _within(node, body, values, f"{node.op.name}.body")
             after = [found[i] for i in changing]
             for value, layout, i in zip(after, layouts, changing, strict=True):
                 if value.dtype == tf.variant and value.layout != layout and node.inputs[i].remake is None:
@@ -168,27 +226,23 @@ def _fixed_point(node: Node, body: Any, changing: Sequence[int]) -> tuple[list[L
                 WHOLE if look >= _MAX_LOOKS and layout != value.layout else _kept(layout, value.layout)
                 for layout, value in zip(layouts, after, strict=True)
             ]
-            if wanted == layouts:
-                ends = _flat(node, after, layouts)
-                return layouts, [
-                    b.shape.most_specific_compatible_shape(a.shape) for b, a in zip(before, ends, strict=True)
-                ]
-        layouts = wanted
+            wider = [_common(shape, value.shape) for shape, value in zip(shapes, after, strict=True)]
+            if (wanted, wider) == (layouts, shapes):
+                _flat(node, after, layouts)
+                return layouts, shapes
+        layouts, shapes = wanted, wider
     raise AssertionError("A loop's layouts did not settle: after some looks all that change are whole.")
 
 
-def _stand_in(node: Node, value: Value, layout: Layout) -> Value:
+def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape) -> Value:
     """Returns a loop's variable as its body sees it: its elements are not known, those of a list have a layout."""
-    converted = node.walk.converted(value, layout, node.op.name)
-    tensors = node.walk.tensors(converted)
-    shapes = [tf.TensorShape(None) if value.dtype == tf.variant else tensor.shape for tensor in tensors]
-    made = [tf.compat.v1.placeholder(value.dtype, shape) for shape in shapes]
-    if layout == WHOLE:
-        made = made[:1] * len(made)
-    stand_in = Value(layout, value.source, tuple(made))
+    tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
+    if isinstance(layout, Divided) and shape is not None and value.dtype != tf.variant:
+        shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
+    stand_in = Value(layout, value.source, shape, value.dtype, tensors, handle=value.handle)
     if value.remake is not None and layout == WHOLE:
         # As long as nothing is in it, its first element may say how it is divided.
-        stand_in.remake = lambda other: _stand_in(node, value, other)
+        stand_in.remake = lambda other: _stand_in(node, value, other, shape)
     return stand_in
 
 

@@ -1,14 +1,17 @@
 """Values of a step in other layouts, and what workers exchange for it."""
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.division import own_rows
+from fdt.division.body import Body, Sketch, Spec, Wire
 from fdt.division.exchange import Exchange, Exchanged
-from fdt.division.graphs import graphs_around
-from fdt.division.layout import WHOLE, Combine, Divided, Layout, Partial
+from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
 from fdt.division.value import Value
 
 # Bytes of a value that is worth computing in parts, instead of whole and then cut.
@@ -31,18 +34,20 @@ class Conversions:
         exchanged: What they exchange, in the order of the step.
         made_whole: Keys of values that were exchanged.
         gradients: Keys of values that are gradients, as they come to an optimizer.
+        body: The function that is being written.
     """
 
-    def __init__(self, exchange: Exchange, wanted: Collection[str], gradients: Collection[str]) -> None:
+    def __init__(self, exchange: Exchange, body: Body, wanted: Collection[str], gradients: Collection[str]) -> None:
         """Begins without any.
 
         Args:
             exchange: See the class.
+            body: Of the step.
             wanted: Keys of partial values that some operation will need whole: those that are there when the first of them is
                 needed are exchanged together.
             gradients: See the class.
         """
-        self.exchange = exchange
+        self.exchange, self.body = exchange, body
         self.exchanged: list[Exchanged] = []
         self.made_whole: set[str] = set()
         self.gradients = set(gradients)
@@ -50,23 +55,61 @@ class Conversions:
         self.own_rows: tuple[int, ...] | None = None
         self._wanted = frozenset(wanted)
         self._num_exchanges = 0
-        # Partial values that will be needed whole, made in the current graph and not exchanged yet.
+        # Partial values that will be needed whole, made in this function and not exchanged yet.
         self._ready: list[Value] = []
-        # What was built in the place of the script's operation that is looked at.
-        self._made: list[tf.Operation] = []
+        # Names of the nodes that were written in the place of the script's operation that is looked at.
+        self._made: list[str] = []
+        self._sketches: dict[Any, Sketch] = {}
 
-    def tensors(self, value: Value) -> tuple[tf.Tensor, ...]:
-        """Returns a value's tensors; that of a constant is made in each graph where it is used."""
+    def tensors(self, value: Value) -> tuple[Wire, ...]:
+        """Returns a value's tensors; that of a constant is made in each function where it is used."""
         if value.constant is None or value.tensors:
             return value.tensors
-        graph = tf.compat.v1.get_default_graph()
-        if value.made is None or value.made.graph is not graph:
-            with tf.control_dependencies(None):
-                value.made = tf.constant(value.constant)
+        if value.made is None or value.made.body is not self.body:
+            value.made = self.body.constant(value.constant)
         return (value.made,) * len(self.exchange.ranks)
 
+    def computed(
+        self, make: Callable[..., Any], values: Sequence[Value], key: Any = None, count: int = 1, alike: bool = False
+    ) -> list[tuple[Wire, ...]]:
+        """Adds, on each worker, a computation that is no operation of the script's.
+
+        Args:
+            make: Given its rank, and its tensors of the values, returns a tensor or several.
+            values: Of which each worker has its own.
+            key: Tells all that `make` makes of its arguments; None if it is to be asked each time.
+            count: How many tensors it returns.
+            alike: Whether all workers compute the same.
+
+        Returns:
+            For each tensor that it returns the workers'.
+        """
+        ranks = self.exchange.ranks
+        if self.body.is_dry:
+            return [(self.body.nothing,) * len(ranks)] * count
+        given = [self.tensors(value) for value in values]
+        runs = []
+        for place, rank in enumerate(ranks[:1] if alike else ranks):
+            specs = tuple(value.spec(rank) for value in values)
+            runs.append(self._drawn(partial(make, rank), specs, [each[place] for each in given], key and (key, rank)))
+        if alike:
+            runs *= len(ranks)
+        return [tuple(run[k] for run in runs) for k in range(count)]
+
+    def _drawn(self, make: Callable[..., Any], specs: Sequence[Spec], inputs: Sequence[Wire], key: Any) -> list[Wire]:
+        known = key and (key, specs)
+        if known is None or known not in self._sketches:
+            sketch = Sketch(make, specs)
+            if known is not None:
+                self._sketches[known] = sketch
+        else:
+            sketch = self._sketches[known]
+        outputs = self.body.draw(sketch, inputs, "own")
+        self._made += [wire.node for wire in outputs if wire not in inputs]
+        return outputs
+
     def announce(self, value: Value) -> None:
-        """Takes note of a value that is there now, and may be exchanged together with others."""
+        """Records a value that is there now, and may be exchanged together with others."""
         is_wanted = value.key in self._wanted and isinstance(value.layout, Partial) and not self.has(value, WHOLE)
         if is_wanted and all(other.others is not value.others for other in self._ready):
             self._ready.append(value)
@@ -83,10 +126,9 @@ class Conversions:
         if value.remake is not None:
             return value.remake(layout)
         if self.own_rows is not None and own_rows.stands_in(value, layout):
-            converted = own_rows.converted(value, self.tensors(value), self.own_rows, self.exchange.ranks)
-            return self.converted(converted, layout, reader)
+            return self.converted(self.of_own_rows(value, self.own_rows), layout, reader)
         for known in value.others.get(layout, ()):
-            if _visible(known):
+            if self._visible(known):
                 return known
         made = self._convert(value, layout, reader)
         if not self.has(value, layout):
@@ -95,7 +137,7 @@ class Conversions:
 
     def has(self, value: Value, layout: Layout) -> bool:
         """Whether a value is there in a layout already."""
-        return value.layout == layout or any(map(_visible, value.others.get(layout, ())))
+        return value.layout == layout or any(map(self._visible, value.others.get(layout, ())))
 
     def _convert(self, value: Value, layout: Layout, reader: str) -> Value:
         if value.dtype in (tf.resource, tf.variant):
@@ -107,18 +149,12 @@ class Conversions:
             if part is not None:
                 return part
         whole = self.converted(value, WHOLE, reader)
-        tensors = self.tensors(whole)
-        ranks = self.exchange.ranks
-        if isinstance(layout, Divided):
-            cut = [own_part(t, layout, r) for t, r in zip(tensors, ranks, strict=True)]
-        else:
-            assert isinstance(layout, Partial)
-            cut = [t if r == 0 else neutral(t, layout.combine) for t, r in zip(tensors, ranks, strict=True)]
-        return Value(layout, value.source, tuple(cut))
+        with self.waiting_for([]):
+            return whole.held(layout, self.computed(partial(_part, layout), [whole], ("part", layout))[0])
 
     def _made_whole(self, value: Value, reader: str) -> Value:
         if value.whole is not None:
-            return Value(WHOLE, value.source, (value.whole(),) * len(self.exchange.ranks))
+            return value.held(WHOLE, (value.whole(),) * len(self.exchange.ranks))
         if value.again is not None and value.key not in self.gradients:
             return value.again()
         self.made_whole.add(value.key)
@@ -129,43 +165,78 @@ class Conversions:
             together = [other for other in self._ready if self._goes_with(mine, other)]
             self._ready = [other for other in self._ready if other not in together]
             return self._reduced(together, reader)[together.index(mine)]
-        assert isinstance(value.layout, Divided)
-        with tf.control_dependencies(None):
-            front = [_to_front(t, value.layout.dim) for t in value.tensors]
-            gathered = self.exchange.gather(front, value.layout.sizes, self._next_name(), value.key in self.gradients)
-            if value.layout.blocks:
-                gathered = tf.gather(gathered, _order(value.layout))
-            tensor = _from_front(gathered, value.layout.dim)
-        tensor.set_shape(value.shape)
+        layout, is_gradient = value.layout, value.key in self.gradients
+        assert isinstance(layout, Divided)
+
+        def gathered(name: str, *tensors: tf.Tensor) -> tf.Tensor:
+            front = [_to_front(t, layout.dim) for t in tensors]
+            rows = self.exchange.gather(front, layout.sizes, name, is_gradient, self.body.outer is not None)
+            return _from_front(tf.gather(rows, _order(layout)) if layout.blocks else rows, layout.dim)
+
+        (tensor,) = self._together(gathered, [value])
         return self._exchanged(value, tensor, "gather", reader)
+
+    def _together(self, exchange: Callable[..., Any], values: Sequence[Value]) -> list[Wire]:
+        """Writes an exchange, which waits for nothing but what is exchanged; returns as many tensors as there are values."""
+        self._num_exchanges += 1
+        if self.body.is_dry:
+            return [self.body.nothing] * len(values)
+        specs = [value.spec(rank) for value in values for rank in self.exchange.ranks]
+        inputs = [tensor for value in values for tensor in self.tensors(value)]
+        with self.waiting_for([]):
+            return self._drawn(partial(exchange, f"exchange_{self._num_exchanges}"), specs, inputs, None)
+
+    @contextlib.contextmanager
+    def waiting_for(self, nodes: Collection[str]) -> Iterator[None]:
+        """What is written within it waits for these nodes of the function, and for no others."""
+        before, self.body.controls = self.body.controls, list(nodes)
+        yield
+        self.body.controls = before
+
+    def _visible(self, value: Value) -> bool:
+        """Whether a value can be used here: its tensors are of this function, or of those around it."""
+        around = list(self.body.around())
+        return all(tensor.body in around for tensor in value.tensors)
 
     def _goes_with(self, value: Value, other: Value) -> bool:
         alike = value.layout == other.layout and value.dtype == other.dtype
         return alike and (value.key in self.gradients) == (other.key in self.gradients)
 
     def _reduced(self, values: Sequence[Value], reader: str) -> list[Value]:
-        layout = values[0].layout
+        layout, count = values[0].layout, len(self.exchange.ranks)
         assert isinstance(layout, Partial)
-        with tf.control_dependencies(None):
-            tensors = self.exchange.reduce(
-                [v.tensors for v in values], layout.combine, self._next_name(), values[0].key in self.gradients
-            )
+        combine, is_gradient = layout.combine, values[0].key in self.gradients
+
+        def reduced(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
+            return self.exchange.reduce(each, combine, name, is_gradient, self.body.outer is not None)
+
         whole = []
-        for value, tensor in zip(values, tensors, strict=True):
-            tensor.set_shape(value.tensors[0].shape)
-            whole.append(self._exchanged(value, tensor, layout.combine.value, reader))
+        for value, tensor in zip(values, self._together(reduced, values), strict=True):
+            whole.append(self._exchanged(value, tensor, combine.value, reader))
             value.others.setdefault(WHOLE, []).append(whole[-1])
         return whole
 
-    def _next_name(self) -> str:
-        self._num_exchanges += 1
-        return f"exchange_{self._num_exchanges}"
-
-    def _exchanged(self, value: Value, tensor: tf.Tensor, kind: str, reader: str) -> Value:
+    def _exchanged(self, value: Value, tensor: Wire, kind: str, reader: str) -> Value:
         collective, is_gradient = f"exchange_{self._num_exchanges}", value.key in self.gradients
         self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader, collective, is_gradient))
-        self._made.append(tensor.op)
-        return Value(WHOLE, value.source, (tensor,) * len(self.exchange.ranks))
+        return value.held(WHOLE, (tensor,) * len(self.exchange.ranks))
+
+    def of_own_rows(self, value: Value, rows: tuple[int, ...]) -> Value:
+        """Returns a worker's part of a sum as if it were all of it, or what it has whole as its part of the weighted mean."""
+        is_partial = value.layout == PARTIAL
+        (parts,) = self.computed(partial(own_rows.scaled, rows, is_partial), [value], ("own rows", rows, is_partial))
+        made = value.held(WHOLE if is_partial else PARTIAL, parts)
+        made.own_rows = rows if is_partial else None
+        return made
+
+
+def _part(layout: Layout, rank: int, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns what a worker holds of a whole tensor."""
+    if isinstance(layout, Divided):
+        return taken(tensor, layout.dim, layout.spans(rank))
+    assert isinstance(layout, Partial)
+    return tensor if rank == 0 else neutral(tensor, layout.combine)
 
 
 def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
@@ -178,11 +249,6 @@ def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
     if tensor.dtype.is_floating:
         limit = -np.inf if combine is Combine.MAX else np.inf
     return tf.fill(tf.shape(tensor), tf.cast(limit, tensor.dtype))
-
-
-def own_part(tensor: tf.Tensor, layout: Divided, rank: int) -> tf.Tensor:
-    """Returns what a worker holds of a whole tensor."""
-    return taken(tensor, layout.dim, layout.spans(rank))
 
 
 def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride: int = 1) -> tf.Tensor:
@@ -218,9 +284,3 @@ def _from_front(tensor: tf.Tensor, dim: int) -> tf.Tensor:
         return tensor
     order = [*range(1, dim + 1), 0, *range(dim + 1, tensor.shape.rank)]
     return tf.transpose(tensor, order)
-
-
-def _visible(value: Value) -> bool:
-    """Whether a value can be used in the current graph: its tensors are of this graph, or of those around it."""
-    around = list(graphs_around(tf.compat.v1.get_default_graph()))
-    return all(any(tensor.graph is graph for graph in around) for tensor in value.tensors)

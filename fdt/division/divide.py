@@ -1,22 +1,28 @@
 """Divides a step."""
 
 import dataclasses
+import functools
+import itertools
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import handle_data_util
+from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.python.eager import context
 
+from fdt.division.body import Wire, attribute, named
 from fdt.division.conversions import MustBeWholeError
-from fdt.division.exchange import Exchange, Exchanged
+from fdt.division.exchange import Exchange
+from fdt.division.graphs import Description, Functions, sized
 from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.table import RULES
-from fdt.division.value import Value
+from fdt.division.value import Shape, Value
 from fdt.division.walker import Walk
 
 # Each time one list or variable more is whole; scripts have a handful of them.
 _MAX_TRIES = 64
+_numbers = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +32,13 @@ class Input:
     Attributes:
         layout: What a worker has of it; a variable's handle that is partial is held in part.
         shape: Of the whole tensor.
+        handle: Of a resource, a tensor that tells what it holds.
         is_readable: Whether every worker can read it whole, too.
     """
 
     layout: Layout
-    shape: tf.TensorShape
+    shape: Shape
+    handle: Any = None
     is_readable: bool = False
 
 
@@ -48,140 +56,134 @@ class Feed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What was found out about a step before it is built.
-
-    Attributes:
-        layouts: Of its inputs.
-        whole: Lists that must be whole.
-        wanted: Partial values that somebody needs whole.
-        gradients: See `Walk.gradients`.
-        loops: See `Walk.loops`.
-    """
-
-    layouts: tuple[Layout, ...]
-    whole: frozenset[str]
-    wanted: frozenset[str]
-    gradients: frozenset[str]
-    loops: dict[Any, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Built:
+class DividedStep:
     """A divided step.
 
     Attributes:
-        outputs: Of the step, whole.
-        exchanged: What its workers exchange.
-        computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
-        flops_divided: See `Walk`.
-        flops_whole: See `Walk`.
-        numbers_drawn: See `Walk`.
+        layouts: Of its inputs: what cannot be divided is whole.
+        walk: Knows what workers exchange, and what is computed whole.
+        sources: What the function's arguments are: the numbers of inputs, and of workers; None for an input read whole.
+        types: Of its outputs.
+        library: Its FunctionDefs; it is the last.
     """
 
-    outputs: list[tf.Tensor]
-    exchanged: list[Exchanged]
-    computed_whole: list[Any]
-    flops_divided: int
-    flops_whole: int
-    numbers_drawn: int
+    layouts: tuple[Layout, ...]
+    walk: Walk
+    sources: list[tuple[int, int | None]]
+    types: list[tf.DType]
+    library: list[Any]
 
-    def part_divided(self, num_workers: int) -> float:
-        """Returns the part of the arithmetic (see `flops`) of which each worker does its share; 1 of a step without any."""
-        divided = self.flops_divided * num_workers
-        return divided / (divided + self.flops_whole) if divided + self.flops_whole else 1.0
+    @property
+    def part_divided(self) -> float:
+        """The part of the arithmetic (see `flops`) of which each worker does its share; 1 of a step without any."""
+        both = self.walk.flops_divided + self.walk.flops_whole
+        return self.walk.flops_divided / both if both else 1.0
+
+    def __call__(self, feeds: Sequence[Feed]) -> list[tf.Tensor]:
+        """Makes the step in the current graph; returns its outputs, whole.
+
+        Args:
+            feeds: For each input of the step.
+        """
+        given = []
+        for number, place in self.sources:
+            whole = feeds[number].whole
+            if place is None:
+                assert whole is not None
+            given.append(whole() if place is None and whole is not None else feeds[number].parts[place or 0])
+        graph = graph_pb2.GraphDef(library=function_pb2.FunctionDefLibrary(function=self.library))
+        self._register()
+        call = graph.node.add(name="step", op="StatefulPartitionedCall")
+        call.attr["f"].CopyFrom(named(self.library[-1].signature.name))
+        call.attr["Tin"].CopyFrom(attribute([tensor.dtype for tensor in given]))
+        call.attr["Tout"].CopyFrom(attribute(self.types))
+        inputs = {}
+        for i, tensor in enumerate(given):
+            node = graph.node.add(name=f"given_{i}", op="Placeholder")
+            node.attr["dtype"].CopyFrom(attribute(tensor.dtype))
+            call.input.append(node.name)
+            inputs[f"{node.name}:0"] = tensor
+        outputs = [f"step:{i}" for i in range(len(self.types))]
+        made: list[tf.Tensor] = tf.graph_util.import_graph_def(graph, inputs, outputs, name="divided")
+        return made
+
+    def _register(self) -> None:
+        """Makes its functions known to the process, for as long as it is there."""
+        runtime, names = context.context(), []
+        for function in self.library:
+            name = function.signature.name
+            if not runtime.has_function(name):
+                runtime.add_function_def(function)
+                names.append(name)
+        weakref.finalize(self, _forget, names).atexit = False
 
 
-def plan(
-    graph: Any,
+def _forget(names: Sequence[str]) -> None:
+    for name in names:
+        context.context().remove_function(name)
+
+
+def divide(
+    description: Description,
     exchange: Exchange,
     inputs: Sequence[Input],
     marks: Collection[str] = (),
     relaxed: frozenset[str] = frozenset(),
-) -> Plan:
-    """Looks at a step: builds it as often as it takes, and throws that away.
+) -> DividedStep:
+    """Divides a step: looks what it comes to, as often as it takes, and then writes it.
 
     Args:
-        graph: FuncGraph of the step; its inputs are its arguments, captured ones last.
+        description: Of the step.
         exchange: See `Exchange`.
-        inputs: How each of them comes in.
+        inputs: How each of its inputs comes in.
         marks: See `Walk`.
         relaxed: See `fdt.relaxation`.
     """
-    layouts = [each.layout for each in inputs]
-    whole: set[str] = set()
-    names = [placeholder.op.name for placeholder in graph.inputs]
-    for _ in range(_MAX_TRIES):
-        walk = Walk(exchange, RULES, whole, marks=marks, relaxed=relaxed)
-        walk.planning = True
-        trial = func_graph.FuncGraph("plan")
-        try:
-            with trial.as_default():
-                arguments = [
-                    _stand_in(exchange, tensor, given, layout)
-                    for tensor, given, layout in zip(graph.inputs, inputs, layouts, strict=True)
-                ]
-                _outputs(walk, graph, arguments)
-        except MustBeWholeError as error:
-            if error.source in names:
-                layouts[names.index(error.source)] = WHOLE
-            elif error.source in whole:
-                raise
-            whole.add(error.source)
-            continue
-        return Plan(tuple(layouts), frozenset(whole), frozenset(walk.made_whole), frozenset(walk.gradients), walk.loops)
-    raise AssertionError(f"After {_MAX_TRIES} tries there are still lists that cannot be divided: {sorted(whole)}")
+    with tf.init_scope():
+        graph = sized(description, [each.shape for each in inputs], [each.handle for each in inputs])
+        layouts = [each.layout for each in inputs]
+        whole: set[str] = set()
+        functions = Functions(description)
+        names = [placeholder.op.name for placeholder in graph.inputs]
+        for _ in range(_MAX_TRIES):
+            seen = Walk(exchange, RULES, functions, True, whole, marks=marks, relaxed=relaxed)
+            try:
+                _walked(seen, graph, inputs, layouts)
+                break
+            except MustBeWholeError as error:
+                if error.source in names:
+                    layouts[names.index(error.source)] = WHOLE
+                elif error.source in whole:
+                    raise
+                whole.add(error.source)
+        else:
+            raise AssertionError(f"After {_MAX_TRIES} tries there are lists that cannot be divided: {sorted(whole)}")
+        walk = Walk(exchange, RULES, functions, False, whole, seen.made_whole, seen.gradients, marks, relaxed)
+        walk.loops = dict(seen.loops)
+        sources, outputs = _walked(walk, graph, inputs, layouts)
+    function = walk.body.finished(f"fdt_divided_{next(_numbers)}", outputs, [])
+    types = [tensor.dtype for tensor in graph.outputs]
+    return DividedStep(tuple(layouts), walk, sources, types, [*walk.library.values(), function])
 
 
-def build(
-    graph: Any,
-    exchange: Exchange,
-    planned: Plan,
-    feeds: Sequence[Feed],
-    marks: Collection[str] = (),
-    relaxed: frozenset[str] = frozenset(),
-) -> Built:
-    """Builds a divided step in the current graph.
+def _walked(walk: Walk, graph: Any, inputs: Sequence[Input], layouts: Sequence[Layout]) -> tuple[Any, list[Any]]:
+    """Goes through a step; returns what its function's arguments are, and its outputs."""
+    walk.rows = {layout.size: layout.sizes for layout in layouts if isinstance(layout, Divided)}
+    sources: list[tuple[int, int | None]] = []
+    step, ranks = walk.body, walk.exchange.ranks
 
-    Args:
-        graph: See `plan`.
-        exchange: See `plan`.
-        planned: By `plan`.
-        feeds: For each input of the graph.
-        marks: See `plan`.
-        relaxed: See `plan`.
-    """
-    walk = Walk(exchange, RULES, planned.whole, planned.wanted, planned.gradients, marks, relaxed)
-    walk.loops = dict(planned.loops)
-    arguments = [
-        Value(layout, placeholder.op.name, tuple(feed.parts), whole=feed.whole)
-        for placeholder, layout, feed in zip(graph.inputs, planned.layouts, feeds, strict=True)
-    ]
-    outputs = _outputs(walk, graph, arguments)
-    return Built(outputs, walk.exchanged, walk.computed_whole, walk.flops_divided, walk.flops_whole, walk.numbers_drawn)
+    def argument(number: int, place: int | None) -> Wire:
+        sources.append((number, place))
+        return step.argument(graph.inputs[number].dtype)
 
-
-def _outputs(walk: Walk, graph: Any, arguments: Sequence[Value]) -> list[tf.Tensor]:
-    divided = [value.layout for value in arguments if isinstance(value.layout, Divided)]
-    walk.rows = {layout.size: layout.sizes for layout in divided}
+    arguments = []
+    for number, (placeholder, given, layout) in enumerate(zip(graph.inputs, inputs, layouts, strict=True)):
+        places = [0] if layout == WHOLE else range(len(ranks))
+        parts = tuple(argument(number, place) for place in places) * (len(ranks) if layout == WHOLE else 1)
+        handle = placeholder if placeholder.dtype == tf.resource else None
+        value = Value(layout, placeholder.op.name, given.shape, placeholder.dtype, parts, handle=handle)
+        if given.is_readable:
+            value.whole = functools.cache(functools.partial(argument, number, None))
+        arguments.append(value)
     values = walk.function(graph, arguments)
-    return [walk.tensors(walk.converted(value, WHOLE, "the step's outputs"))[0] for value in values]
-
-
-def _stand_in(exchange: Exchange, tensor: Any, given: Input, layout: Layout) -> Value:
-    def one(rank: int | None) -> Any:
-        shape = given.shape
-        if isinstance(layout, Divided) and rank is not None:
-            shape = tf.TensorShape([*shape[: layout.dim], layout.sizes[rank], *shape[layout.dim + 1 :]])
-        return stand_in(tensor, shape)
-
-    made = [one(None)] * len(exchange.ranks) if layout == WHOLE else [one(rank) for rank in exchange.ranks]
-    return Value(layout, tensor.op.name, tuple(made), whole=(lambda: one(None)) if given.is_readable else None)
-
-
-def stand_in(tensor: Any, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns a placeholder like a tensor, of another shape."""
-    made = tf.compat.v1.placeholder(tensor.dtype, shape)
-    if tensor.dtype == tf.resource:
-        handle_data_util.copy_handle_data(tensor, made)
-    return made
+    return sources, [walk.tensors(walk.converted(value, WHOLE, "the step's outputs"))[0] for value in values]

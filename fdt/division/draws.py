@@ -55,8 +55,8 @@ def _own_numbers(node: Node) -> list[Value] | None:
     shapes = node.constants(lambda rank: np.array([sizes[rank], *shape[1:]], shape.dtype))
     rest = [node.whole(i) for i in range(1, len(node.inputs))]
     if node.op.type in _OF_A_SEED:
-        seeds = zip(rest[0], node.walk.exchange.ranks, strict=True)
-        rest[0] = tuple(seed + tf.cast(_added(rank), seed.dtype) for seed, rank in seeds)
+        seeds = node.walk.computed(lambda rank, seed: seed + tf.cast(_added(rank), seed.dtype), [node.held(1, WHOLE)])
+        rest[0] = seeds[0]
         return node.run([shapes, *rest], layout)
     if node.op.type not in _OF_AN_ATTRIBUTE:
         return None

@@ -41,6 +41,7 @@ def passing(node: Node) -> list[Value]:
     is_one = value.layout == WHOLE and value.own_rows is None
     tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if is_one else value.tensors)]
     passed = node.value(value.layout, tensors)
+    passed.handle = value.handle
     # It is exchanged once, whoever asks for it.
     passed.others, passed.whole = value.others, value.whole
     return [passed]

@@ -12,14 +12,16 @@ from fdt.division.layout import Combine
 class Exchange(Protocol):
     """Fills the places of a divided step where workers exchange values.
 
-    A graph may hold the part of one worker, as in training, or of all of them, as in tests; `ranks` says whose.
+    A graph may hold the part of one worker, as in training, or of all of them, as in tests; `ranks` says whose. Operations
+    of the kinds `in_turn` are run one after the other, in the order of the step.
     """
 
     num_workers: int
     ranks: tuple[int, ...]
+    in_turn: frozenset[str]
 
     def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
     ) -> list[tf.Tensor]:
         """Returns the sums (maxima, minima) over all workers of values that are ready together.
 
@@ -28,9 +30,12 @@ class Exchange(Protocol):
             combine: Which of the three.
             name: The same on all workers, and once in a step.
             gradients: Whether they are gradients, as they come to an optimizer.
+            inside: Whether this is within a branch or a loop, where exchanges come in any order.
         """
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
+    def gather(
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+    ) -> tf.Tensor:
         """Returns the workers' entries along dimension 0, one worker's after the other's.
 
         Args:
@@ -38,6 +43,7 @@ class Exchange(Protocol):
             sizes: Of all workers.
             name: The same on all workers, and once in a step.
             gradients: See `reduce`.
+            inside: See `reduce`.
         """
 
 
@@ -65,17 +71,21 @@ class Exchanged:
 class Alone:
     """The first worker, and nobody to exchange with: to see how a step is divided without running it."""
 
+    in_turn: frozenset[str] = frozenset()
+
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
         self.ranks: tuple[int, ...] = (0,)
 
     def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
     ) -> list[tf.Tensor]:
         """See `Exchange.reduce`."""
         return [tf.identity(tensor) for (tensor,) in values]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
+    def gather(
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+    ) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
         return tf.concat([mine, tf.zeros([sum(sizes[1:]), *mine.shape[1:]], mine.dtype)], 0)
@@ -84,17 +94,21 @@ class Alone:
 class Together:
     """All workers in one graph: the exchange is a sum or a concatenation. For tests, and for what a division would cost."""
 
+    in_turn: frozenset[str] = frozenset()
+
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
         self.ranks = tuple(range(num_workers))
 
     def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool
+        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
     ) -> list[tf.Tensor]:
         """See `Exchange.reduce`."""
         return [_reduced(tensors, combine) for tensors in values]
 
-    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool) -> tf.Tensor:
+    def gather(
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+    ) -> tf.Tensor:
         """See `Exchange.gather`."""
         return tf.concat(list(tensors), 0)
 

@@ -1,5 +1,6 @@
 """Operations on constants, computed while the step is divided: sizes, shapes and what is worked out from them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,31 +9,38 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry
 
+from fdt.division.body import names_functions
+from fdt.division.graphs import Operation, Output
+
 # Shapes are small; what is larger is computed when the step runs.
 _MAX_ELEMENTS = 4096
 _NEVER = frozenset({"CheckNumerics", "Placeholder", "PlaceholderWithDefault"})
 
 
-def folds(op: Any, inputs: Sequence[np.ndarray | None]) -> bool:
+def folds(op: Operation, inputs: Sequence[np.ndarray | None]) -> bool:
     """Whether an operation's outputs follow from what is known now."""
     if not inputs or any(value is None or value.size > _MAX_ELEMENTS for value in inputs):
         return False
     definition = op_def_registry.get(op.type)
-    if definition is None or definition.is_stateful or op.type in _NEVER:
-        return False
-    if any(attribute.HasField("func") or attribute.list.func for attribute in op.node_def.attr.values()):
+    if definition is None or definition.is_stateful or op.type in _NEVER or names_functions(op.type):
         return False
     plain = all(output.dtype not in (tf.variant, tf.resource, tf.string) for output in op.outputs)
     return plain and all(_is_small(output) for output in op.outputs)
 
 
-def _is_small(output: Any) -> bool:
-    count = output.shape.num_elements()
-    return count is None or count <= _MAX_ELEMENTS
+def _is_small(output: Output) -> bool:
+    return not output.is_known or math.prod(size or 0 for size in output.shape or ()) <= _MAX_ELEMENTS
 
 
-def fold(op: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def fold(op: Operation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Computes an operation; `folds` has said that it can be."""
+    key = tuple((value.dtype, value.shape, value.tobytes()) for value in inputs)
+    if key not in op.folded:
+        op.folded[key] = _computed(op, inputs)
+    return op.folded[key]
+
+
+def _computed(op: Operation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     with tf.init_scope(), tf.device("/cpu:0"):
         attributes: list[Any] = []
         for attribute in op_def_registry.get(op.type).attr:
@@ -47,7 +55,7 @@ def fold(op: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(output.numpy()) for output in outputs]
 
 
-def _value(op: Any, attribute: Any) -> Any:
+def _value(op: Operation, attribute: Any) -> Any:
     value = op.get_attr(attribute.name)
     if attribute.type == "type":
         return tf.as_dtype(value).as_datatype_enum

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
+from fdt.division.body import Wire
 from fdt.division.conversions import MustBeWholeError
 from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.value import Value
 from fdt.division.walker import Node
 
 
-def _own_shape(node: Node, index: int, layout: Layout) -> tuple[tf.Tensor, ...] | None:
+def _own_shape(node: Node, index: int, layout: Layout) -> tuple[Wire, ...] | None:
     """Returns an input that says the elements' shape, for each worker's own elements."""
     known = node.constant(index)
     if not isinstance(layout, Divided):
@@ -23,12 +23,16 @@ def _own_shape(node: Node, index: int, layout: Layout) -> tuple[tf.Tensor, ...] 
     return node.own_shapes(known, layout)
 
 
-def _worked_out(node: Node, index: int, layout: Divided) -> tuple[tf.Tensor, ...] | None:
-    whole = node.whole(index)[0]
-    if whole.shape.rank != 1:
+def _worked_out(node: Node, index: int, layout: Divided) -> tuple[Wire, ...] | None:
+    whole = node.held(index, WHOLE)
+    if whole.shape is None or len(whole.shape) != 1:
         return None
-    sizes = node.constants(lambda r: np.array([layout.sizes[r]], whole.dtype.as_numpy_dtype))
-    return tuple(tf.concat([whole[: layout.dim], own, whole[layout.dim + 1 :]], 0) for own in sizes)
+
+    def own(rank: int, shape: tf.Tensor) -> tf.Tensor:
+        size = tf.constant([layout.sizes[rank]], shape.dtype)
+        return tf.concat([shape[: layout.dim], size, shape[layout.dim + 1 :]], 0)
+
+    return node.walk.computed(own, [whole])[0]
 
 
 def made(node: Node) -> list[Value]:
@@ -88,7 +92,7 @@ def _added_to(node: Node, element: int, others: Sequence[int]) -> list[Value]:
     layout = listed.layout
     if listed.remake is not None:
         layout = node.layouts[element]
-    inputs: list[tuple[tf.Tensor, ...]] = [()] * len(node.inputs)
+    inputs: list[tuple[Wire, ...]] = [()] * len(node.inputs)
     inputs[0], inputs[element] = node.local(0, layout), node.local(element, layout)
     for index in others:
         inputs[index] = node.whole(index)
@@ -117,9 +121,12 @@ def element_shape(node: Node) -> list[Value] | None:
     layout = node.layouts[0]
     if not isinstance(layout, Divided):
         return node.run([node.own(0)], WHOLE)
-    own = node.emit([node.own(0)[0]])[0]
-    size = tf.constant([layout.size], own.dtype)
-    return [node.value(WHOLE, [tf.concat([own[: layout.dim], size, own[layout.dim + 1 :]], 0)])]
+    own = node.value(WHOLE, node.emit([node.own(0)[0]]))
+
+    def whole(_: int, shape: tf.Tensor) -> tf.Tensor:
+        return tf.concat([shape[: layout.dim], tf.constant([layout.size], shape.dtype), shape[layout.dim + 1 :]], 0)
+
+    return [node.computed(whole, [own], WHOLE)]
 
 
 def added(node: Node) -> list[Value] | None:

@@ -1,13 +1,16 @@
 """Rules for fused batch normalization: its moments are means over all rows of the batch, so they are partial sums."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from fdt.division import own_rows
 from fdt.division.layout import PARTIAL, WHOLE, Divided
 from fdt.division.value import Value
 from fdt.division.walker import Node
+
+# Which input is the scale.
+_SCALE = {"FusedBatchNormV3": 1, "FusedBatchNormGradV3": 2}
 
 
 def _axes(node: Node) -> tuple[list[int], list[int]]:
@@ -17,10 +20,11 @@ def _axes(node: Node) -> tuple[list[int], list[int]]:
     return [d for d in range(len(form)) if d != channel], [-1 if d == channel else 1 for d in range(len(form))]
 
 
-def _whole_sum(node: Node, tensors: list[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum over all workers, which all of them have."""
-    value = node.value(PARTIAL, tensors)
-    return node.walk.tensors(node.walk.converted(value, WHOLE, node.op.name))[0]
+def _summed(node: Node, make: Callable[..., tf.Tensor], values: Sequence[Value], size: int, key: Any) -> Value:
+    """Returns the sum over all workers of what each makes of its own: [size], of the type of the scale."""
+    (tensors,) = node.walk.computed(make, values, key)
+    part = Value(PARTIAL, node.op.name, (size,), node.inputs[_SCALE[node.op.type]].dtype, tensors)
+    return node.walk.converted(part, WHOLE, node.op.name)
 
 
 def _count(node: Node, axes: list[int]) -> float | None:
@@ -46,31 +50,39 @@ def forward(node: Node) -> list[Value] | None:
     count = _count(node, axes)
     if count is None:
         return None
-    scale, offset, old_mean, old_variance = (node.whole(i)[0] for i in range(1, 5))
-    rows = [tf.cast(own, scale.dtype) for own in node.own(0)]
-    mean = _whole_sum(node, [tf.reduce_sum(own, axes) for own in rows]) / count
-    centred = [own - tf.reshape(mean, spread) for own in rows]
-    variance = _whole_sum(node, [tf.reduce_sum(tf.square(own), axes) for own in centred]) / count
-    factor = tf.math.rsqrt(variance + node.attr("epsilon")) * scale
-    y = [
-        tf.cast(own * tf.reshape(factor, spread) + tf.reshape(offset, spread), node.inputs[0].dtype) for own in centred
-    ]
-    # What the moving variance is told is Bessel's: the sum over one less than all entries.
-    unbiased = variance * (count / max(count - 1.0, 1.0))
-    decay = node.attr("exponential_avg_factor")
-    if decay != 1.0:
-        told_mean = old_mean * (1.0 - decay) + mean * decay
-        told_variance = old_variance * (1.0 - decay) + unbiased * decay
-    else:
-        told_mean, told_variance = mean, unbiased
-    whole = [told_mean, told_variance, mean, variance, tf.zeros([0], scale.dtype)]
-    return [node.value(layout, y), *(node.value(WHOLE, [tensor]) for tensor in whole)]
+    epsilon, decay = node.attr("epsilon"), node.attr("exponential_avg_factor")
+    key = node.op.type, *spread, count, epsilon, decay
+    x, (scale, offset, *old) = node.inputs[0], [node.held(i, WHOLE) for i in range(1, 5)]
+    size = (x.shape or ())[spread.index(-1)] or 0
+
+    def centred(own: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        return tf.cast(own, total.dtype) - tf.reshape(total / count, spread)
+
+    def squares(_: int, own: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(centred(own, total)), axes)
+
+    def normal(_: int, own: tf.Tensor, total: tf.Tensor, squared: tf.Tensor, by: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
+        factor = tf.reshape(tf.math.rsqrt(squared / count + epsilon) * by, spread)
+        return tf.cast(centred(own, total) * factor + tf.reshape(to, spread), own.dtype)
+
+    def moments(_: int, total: tf.Tensor, squared: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+        # What the moving variance is told is Bessel's: the sum over one less than all entries.
+        told = total / count, squared / count * (count / max(count - 1.0, 1.0))
+        kept = [tf.reshape(before, [-1]) * (1.0 - decay) for before in (mean, variance)] if decay != 1.0 else []
+        moving = [before + new * decay for before, new in zip(kept, told, strict=True)] if kept else list(told)
+        return [*moving, total / count, squared / count, tf.zeros([0], total.dtype)]
+
+    total = _summed(node, lambda _, own: tf.reduce_sum(tf.cast(own, scale.dtype), axes), [x], size, ("sum", key))
+    squared = _summed(node, squares, [x, total], size, ("squares", key))
+    y = node.computed(normal, [x, total, squared, scale, offset], layout, key)
+    whole = node.walk.computed(moments, [total, squared, *old], ("moments", key), count=5, alike=True)
+    return [y, *(node.value(WHOLE, tensors, place) for place, tensors in enumerate(whole, 1))]
 
 
 def _of_own_rows(node: Node, layout: Divided, rows: Sequence[int]) -> list[Value]:
     decay, old = node.attr("exponential_avg_factor"), node.inputs[3:5]
     in_part = decay != 1.0 and all(value.layout == PARTIAL for value in old)
-    nothing = [tuple(map(tf.zeros_like, value.tensors)) for value in old]
+    nothing = [node.walk.computed(lambda _, own: tf.zeros_like(own), [value], "nothing")[0] for value in old]
     moving = nothing if in_part else [node.whole(3), node.whole(4)]
     values = node.run([node.own(0), node.whole(1), node.whole(2), *moving], [layout, *[WHOLE] * 5])
     for value in values[1:]:
@@ -79,9 +91,10 @@ def _of_own_rows(node: Node, layout: Divided, rows: Sequence[int]) -> list[Value
         return values
     # Of moving statistics a worker keeps its part, to which it adds its part of the mean of what all tell.
     for place, before in zip((1, 2), old, strict=True):
-        told = own_rows.converted(values[place], values[place].tensors, rows, node.walk.exchange.ranks)
-        parts = zip(before.tensors, told.tensors, strict=True)
-        values[place] = node.value(PARTIAL, [kept * (1.0 - decay) + new for kept, new in parts])
+        told = node.walk.of_own_rows(values[place], tuple(rows))
+        values[place] = node.computed(
+            lambda _, own, new: own * (1.0 - decay) + new, [before, told], PARTIAL, output=place
+        )
     return values
 
 
@@ -97,24 +110,37 @@ def backward(node: Node) -> list[Value] | None:
     count = _count(node, axes)
     if count is None:
         return None
-    scale, mean, variance = (node.whole(i)[0] for i in (2, 3, 4))
-    gradient, x = ([tf.cast(own, scale.dtype) for own in node.local(i, layout)] for i in (0, 1))
-    inverse = tf.math.rsqrt(variance + node.attr("epsilon"))
-    normal = [(own - tf.reshape(mean, spread)) * tf.reshape(inverse, spread) for own in x]
-    sums = [
-        tf.concat([tf.reduce_sum(g, axes), tf.reduce_sum(g * n, axes)], 0)
-        for g, n in zip(gradient, normal, strict=True)
-    ]
-    d_offset, d_scale = tf.split(_whole_sum(node, sums), 2)
-    factor = tf.reshape(scale * inverse, spread)
-    means = tf.reshape(d_offset / count, spread), tf.reshape(d_scale / count, spread)
-    dx = [
-        tf.cast(factor * (g - means[0] - n * means[1]), node.inputs[1].dtype)
-        for g, n in zip(gradient, normal, strict=True)
-    ]
-    nothing = tf.zeros([0], scale.dtype)
-    whole = [d_scale, d_offset, nothing, nothing]
-    return [node.value(layout, dx), *(node.value(WHOLE, [tensor]) for tensor in whole)]
+    epsilon = node.attr("epsilon")
+    key = node.op.type, *spread, count, epsilon
+    gradient, x = (node.held(i, layout) for i in (0, 1))
+    scale, mean, variance = (node.held(i, WHOLE) for i in (2, 3, 4))
+    size = (node.inputs[0].shape or ())[spread.index(-1)] or 0
+
+    def normal(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+        inverse = tf.math.rsqrt(variance + epsilon)
+        return (tf.cast(own, mean.dtype) - tf.reshape(mean, spread)) * tf.reshape(inverse, spread)
+
+    def summed(_: int, dy: tf.Tensor, own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+        g, n = tf.cast(dy, mean.dtype), normal(own, mean, variance)
+        return tf.concat([tf.reduce_sum(g, axes), tf.reduce_sum(g * n, axes)], 0)
+
+    def by_x(
+        _: int, dy: tf.Tensor, own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, by: tf.Tensor, sums: tf.Tensor
+    ) -> tf.Tensor:
+        d_offset, d_scale = (tf.reshape(total / count, spread) for total in tf.split(sums, 2))
+        g, n = tf.cast(dy, mean.dtype), normal(own, mean, variance)
+        factor = tf.reshape(by * tf.math.rsqrt(variance + epsilon), spread)
+        return tf.cast(factor * (g - d_offset - n * d_scale), own.dtype)
+
+    def by_weights(_: int, sums: tf.Tensor) -> list[tf.Tensor]:
+        nothing = tf.zeros([0], sums.dtype)
+        return [*tf.split(sums, 2)[::-1], nothing, nothing]
+
+    given = [gradient, x, mean, variance]
+    sums = _summed(node, summed, given, 2 * size, ("sums", key))
+    dx = node.computed(by_x, [*given, scale, sums], layout, key)
+    whole = node.walk.computed(by_weights, [sums], ("weights", key), count=4, alike=True)
+    return [dx, *(node.value(WHOLE, tensors, place) for place, tensors in enumerate(whole, 1))]
 
 
 def rules() -> dict[str, object]:

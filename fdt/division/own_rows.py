@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division.graphs import function_graph, is_call
+from fdt.division.graphs import called, is_call
 from fdt.division.layout import PARTIAL, WHOLE, Layout
 from fdt.division.value import Value
 from fdt.relaxation import BATCH_NORM, OWN_ROWS
@@ -23,25 +23,13 @@ def stands_in(value: Value, layout: Layout) -> bool:
     return (value.layout == PARTIAL and value.own_rows is not None) or (value.layout == WHOLE and layout == PARTIAL)
 
 
-def converted(value: Value, tensors: Sequence[tf.Tensor], rows: Sequence[int], ranks: Sequence[int]) -> Value:
-    """Returns a worker's part of a sum as if it were all of it, or what it has whole as its part of the weighted mean.
-
-    Args:
-        value: Partial, or whole.
-        tensors: Its tensors.
-        rows: How many each worker has.
-        ranks: Whose tensors they are.
-    """
-    total, partial = sum(rows), value.layout == PARTIAL
-
-    def scaled(tensor: tf.Tensor, rank: int) -> tf.Tensor:
-        if not rows[rank]:
-            # Nothing is asked of a worker without rows; one is a number that can be divided by.
-            return tf.ones_like(tensor) if partial else tf.zeros_like(tensor)
-        return tensor * tf.cast(total / rows[rank] if partial else rows[rank] / total, tensor.dtype)
-
-    parts = tuple(scaled(tensor, rank) for tensor, rank in zip(tensors, ranks, strict=True))
-    return Value(WHOLE, value.source, parts, own_rows=tuple(rows)) if partial else Value(PARTIAL, value.source, parts)
+def scaled(rows: Sequence[int], is_partial: bool, rank: int, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a part of a sum scaled up to all rows, or a whole tensor scaled down to the worker's weight in the mean."""
+    if not rows[rank]:
+        # Nothing is asked of a worker without rows; one is a number that can be divided by.
+        return tf.ones_like(tensor) if is_partial else tf.zeros_like(tensor)
+    total = sum(rows)
+    return tensor * tf.cast(total / rows[rank] if is_partial else rows[rank] / total, tensor.dtype)
 
 
 def moved(graph: Any, relaxed: frozenset[str]) -> set[str]:
@@ -52,7 +40,7 @@ def moved(graph: Any, relaxed: frozenset[str]) -> set[str]:
     for op in graph.get_operations():
         if not is_call(op) or OWN_ROWS not in op.get_attr("f").name:
             continue
-        inner = function_graph(graph, op.get_attr("f").name)
+        (inner,) = called(op)
         places = {tensor.name: place for place, tensor in enumerate(inner.inputs)}
         for assigning in inner.get_operations():
             if assigning.type.startswith("Assign") and assigning.inputs[0].name in places:

@@ -43,9 +43,12 @@ def _mean(node: Node, axes: set[int]) -> list[Value] | None:
     if not dtype.is_floating or any(size is None for size in sizes):
         return None
     count = float(np.prod([size for size in sizes if size is not None]))
-    keep = node.attr("keep_dims")
-    parts = [tf.reduce_sum(own, sorted(axes), keepdims=keep) / tf.constant(count, dtype) for own in node.own(0)]
-    return [node.value(PARTIAL, parts)]
+    keep, order = node.attr("keep_dims"), sorted(axes)
+
+    def mean(_: int, own: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(own, order, keepdims=keep) / tf.constant(count, dtype)
+
+    return [node.computed(mean, node.inputs[:1], PARTIAL, (count, keep, *order))]
 
 
 @for_divided()
@@ -61,32 +64,6 @@ def bias_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value]:
     return node.run_with(0, layout.at(0) if layout.dim == channels else PARTIAL)
 
 
-@for_divided()
-def along_others(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """ArgMax, Cumsum and the like: along one axis, each entry of the other dimensions by itself."""
-    axis = node.constant(1)
-    along = None if axis is None else int(axis) % len(shape)
-    if along is None or along == layout.dim:
-        return None
-    dropped = node.op.type in ("ArgMax", "ArgMin")
-    return node.run_with(0, layout.at(layout.dim - (dropped and along < layout.dim)))
-
-
-@for_divided(linear=True)
-def rolled(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Roll: along other dimensions than the divided one."""
-    axes = node.constant(2)
-    if axes is None or layout.dim in {int(axis) % len(shape) for axis in np.ravel(axes)}:
-        return None
-    return node.run_with(0, layout)
-
-
-@for_divided()
-def along_last(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Softmax, TopK and the like: along the last dimension, each row of the others by itself."""
-    return node.run_with(0, layout) if layout.dim < len(shape) - 1 else None
-
-
 def row_losses(node: Node) -> list[Value] | None:
     """(Sparse)SoftmaxCrossEntropyWithLogits: a loss and a gradient for each row of [rows, classes]."""
     rows = next((layout for layout in node.layouts if isinstance(layout, Divided)), None)
@@ -100,8 +77,6 @@ def rules() -> dict[str, object]:
     table: dict[str, object] = dict.fromkeys(
         ["Sum", "Mean", "Max", "Min", "All", "Any", "Prod", "EuclideanNorm", "ReduceJoin"], reduced
     )
-    table.update(dict.fromkeys(["ArgMax", "ArgMin", "Cumsum", "Cumprod", "CumulativeLogsumexp"], along_others))
-    table.update(dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement"], along_last))
     table.update(dict.fromkeys(["SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"], row_losses))
-    table.update({"L2Loss": halved_squares, "BiasAddGrad": bias_gradient, "Roll": rolled})
+    table.update({"L2Loss": halved_squares, "BiasAddGrad": bias_gradient})
     return table

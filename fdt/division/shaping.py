@@ -31,42 +31,41 @@ def shape(node: Node) -> list[Value] | None:
         known = _known(value.shape)
         if known is None:
             return _shape_when_it_runs(node)
-        values.append(Value(WHOLE, node.op.name, constant=np.array(known, output.dtype.as_numpy_dtype)))
-    return values
+        values.append(np.array(known, output.dtype.as_numpy_dtype))
+    return node.known(values)
 
 
 def _shape_when_it_runs(node: Node) -> list[Value] | None:
     if any(isinstance(layout, Divided) for layout in node.layouts):
-        return [
-            _with_size(node, value, output.dtype) for value, output in zip(node.inputs, node.op.outputs, strict=True)
-        ]
+        return [_with_size(node, place) for place in range(len(node.inputs))]
     # Of a partial value every worker has the shape.
     return node.run([node.own(i) for i in range(len(node.inputs))], WHOLE)
 
 
-def _with_size(node: Node, value: Value, dtype: tf.DType) -> Value:
-    own = tf.shape(node.walk.tensors(value)[0], out_type=dtype)
-    if isinstance(value.layout, Divided):
-        dim = value.layout.dim
-        own = tf.concat([own[:dim], tf.constant([value.layout.size], dtype), own[dim + 1 :]], 0)
-    return node.value(WHOLE, [own])
+def _with_size(node: Node, place: int) -> Value:
+    value, dtype = node.inputs[place], node.op.outputs[place].dtype
+    layout = value.layout
+
+    def whole(_: int, tensor: tf.Tensor) -> tf.Tensor:
+        own = tf.shape(tensor, out_type=dtype)
+        if not isinstance(layout, Divided):
+            return own
+        return tf.concat([own[: layout.dim], tf.constant([layout.size], dtype), own[layout.dim + 1 :]], 0)
+
+    return node.computed(whole, [value], WHOLE, output=place)
 
 
 def size(node: Node) -> list[Value] | None:
     """Size: of the whole tensor."""
     known = _known(node.inputs[0].shape)
     dtype = node.op.outputs[0].dtype.as_numpy_dtype
-    return (
-        None
-        if known is None
-        else [Value(WHOLE, node.op.name, constant=np.array(np.prod(known, dtype=np.int64), dtype))]
-    )
+    return None if known is None else node.known([np.array(np.prod(known, dtype=np.int64), dtype)])
 
 
 def rank(node: Node) -> list[Value] | None:
     """Rank: the same for a part."""
     known = node.rank_of(0)
-    return None if known is None else [Value(WHOLE, node.op.name, constant=np.array(known, np.int32))]
+    return None if known is None else node.known([np.array(known, np.int32)])
 
 
 # ---- reshapes -------------------------------------------------------------------------------------------------------
@@ -110,21 +109,7 @@ def reshape(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     divided = reshaped(before, after, layout)
     if divided is None:
         return None
-    parts = [
-        tf.reshape(own, shape)
-        for own, shape in zip(node.own(0), node.own_shapes(np.array(after, wanted.dtype), divided), strict=True)
-    ]
-    return [node.value(divided, parts)]
-
-
-@for_divided(linear=True)
-def expand(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """ExpandDims."""
-    axis = node.constant(1)
-    if axis is None:
-        return None
-    at = int(np.ravel(axis)[0]) % (len(shape) + 1)
-    return node.run_with(0, layout.at(layout.dim + (at <= layout.dim)))
+    return node.run([node.own(0), node.own_shapes(np.array(after, wanted.dtype), divided)], divided)
 
 
 @for_divided(linear=True)
@@ -135,15 +120,8 @@ def squeeze(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     if layout.dim in gone or (not named and None in shape):
         return None
     # By name: a worker's own part may have size 1 where the whole has not.
-    parts = [tf.squeeze(own, gone) if gone else own for own in node.own(0)]
-    return [node.value(layout.at(layout.dim - sum(d < layout.dim for d in gone)), parts)]
-
-
-@for_divided(linear=True)
-def transpose(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Transpose."""
-    order = node.constant(1)
-    return None if order is None else node.run_with(0, layout.at(order.tolist().index(layout.dim)))
+    after = layout.at(layout.dim - sum(d < layout.dim for d in gone))
+    return node.run_with(0, after, squeeze_dims=gone) if gone else list(node.inputs)
 
 
 # ---- joining and parting --------------------------------------------------------------------------------------------
@@ -180,13 +158,6 @@ def _all_partial(node: Node) -> list[Value] | None:
     return node.run([node.local(i, PARTIAL) if i in data else node.whole(i) for i in range(len(node.inputs))], PARTIAL)
 
 
-@for_divided(linear=True)
-def unpack(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Unpack: not along the divided dimension."""
-    axis = node.attr("axis") % len(shape)
-    return None if axis == layout.dim else node.run_with(0, layout.at(layout.dim - (axis < layout.dim)))
-
-
 def concat(node: Node) -> list[Value] | None:
     """ConcatV2."""
     last = len(node.inputs) - 1
@@ -216,17 +187,6 @@ def _split(data: int, axis_at: int) -> Rule:
     return rule
 
 
-def _along_others(argument: int, touched: Callable[[np.ndarray, Divided, int], Any], linear: bool = False) -> Rule:
-    """Returns a rule for operations that leave the divided dimension as it is if a constant input says so."""
-
-    @for_divided(linear=linear)
-    def rule(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-        known = node.constant(argument)
-        return None if known is None or touched(known, layout, len(shape)) else node.run_with(0, layout)
-
-    return rule
-
-
 @for_divided(linear=True)
 def pad(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     """Pad, PadV2: along the divided dimension it is the gradient of a slice."""
@@ -234,12 +194,6 @@ def pad(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     if paddings is None:
         return None
     return slices.padded(node, layout, paddings) if paddings[layout.dim].any() else node.run_with(0, layout)
-
-
-# Of no rows it says that there is nothing to mirror.
-mirror_pad = _along_others(1, lambda paddings, layout, _: paddings[layout.dim].any() or 0 in layout.sizes)
-tile = _along_others(1, lambda multiples, layout, _: multiples[layout.dim] != 1, linear=True)
-reverse = _along_others(1, lambda axes, layout, rank: layout.dim in {int(axis) % rank for axis in np.ravel(axes)})
 
 
 def broadcast(node: Node) -> list[Value] | None:
@@ -271,34 +225,89 @@ def ensure_shape(node: Node) -> list[Value] | None:
     return list(node.inputs) if node.layouts[0] != WHOLE else None
 
 
-@for_divided()
-def one_hot(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """OneHot: a new dimension beside those of the indices."""
-    axis = node.attr("axis") % (len(shape) + 1)
-    return node.run_with(0, layout.at(layout.dim + (axis <= layout.dim)))
+# ---- operations that leave the divided dimension as it is, perhaps at another place -----------------------------------
+
+# Given an operation, the divided dimension and the rank, returns the dimension's place in the output; None if it is touched.
+Place = Callable[[Node, int, int], int | None]
 
 
-def _in_the_last(count: int) -> Rule:
-    """Returns a rule for operations on the last dimensions, each by itself along the others."""
-
-    @for_divided()
+def _kept(place: Place, linear: bool = False) -> Rule:
+    @for_divided(linear=linear)
     def rule(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-        return node.run_with(0, layout) if layout.dim < len(shape) - count else None
+        dim = place(node, layout.dim, len(shape))
+        return None if dim is None else node.run_with(0, layout.at(dim))
 
     return rule
+
+
+def _axes(node: Node, index: int, rank: int) -> set[int] | None:
+    """Returns the dimensions that a constant input names."""
+    known = node.constant(index)
+    return None if known is None else {int(axis) % rank for axis in np.ravel(known)}
+
+
+def _made_before(axes: set[int] | None, dim: int) -> int | None:
+    """Returns where a dimension is after others were made at these places of the output."""
+    return None if axes is None else dim + (min(axes) <= dim)
+
+
+def _other_than(index: int, dropped: bool = False) -> Place:
+    """Returns a rule's test for operations along the axes that an input names, which the output may not have."""
+
+    def place(node: Node, dim: int, rank: int) -> int | None:
+        axes = _axes(node, index, rank)
+        return None if axes is None or dim in axes else dim - (sum(axis < dim for axis in axes) if dropped else 0)
+
+    return place
+
+
+def _unpacked(node: Node, dim: int, rank: int) -> int | None:
+    axis = node.attr("axis") % rank
+    return None if axis == dim else dim - (axis < dim)
+
+
+def _transposed(node: Node, dim: int, rank: int) -> int | None:
+    order = node.constant(1)
+    return None if order is None else order.tolist().index(dim)
+
+
+def _unpadded(node: Node, dim: int, rank: int) -> int | None:
+    """Of no rows MirrorPad says that there is nothing to mirror."""
+    paddings, layout = node.constant(1), node.layouts[0]
+    assert isinstance(layout, Divided)
+    return None if paddings is None or paddings[dim].any() or 0 in layout.sizes else dim
+
+
+def _untiled(node: Node, dim: int, rank: int) -> int | None:
+    multiples = node.constant(1)
+    return None if multiples is None or multiples[dim] != 1 else dim
+
+
+def _before_last(count: int) -> Place:
+    """Returns a rule's test for operations on the last dimensions, each by itself along the others."""
+    return lambda node, dim, rank: dim if dim < rank - count else None
+
+
+_PLACES: dict[tuple[str, ...], Rule] = {
+    ("ExpandDims",): _kept(lambda node, dim, rank: _made_before(_axes(node, 1, rank + 1), dim), linear=True),
+    ("OneHot",): _kept(lambda node, dim, rank: _made_before({node.attr("axis") % (rank + 1)}, dim)),
+    ("Unpack",): _kept(_unpacked, linear=True),
+    ("Transpose",): _kept(_transposed, linear=True),
+    ("Tile",): _kept(_untiled, linear=True),
+    ("MirrorPad", "MirrorPadGrad"): _kept(_unpadded),
+    ("ReverseV2", "Cumsum", "Cumprod", "CumulativeLogsumexp"): _kept(_other_than(1)),
+    ("ArgMax", "ArgMin"): _kept(_other_than(1, dropped=True)),
+    ("Roll",): _kept(_other_than(2), linear=True),
+    ("Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement", "MatrixDiagV3", "MatrixDiag"): _kept(_before_last(1)),
+    ("MatrixBandPart", "MatrixDiagPartV3", "MatrixSetDiagV3", "Cholesky", "MatrixInverse"): _kept(_before_last(2)),
+}
 
 
 def rules() -> dict[str, object]:
     """Returns the rules of this file by operation."""
     table: dict[str, object] = {
-        "Shape": shape, "ShapeN": shape, "Size": size, "Rank": rank, "Reshape": reshape, "ExpandDims": expand,
-        "Squeeze": squeeze, "Transpose": transpose, "Pack": pack, "Unpack": unpack, "ConcatV2": concat, "Split": _split(1, 0),
-        "SplitV": _split(0, 2), "Tile": tile, "BroadcastTo": broadcast, "ReverseV2": reverse,
-        "EnsureShape": ensure_shape,
-        "OneHot": one_hot,
+        "Shape": shape, "ShapeN": shape, "Size": size, "Rank": rank, "Reshape": reshape, "Squeeze": squeeze, "Pack": pack,
+        "ConcatV2": concat, "Split": _split(1, 0), "SplitV": _split(0, 2), "BroadcastTo": broadcast,
+        "EnsureShape": ensure_shape, "Pad": pad, "PadV2": pad,
     }  # fmt: skip
-    table.update({"Pad": pad, "PadV2": pad, "MirrorPad": mirror_pad, "MirrorPadGrad": mirror_pad})
-    table.update(dict.fromkeys(["MatrixDiagV3", "MatrixDiag"], _in_the_last(1)))
-    matrices = ["MatrixBandPart", "MatrixDiagPartV3", "MatrixSetDiagV3", "Cholesky", "MatrixInverse"]
-    table.update(dict.fromkeys(matrices, _in_the_last(2)))
-    return table
+    return table | {name: rule for names, rule in _PLACES.items() for name in names}

@@ -1,11 +1,13 @@
 """Rules for slices, and for joins along the divided dimension: each worker takes those of its own entries that are picked."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from fdt.division.body import Wire
 from fdt.division.conversions import taken
 from fdt.division.layout import Divided, joined, shares
 from fdt.division.value import Value
@@ -16,37 +18,42 @@ Shape = tuple[int | None, ...]
 
 def _of_own(
     node: Node, data: int, layout: Divided, begin: int, end: int, stride: int = 1
-) -> tuple[Divided, tuple[tf.Tensor, ...]]:
+) -> tuple[Divided, tuple[Wire, ...]]:
     """Returns an input's entries along the divided dimension that are taken: how they are divided, and the workers' own."""
     if (begin, end, stride) == (0, layout.size, 1):
         return layout, node.own(data)
     after, picks = layout.picked(begin, end, stride)
-    own = zip(node.own(data), node.walk.exchange.ranks, strict=True)
-    return after, tuple(taken(tensor, layout.dim, picks[rank], stride) for tensor, rank in own)
+    key = "taken", layout, begin, end, stride
+    (own,) = node.walk.computed(
+        lambda rank, tensor: taken(tensor, layout.dim, picks[rank], stride), [node.inputs[data]], key
+    )
+    return after, own
 
 
 def _put_back(
-    node: Node, parts: Sequence[tf.Tensor], given: Divided, size: int, begin: int, end: int, stride: int
-) -> Any:
+    node: Node, parts: Value, size: int, begin: int, end: int, stride: int
+) -> tuple[Divided, tuple[Wire, ...]] | None:
     """Returns a tensor of zeros with the workers' entries where a slice would take them from: its layout, and the workers' own.
 
     None where no layout is known of which the slice would have the entries' layout.
     """
+    given = parts.layout
+    assert isinstance(given, Divided)
     dim = given.dim
     for likely in node.walk.likely(size):
         whole = likely.at(dim)
         after, picks = whole.picked(begin, end, stride)
         if after == given:
-            ranks = node.walk.exchange.ranks
-            own = zip(parts, ranks, strict=True)
-            return whole, [_spread(t, dim, [b[r] for b in whole.each], picks[r], stride) for t, r in own]
+            spread = partial(_spread, dim, whole, picks, stride)
+            return whole, node.walk.computed(spread, [parts], ("spread", whole, begin, end, stride))[0]
     return None
 
 
 def _spread(
-    tensor: tf.Tensor, dim: int, sizes: Sequence[int], picks: Sequence[tuple[int, int]], stride: int
+    dim: int, whole: Divided, all_picks: Sequence[Sequence[tuple[int, int]]], stride: int, rank: int, tensor: tf.Tensor
 ) -> tf.Tensor:
-    """Puts a worker's entries back into its blocks of these sizes."""
+    """Puts a worker's entries back into its blocks."""
+    sizes, picks = [block[rank] for block in whole.each], all_picks[rank]
     blocks, before = [], 0
     pieces = tf.split(tensor, [count for _, count in picks], dim)
     for size, (first, count), piece in zip(sizes, picks, pieces, strict=True):
@@ -103,9 +110,9 @@ def parted(node: Node, data: int, layout: Divided) -> list[Value] | None:
     if -1 in lengths:
         lengths[lengths.index(-1)] = layout.size - sum(lengths) - 1
     values, begin = [], 0
-    for length in lengths:
+    for place, length in enumerate(lengths):
         after, own = _of_own(node, data, layout, begin, begin + length)
-        values.append(node.value(after, own))
+        values.append(node.value(after, own, place))
         begin += length
     return values
 
@@ -116,13 +123,13 @@ def padded(node: Node, layout: Divided, paddings: np.ndarray) -> list[Value] | N
     if node.op.type != "Pad" or before < 0 or after < 0:
         return None
     size = before + layout.size + after
-    found = _put_back(node, node.own(0), layout, size, before, before + layout.size, 1)
+    found = _put_back(node, node.inputs[0], size, before, before + layout.size, 1)
     if found is None:
         return None
     whole, parts = found
     others = paddings.copy()
     others[whole.dim] = 0
-    return node.run([tuple(parts), node.constants(lambda _: others)], whole)
+    return node.run([parts, node.constants(lambda _: others)], whole)
 
 
 @for_divided(linear=True)
@@ -215,11 +222,12 @@ def strided_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value] |
     (value,) = node.run(inputs, given, **_by_masks(node, what))
     if (begin, end, stride) == (0, int(whole[dim]), 1):
         return [value]
-    found = _put_back(node, value.tensors, given, int(whole[dim]), begin, end, stride)
+    value.shape = tuple(given.size if d == dim else int(size) for d, size in enumerate(whole))
+    found = _put_back(node, value, int(whole[dim]), begin, end, stride)
     return None if found is None else [node.value(*found)]
 
 
-def _strides(node: Node, what: Any) -> tuple[tf.Tensor, ...]:
+def _strides(node: Node, what: Any) -> tuple[Wire, ...]:
     strides = node.constant(3)
     assert strides is not None
     ones = strides.copy()

@@ -2,23 +2,31 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.layout import Divided, Layout
+from fdt.division.body import Spec, Wire
+from fdt.division.layout import WHOLE, Divided, Layout
+
+# Of a tensor; None for an unknown rank, or for the size of a dimension.
+Shape = tuple[int | None, ...] | None
 
 
 @dataclasses.dataclass(eq=False)
 class Value:
-    """What the workers whose parts a graph holds have in the place of one tensor.
+    """What the workers whose parts a function holds have in the place of one tensor.
 
     Attributes:
         layout: What a worker holds of it.
         source: Name of the operation of the script's step whose output it is.
-        tensors: One for each of these workers; of a whole value the same one.
+        shape: Of the whole tensor.
+        dtype: Of its elements.
+        tensors: One for each of these workers; of a whole value the same one. Of a constant none, until it is used.
         constant: Its elements, where they are known while the step is divided.
+        handle: Of a resource, a tensor that tells what it holds.
         remake: Makes the value in another layout of elements; only of lists that hold nothing yet.
         whole: Makes it whole without an exchange; of an input of the step, which every worker can read in full.
         cut: Makes it divided by computing it from divided inputs; of a whole value that was computed entry by entry. None where
@@ -28,47 +36,44 @@ class Value:
 
     layout: Layout
     source: str
-    tensors: tuple[tf.Tensor, ...] = ()
+    shape: Shape
+    dtype: tf.DType
+    tensors: tuple[Wire, ...] = ()
     constant: np.ndarray | None = None
+    handle: Any = None
     remake: "Callable[[Layout], Value] | None" = None
-    whole: Callable[[], tf.Tensor] | None = None
+    whole: Callable[[], Wire] | None = None
     again: "Callable[[], Value] | None" = None
     cut: "Callable[[Divided], Value | None] | None" = None
     # How many rows each worker had, where it took its own for the batch (see `own_rows`): what is whole then differs.
     own_rows: tuple[int, ...] | None = None
-    # Of a constant, in the graph where it was used last.
-    made: tf.Tensor | None = None
+    # Of a constant, where it was used last.
+    made: Wire | None = None
     # Which output of which operation it is, calls included.
     key: str = ""
     # The same value in other layouts, as far as somebody has needed them.
     others: "dict[Layout, list[Value]]" = dataclasses.field(default_factory=dict)
 
-    @property
-    def dtype(self) -> tf.DType:
-        """The type of its elements."""
-        return self.tensors[0].dtype if self.tensors else tf.as_dtype(self._constant().dtype)
+    def spec(self, rank: int) -> Spec:
+        """Returns what a worker's own tensor is."""
+        shape = self.shape
+        if isinstance(self.layout, Divided) and shape is not None and self.dtype != tf.variant:
+            dim = self.layout.dim
+            shape = (*shape[:dim], self.layout.sizes[rank], *shape[dim + 1 :])
+        return Spec(self.dtype, shape)
 
-    @property
-    def shape(self) -> tuple[int | None, ...] | None:
-        """The shape of the whole tensor; None for an unknown rank, or for the size of a dimension."""
-        if self.constant is not None:
-            return self.constant.shape
-        known = self.tensors[0].shape
-        if known.rank is None:
-            return None
-        dims = list(known.as_list())
-        if isinstance(self.layout, Divided) and self.dtype != tf.variant:
-            dims[self.layout.dim] = self.layout.size
-        return tuple(dims)
+    def held(self, layout: Layout, tensors: Sequence[Wire]) -> "Value":
+        """Returns the same as workers hold it in another layout."""
+        return Value(layout, self.source, self.shape, self.dtype, tuple(tensors), handle=self.handle)
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the whole tensor; 0 where its shape is not known."""
-        shape = self.shape
-        if shape is None or any(size is None for size in shape) or self.dtype in (tf.variant, tf.resource, tf.string):
+        if self.shape is None or None in self.shape or self.dtype in (tf.variant, tf.resource, tf.string):
             return 0
-        return math.prod(size or 0 for size in shape) * int(self.dtype.size)
+        return math.prod(size or 0 for size in self.shape) * int(self.dtype.size)
 
-    def _constant(self) -> np.ndarray:
-        assert self.constant is not None
-        return self.constant
+
+def known(constant: np.ndarray, source: str) -> Value:
+    """Returns a whole value whose elements are known."""
+    return Value(WHOLE, source, constant.shape, tf.as_dtype(constant.dtype), constant=constant)

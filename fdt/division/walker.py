@@ -9,23 +9,21 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.framework import func_graph, tensor_util
+from tensorflow.python.framework import tensor_util
 
-from fdt.division import arithmetic, folding, own_rows
+from fdt.division import arithmetic, folding
+from fdt.division.body import Body, Wire, attribute, names_functions
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
-from fdt.division.graphs import function_graph, graphs_around, in_order, is_call, names_functions, writes
+from fdt.division.graphs import Functions, Operation, functions_of, infer, is_call, writes
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial
-from fdt.division.value import Value
+from fdt.division.value import Value, known
 from fdt.relaxation import BATCH_NORM, OWN_ROWS
 
 # What has no form as an array.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
 # They look at the shape alone.
 _OF_SHAPES = frozenset({"ZerosLike", "OnesLike", "Shape", "ShapeN", "Size", "Rank"})
-# Attributes that describe the place of an operation in the script's graph.
-_LEFT_OUT = ("_output_shapes", "_class", "_has_manual_control_dependencies", "_XlaMustCompile")
 
 
 @dataclasses.dataclass
@@ -36,8 +34,8 @@ class Scope:
     # Through which calls it was come to: operations of a function have the same names in each call.
     path: str
     values: dict[str, Value] = dataclasses.field(default_factory=dict)
-    # For each operation of this graph those that were made in its place.
-    made: dict[str, list[tf.Operation]] = dataclasses.field(default_factory=dict)
+    # For each operation of this graph the nodes that were written in its place.
+    made: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Node:
     """An operation of the script's step, to be divided."""
 
     walk: "Walk"
-    op: Any
+    op: Operation
     inputs: list[Value]
 
     @property
@@ -71,58 +69,79 @@ class Node:
         """Returns an input's elements where they are known."""
         return self.inputs[index].constant
 
-    def whole(self, index: int) -> tuple[tf.Tensor, ...]:
+    def whole(self, index: int) -> tuple[Wire, ...]:
         """Returns an input as a whole tensor."""
-        return self.walk.tensors(self.walk.converted(self.inputs[index], WHOLE, self.op.name))
+        return self.local(index, WHOLE)
 
-    def local(self, index: int, layout: Layout) -> tuple[tf.Tensor, ...]:
+    def local(self, index: int, layout: Layout) -> tuple[Wire, ...]:
         """Returns an input in a layout, one tensor for each worker whose part is built."""
-        return self.walk.tensors(self.walk.converted(self.inputs[index], layout, self.op.name))
+        return self.walk.tensors(self.held(index, layout))
 
-    def own(self, index: int) -> tuple[tf.Tensor, ...]:
+    def held(self, index: int, layout: Layout) -> Value:
+        """Returns an input in a layout."""
+        return self.walk.converted(self.inputs[index], layout, self.op.name)
+
+    def own(self, index: int) -> tuple[Wire, ...]:
         """Returns an input as it is."""
         return self.walk.tensors(self.inputs[index])
 
-    def constants(self, make: Callable[[int], Any]) -> tuple[tf.Tensor, ...]:
+    def constants(self, make: Callable[[int], np.ndarray]) -> tuple[Wire, ...]:
         """Returns a constant for each worker whose part is built, made from its rank."""
-        return tuple(tf.constant(make(rank)) for rank in self.walk.exchange.ranks)
+        return tuple(self.walk.body.constant(make(rank)) for rank in self.walk.exchange.ranks)
 
-    def own_shapes(self, whole: np.ndarray, layout: Divided) -> tuple[tf.Tensor, ...]:
+    def own_shapes(self, whole: np.ndarray, layout: Divided) -> tuple[Wire, ...]:
         """Returns a whole tensor's shape as it is of each worker's own entries."""
         of = [*whole.tolist()]
         return self.constants(
             lambda r: np.array([*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]], whole.dtype)
         )
 
-    def emit(self, inputs: Sequence[tf.Tensor], **attributes: int) -> list[tf.Tensor]:
-        """Builds the operation once, on these inputs and with these attributes in the place of the script's."""
+    def emit(self, inputs: Sequence[Wire], **attributes: Any) -> list[Wire]:
+        """Writes the operation once, on these inputs and with these attributes in the place of the script's."""
         return self.walk.emit(self.op, inputs, attributes)
 
     def run(
-        self, inputs: Sequence[tuple[tf.Tensor, ...]], layouts: Layout | Sequence[Layout], **attributes: int
+        self, inputs: Sequence[tuple[Wire, ...]], layouts: Layout | Sequence[Layout], **attributes: Any
     ) -> list[Value]:
-        """Builds the operation for each worker whose part is built; once if all outputs are whole.
+        """Writes the operation for each worker whose part is built; once if all outputs are whole.
 
         Args:
             inputs: For each input one tensor for each worker.
             layouts: Of the outputs; one for all of them, or one each.
-            attributes: Integers, where they differ from the script's.
+            attributes: Where they differ from the script's; see `attribute`.
         """
         num_outputs = len(self.op.outputs)
         each = list(layouts) if isinstance(layouts, Sequence) else [layouts] * num_outputs
         alike = all(layout == WHOLE for layout in each) and self.walk.own_rows is None
         runs = [self.emit([given[i] for given in inputs], **attributes) for i in range(1 if alike else self.num_local)]
-        self.walk.count(runs[0], is_divided=not alike or any(layout != WHOLE for layout in self.layouts))
-        return [self.value(layout, [run[k] for run in runs]) for k, layout in enumerate(each)]
+        self.walk.count(self.op, is_divided=not alike or any(layout != WHOLE for layout in self.layouts))
+        return [self.value(layout, [run[k] for run in runs], k) for k, layout in enumerate(each)]
 
-    def run_with(self, data: int, layouts: Layout | Sequence[Layout], **attributes: int) -> list[Value]:
-        """Builds the operation on one input as it is and all others whole."""
+    def run_with(self, data: int, layouts: Layout | Sequence[Layout], **attributes: Any) -> list[Value]:
+        """Writes the operation on one input as it is and all others whole."""
         inputs = [self.own(i) if i == data else self.whole(i) for i in range(len(self.inputs))]
         return self.run(inputs, layouts, **attributes)
 
-    def value(self, layout: Layout, tensors: Sequence[tf.Tensor]) -> Value:
+    def value(self, layout: Layout, tensors: Sequence[Wire], output: int = 0) -> Value:
         """Returns an output of the operation; of a whole one a single tensor is enough."""
-        return Value(layout, self.op.name, tuple(tensors) * (self.num_local if len(tensors) == 1 else 1))
+        made = self.op.outputs[output]
+        shape = made.shape
+        if isinstance(layout, Divided) and shape is not None and made.dtype != tf.variant:
+            shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
+        each = tuple(tensors) * (self.num_local if len(tensors) == 1 else 1)
+        handle = self.op.made.outputs[output] if made.dtype == tf.resource else None
+        return Value(layout, self.op.name, shape, made.dtype, each, handle=handle)
+
+    def known(self, constants: Sequence[np.ndarray]) -> list[Value]:
+        """Returns outputs of the operation whose elements are known."""
+        return [known(constant, self.op.name) for constant in constants]
+
+    def computed(
+        self, make: Callable[..., Any], values: Sequence[Value], layout: Layout, key: Any = None, output: int = 0
+    ) -> Value:
+        """Returns an output of the operation that is made by others than itself; see `Conversions.computed`."""
+        (tensors,) = self.walk.computed(make, values, key and (self.op.type, key))
+        return self.value(layout, tensors, output)
 
     def all_whole(self) -> list[Value]:
         """Computes the operation on whole inputs, by all workers alike: what is right for every operation."""
@@ -137,8 +156,8 @@ class Node:
         # Where workers take their own rows for the batch, what is whole differs between them.
         count = 1 if self.walk.own_rows is None or writes(self.op) else self.num_local
         runs = [self.emit([tensors[i] for tensors in inputs]) for i in range(count)]
-        self.walk.count(runs[0], is_divided=False)
-        outputs = [self.value(WHOLE, [run[k] for run in runs]) for k in range(len(self.op.outputs))]
+        self.walk.count(self.op, is_divided=False)
+        outputs = [self.value(WHOLE, [run[k] for run in runs], k) for k in range(len(self.op.outputs))]
         if not any(isinstance(layout, Divided) for layout in self.layouts) or self.walk.own_rows is not None:
             return outputs
         # What comes of it can be divided again.
@@ -150,8 +169,9 @@ class Node:
         if sizes is None:
             return value
         layout = Divided(0, sizes)
-        part = self.walk.converted(value, layout, self.op.name)
-        return Value(layout, self.op.name, part.tensors, whole=lambda: value.tensors[0])
+        part = value.held(layout, self.walk.tensors(self.walk.converted(value, layout, self.op.name)))
+        part.whole = lambda: value.tensors[0]
+        return part
 
     def whole_until_cut(self, cut: Callable[[Divided], Value | None]) -> list[Value]:
         """Computes an operation of whole inputs and one output, entry by entry; see `Value.cut`."""
@@ -191,10 +211,11 @@ class Walk(Conversions):
 
     Attributes:
         computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
-        flops_divided: Of a worker, in operations of which each does its part; each once, also in a loop.
-        flops_whole: Of a worker, in operations that all compute alike.
+        flops_divided: Of operations of which each worker does its part; each once, also in a loop.
+        flops_whole: Of operations that all compute alike.
         must_be_whole: Sources of lists that must not be divided.
-        planning: Whether what is built is thrown away, so that loops need not be.
+        functions: The graphs of the step's functions.
+        library: FunctionDefs that the step calls, as far as they were written.
         loops: What was found out about loops, by where they are and how their variables come in.
         rows: For numbers of rows of the batch, how many each worker has.
         joined: For sizes of tensors that are put one behind the other along their rows, how that is divided.
@@ -205,6 +226,8 @@ class Walk(Conversions):
         self,
         exchange: Exchange,
         rules: Mapping[str, Rule],
+        functions: Functions,
+        is_dry: bool,
         whole: Collection[str] = (),
         wanted: Collection[str] = (),
         gradients: Collection[str] = (),
@@ -216,19 +239,22 @@ class Walk(Conversions):
         Args:
             exchange: See `Exchange`.
             rules: By the type of an operation. A rule returns None where it has nothing better than whole inputs.
+            functions: See the class.
+            is_dry: Whether it is only to be seen what comes of it, and nothing is written.
             whole: Sources of lists that must not be divided.
             wanted: See `Conversions`.
             gradients: See `Conversions`.
             marks: Names of functions that are given gradients, as they come to an optimizer.
             relaxed: What workers may do each for itself; see `fdt.relaxation`.
         """
-        super().__init__(exchange, wanted, gradients)
-        self.computed_whole: list[Any] = []
+        super().__init__(exchange, Body(None, is_dry, exchange.in_turn), wanted, gradients)
+        self.computed_whole: list[Operation] = []
         self.flops_divided = self.flops_whole = 0
         self.must_be_whole = frozenset(whole)
         self.marks, self.relaxed = frozenset(marks), relaxed
         self.numbers_drawn = 0
-        self.planning = False
+        self.functions = functions
+        self.library: dict[str, Any] = {}
         self.loops: dict[Any, Any] = {}
         self.rows: dict[int | None, tuple[int, ...]] = {}
         self.joined: dict[int, Divided] = {}
@@ -238,7 +264,7 @@ class Walk(Conversions):
     # ---- graphs -----------------------------------------------------------------------------------------------------
 
     def function(self, graph: Any, arguments: Sequence[Value], name: str = "") -> list[Value]:
-        """Builds a graph's operations in the current graph.
+        """Writes a graph's operations into the current function.
 
         Args:
             graph: FuncGraph whose inputs are its arguments, captured ones last.
@@ -254,40 +280,43 @@ class Walk(Conversions):
             scope.values[placeholder.name] = argument
             scope.made[placeholder.op.name] = []
         outer = self._made
-        everything: list[tf.Operation] = []
-        for op in in_order(graph):
+        everything: list[str] = []
+        for op in self.functions.in_order(graph):
             if op.name in scope.made:
                 continue
             self._made = []
-            for index, (output, value) in enumerate(zip(op.outputs, self._divided(op, scope), strict=True)):
-                _tell_shape(value, output.shape)
+            before = list(dict.fromkeys(itertools.chain(*(scope.made[name] for name in op.controls))))
+            controls, self.body.controls = self.body.controls, before
+            values = self._divided(op, scope)
+            self.body.controls = controls
+            for index, (output, value) in enumerate(zip(op.outputs, values, strict=True)):
                 scope.values[output.name] = self._keyed(value, f"{scope.path}/{op.name}:{index}")
-            before = [scope.made.get(c.name, []) for c in op.control_inputs] if not self._made else []
-            scope.made[op.name] = list(dict.fromkeys([*self._made, *itertools.chain(*before)]))
+            scope.made[op.name] = self._made or before
             everything += self._made
         self._made = [*outer, *everything]
         self._paths.pop()
         return [scope.values[output.name] for output in graph.outputs]
 
-    def _divided(self, op: Any, scope: Scope) -> list[Value]:
-        inputs = self._given(op, [scope.values[tensor.name] for tensor in op.inputs])
+    def _divided(self, op: Operation, scope: Scope) -> list[Value]:
         if op.type == "Const" and op.outputs[0].dtype not in _NO_ARRAYS:
-            return [Value(WHOLE, op.name, constant=tensor_util.MakeNdarray(op.get_attr("value")))]
-        controls = list(itertools.chain(*(scope.made.get(c.name, []) for c in op.control_inputs)))
-        graph = tf.compat.v1.get_default_graph()
-        with tf.control_dependencies([c for c in controls if c.graph is graph]):
-            node = Node(self, op, inputs)
-            if self.folds(node):
-                return self.folded(node)
-            rule = self._rules.get(op.type)
-            result = rule(node) if rule is not None else None
-            if result is None:
-                result = node.all_whole()
-            elif self.own_rows is None:
-                for place, value in enumerate(result):
-                    if _follows(node, value):
-                        value.again = functools.partial(self._again, node, place)
-            return self._marked(node, result)
+            if not op.folded:
+                op.folded[()] = [tensor_util.MakeNdarray(op.get_attr("value"))]
+            return [known(op.folded[()][0], op.name)]
+        inputs = self._given(op, [scope.values[name] for name in op.inputs])
+        node = Node(self, op, inputs)
+        if self.folds(node):
+            return self.folded(node)
+        if not all(output.is_known for output in op.outputs):
+            infer(op, inputs)
+        rule = self._rules.get(op.type)
+        result = rule(node) if rule is not None else None
+        if result is None:
+            result = node.all_whole()
+        elif self.own_rows is None:
+            for place, value in enumerate(result):
+                if _follows(node, value):
+                    value.again = functools.partial(self._again, node, place)
+        return self._marked(node, result)
 
     @contextlib.contextmanager
     def on_own_rows(self, function: str, inputs: Sequence[Value]) -> Iterator[None]:
@@ -298,7 +327,7 @@ class Walk(Conversions):
         yield
         self.own_rows = before
 
-    def _given(self, op: Any, inputs: list[Value]) -> list[Value]:
+    def _given(self, op: Operation, inputs: list[Value]) -> list[Value]:
         """Returns an operation's inputs; the mean of what differs from worker to worker, where that must not be."""
         writes_whole = writes(op) and inputs and inputs[0].layout == WHOLE
         if is_call(op) or op.type in _OF_SHAPES or (self.own_rows is not None and not writes_whole):
@@ -309,7 +338,7 @@ class Walk(Conversions):
         assert value.own_rows is not None
         here, self.own_rows, shares = self.own_rows, None, value
         if value.layout == WHOLE:
-            shares = own_rows.converted(value, self.tensors(value), value.own_rows, self.exchange.ranks)
+            shares = self.of_own_rows(value, value.own_rows)
             shares.key = f"{value.key}:mean"
         elif here is None:
             return value
@@ -337,70 +366,62 @@ class Walk(Conversions):
             self.announce(value)
         return value
 
-    @contextlib.contextmanager
-    def trial(self) -> Iterator[None]:
-        """Builds a part that is thrown away, to see which layouts come out of it."""
-        graph = func_graph.FuncGraph("trial")
-        graph._outer_graph = tf.compat.v1.get_default_graph()
-        state = self._num_exchanges, self._made, self._ready
-        lengths = len(self.exchanged), len(self.computed_whole)
-        flops = self.flops_divided, self.flops_whole
-        self._ready = []
-        with graph.as_default():
-            yield
-        self._num_exchanges, self._made, self._ready = state
-        self.flops_divided, self.flops_whole = flops
-        del self.exchanged[lengths[0] :], self.computed_whole[lengths[1] :]
-
     @property
     def path(self) -> str:
         """Through which calls the walk has come to where it is."""
         return "/".join(self._paths)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Builds a part in a graph of its own, whose operations those around it do not wait for."""
-        outer = self._made, self._ready
+    def trial(self) -> Iterator[None]:
+        """Goes through a part to see which layouts come out of it, and writes nothing."""
+        state = self._num_exchanges, self.flops_divided, self.flops_whole
+        lengths = len(self.exchanged), len(self.computed_whole)
+        with self.apart(is_dry=True):
+            yield
+        self._num_exchanges, self.flops_divided, self.flops_whole = state
+        del self.exchanged[lengths[0] :], self.computed_whole[lengths[1] :]
+
+    @contextlib.contextmanager
+    def apart(self, is_dry: bool = False) -> Iterator[Body]:
+        """Within it a function of its own is written, whose nodes those around it do not wait for."""
+        outer = self.body, self._made, self._ready
+        self.body = Body(self.body, is_dry or self.body.is_dry, self.exchange.in_turn)
         self._made, self._ready = [], []
-        yield
-        self._made, self._ready = outer
+        yield self.body
+        self.body, self._made, self._ready = outer
 
     def likely(self, size: int) -> list[Divided]:
         """Returns how a dimension of a size may be divided, by what is known of the step so far."""
         found = [self.joined[size]] if size in self.joined else []
         return [*found, *([Divided(0, self.rows[size])] if size in self.rows else [])]
 
-    def note(self, op: tf.Operation) -> None:
-        """Takes note of an operation that was made without `emit`."""
-        self._made.append(op)
-
-    def called(self, op: Any, name: str) -> Any:
-        """Returns the FuncGraph of a function that an operation names in an attribute."""
-        return function_graph(op.graph, op.get_attr(name).name)
-
     # ---- operations -------------------------------------------------------------------------------------------------
 
-    def emit(self, op: Any, inputs: Sequence[tf.Tensor], attributes: Mapping[str, Any]) -> list[tf.Tensor]:
-        """Builds an operation like one of the script's on these inputs."""
-        graph: Any = tf.compat.v1.get_default_graph()
-        if graph is not op.graph and any(map(names_functions, op.node_def.attr.values())):
-            for function in itertools.chain(*(owner._functions.values() for owner in graphs_around(op.graph))):
-                graph._add_function_recursive(function)
-        copied = {name: value for name, value in op.node_def.attr.items() if name not in _LEFT_OUT}
-        copied.update({name: attr_value_pb2.AttrValue(i=value) for name, value in attributes.items()})
-        types = [output.dtype for output in op.outputs]
-        made = graph._create_op_internal(op.type, list(inputs), types, name=op.name, attrs=copied)
-        self._made.append(made)
-        return list(made.outputs)
+    def emit(self, op: Operation, inputs: Sequence[Wire], attributes: Mapping[str, Any]) -> list[Wire]:
+        """Writes an operation like one of the script's on these inputs."""
+        if self.body.is_dry:
+            return [self.body.nothing] * len(op.outputs)
+        node = op.node_def
+        if names_functions(op.type):
+            self.library.update(self.functions.needed(functions_of(node.attr)))
+        for name, value in attributes.items():
+            node.attr[name].CopyFrom(attribute(value))
+        return self.write(node, inputs)
 
-    def count(self, outputs: Sequence[tf.Tensor], is_divided: bool) -> None:
-        """Takes note of what an operation computes."""
-        if self.planning or not outputs:
+    def write(self, node: Any, inputs: Sequence[Wire]) -> list[Wire]:
+        """Writes a node; see `Body.add`."""
+        outputs = self.body.add(node, inputs)
+        self._made.append(node.name)
+        return outputs
+
+    def count(self, op: Operation, is_divided: bool) -> None:
+        """Records what an operation computes."""
+        if self.body.is_dry:
             return
         if is_divided:
-            self.flops_divided += arithmetic.flops(outputs[0].op)
+            self.flops_divided += arithmetic.flops(op.made)
         else:
-            self.flops_whole += arithmetic.flops(outputs[0].op)
+            self.flops_whole += arithmetic.flops(op.made)
 
     def folds(self, node: Node) -> bool:
         """Whether the operation's outputs can be computed now."""
@@ -409,7 +430,7 @@ class Walk(Conversions):
     def folded(self, node: Node) -> list[Value]:
         """Returns the outputs of an operation on constants."""
         inputs = [value.constant for value in node.inputs]
-        return [Value(WHOLE, node.op.name, constant=c) for c in folding.fold(node.op, inputs)]  # type: ignore[arg-type]
+        return node.known(folding.fold(node.op, inputs))  # type: ignore[arg-type]
 
 
 def _follows(node: Node, value: Value) -> bool:
@@ -417,19 +438,6 @@ def _follows(node: Node, value: Value) -> bool:
     partial = [given for given in node.inputs if given.layout != WHOLE]
     if value.layout != PARTIAL or len(partial) != 1 or partial[0].layout != PARTIAL or value is partial[0]:
         return False
-    if any(map(names_functions, node.op.node_def.attr.values())):
+    if names_functions(node.op.type):
         return False
     return 0 < partial[0].num_bytes <= value.num_bytes
-
-
-def _tell_shape(value: Value, whole: tf.TensorShape) -> None:
-    """Tells a value's tensors what the script's graph knows of the whole one's shape: that of a list's element, for example."""
-    if whole.rank is None or value.constant is not None or value.dtype in (tf.variant, tf.resource):
-        return
-    for tensor in dict.fromkeys(t.ref() for t in value.tensors):
-        own = tensor.deref()
-        if not own.shape.is_fully_defined():
-            dims = whole.as_list()
-            if isinstance(value.layout, Divided):
-                dims[value.layout.dim] = None
-            own.set_shape(dims)

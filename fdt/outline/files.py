@@ -1,5 +1,6 @@
-"""Has the modules that a script imports from its own folders compiled with their steps outlined."""
+"""Compiles the modules that a script imports from its own folders with their steps outlined."""
 
+import functools
 import os
 import site
 import sysconfig
@@ -14,7 +15,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def watch(patches: Patches) -> None:
-    """Has the modules of the script's own folders compiled by us; Python's cache of compiled files knows nothing of it."""
+    """Compiles the modules of the script's own folders here, past Python's cache of compiled files."""
 
     def get_code(loader: SourceFileLoader, fullname: str) -> Any:
         path = loader.get_filename(fullname)
@@ -29,9 +30,11 @@ def is_own(path: str) -> bool:
     return not os.path.abspath(path).startswith(_libraries())
 
 
+# Asked for each of some thousand modules.
+@functools.cache
 def _libraries() -> tuple[str, ...]:
     installed = sysconfig.get_paths()
     libraries = [installed[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths = [*libraries, *site.getsitepackages(), site.getusersitepackages()]
-    ours = [os.path.join(_OURS, package) for package in ("fdt", "hfdt", "nfdt", "protos")]
+    ours = [os.path.join(_OURS, package) for package in ("fdt", "hfdt", "nfdt")]
     return tuple(os.path.join(path, "") for path in dict.fromkeys([*paths, *ours]) if path)

@@ -1,10 +1,15 @@
-"""Which names and expressions are numbers that Python computes."""
+"""Which names and expressions are numbers that Python computes, or draws."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from fdt.outline.names import SCOPES, inside
+from fdt.outline.names import SCOPES, inside, root_name
 
+# Of an expression: computed of numbers, an attribute, what may be drawn at random, what NumPy makes.
+Kind = Literal["computed", "looked up", "drawn", "array"]
+LOOKED_UP: Kind = "looked up"
+_NUMPY = frozenset({"np", "numpy"})
 # Of Python's own, what makes numbers of numbers.
 _PURE = frozenset({"min", "max", "abs", "int", "float", "round", "pow", "bool"})
 
@@ -39,6 +44,69 @@ def _is_pure(function: ast.expr) -> bool:
     if isinstance(function, ast.Attribute):
         return isinstance(function.value, ast.Name) and function.value.id == "math"
     return isinstance(function, ast.Name) and function.id in _PURE
+
+
+def draws_in(node: ast.expr, written: set[str]) -> list[ast.expr] | None:
+    """Returns what is called in an expression that may draw random numbers, by `random`, `numpy.random` or a generator.
+
+    Args:
+        node: The expression.
+        written: Names that the step binds.
+
+    Returns:
+        The functions; None if the expression is not Python's alone.
+    """
+    if isinstance(node, ast.Constant):
+        return []
+    if isinstance(node, ast.Name):
+        return None if node.id in written or node.id == "tf" else []
+    if isinstance(node, ast.Call):
+        return _draws_of_call(node, written)
+    if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Subscript | ast.Slice | ast.Tuple | ast.List | ast.Attribute):
+        return _draws_of_all([each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)], written)
+    return None
+
+
+def _draws_of_all(nodes: Iterable[ast.expr], written: set[str]) -> list[ast.expr] | None:
+    found: list[ast.expr] = []
+    for node in nodes:
+        inner = draws_in(node, written)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _draws_of_call(call: ast.Call, written: set[str]) -> list[ast.expr] | None:
+    inner = _draws_of_all([*call.args, *(keyword.value for keyword in call.keywords)], written)
+    if inner is None:
+        return None
+    function, root = call.func, root_name(call.func)
+    if _is_pure(function) or (isinstance(function, ast.Name) and function.id in ("len", "list")):
+        return inner
+    if isinstance(function, ast.Attribute) and root is None:
+        # A method of what was drawn, or made.
+        of = draws_in(function.value, written)
+        return None if of is None else [*of, *inner]
+    if not isinstance(function, ast.Attribute) or root in written or root == "tf":
+        return None
+    is_numpy = root in _NUMPY and not is_surely_drawing(function)
+    return inner if is_numpy else [function, *inner]
+
+
+def is_of_numpy(node: ast.expr) -> bool:
+    """Whether an expression is a call of a function of NumPy's, or of a method of what one returns."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        if isinstance(node, ast.Call) and root_name(node.func) in _NUMPY:
+            return True
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return False
+
+
+def is_surely_drawing(function: ast.expr) -> bool:
+    """Whether a function is named as those of `random` and `numpy.random` are."""
+    chain = ast.unparse(function).split(".")
+    return chain[0] == "random" or (chain[0] in _NUMPY and chain[1] == "random")
 
 
 def known_numbers(scope: ast.Module | ast.FunctionDef) -> set[str]:

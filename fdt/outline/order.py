@@ -16,6 +16,8 @@ _KEEPS = frozenset(
     {"append", "appendleft", "extend", "insert", "add", "update", "write", "writelines", "flush", "scalar"}
     | {"set_description", "set_postfix", "info", "debug", "warning", "error", "log"}
 )
+# Calls that give something else each time.
+_TAKES = frozenset({"next", "time.time", "time.perf_counter", "time", "datetime.now", "datetime.datetime.now"})
 _NUMPY = frozenset({"np", "numpy"})
 
 
@@ -58,10 +60,14 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
     made: set[str] = set()
     places: dict[int, str] = {}
     for i, statement in enumerate(flat):
-        is_python = _looks(statement, made)
+        is_python = _looks(statement, made, trains)
         problem = None if isinstance(statement, ast.With) else obstacle(statement)
         if (is_python or problem is not None) and all(_is_head(flat[k], places.get(k)) for k in range(i)):
             # Nothing of the step has been done yet.
+            places[i] = "before"
+        elif isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign) and _takes(statement):
+            if any(_depend(own[i], own[k]) for k in range(i) if places.get(k) != "before"):
+                raise _in_the_way(statement, "takes from an iterator, and depends on what precedes it in the step")
             places[i] = "before"
         elif isinstance(statement, ast.Return) and i == len(flat) - 1:
             places[i] = "behind"
@@ -77,12 +83,26 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
     for i in (i for i in range(len(flat)) if i not in places):
         places[i] = _place_of_number(i, own, places)
     for i in (i for i, place in places.items() if place == "behind"):
-        later = [own[k] for k in range(i + 1, len(flat)) if places[k] != "behind"]
-        if any(_depend(own[i], other) for other in later):
+        later = [k for k in range(i + 1, len(flat)) if places[k] != "behind"]
+        kept = _kept_in(flat[i])
+        if any(_depend(own[i], own[k]) or (kept and _mentions(flat[k], kept)) for k in later):
             raise _in_the_way(flat[i], "is for Python, and what follows it in the step needs it")
     moved = {id(flat[i]) for i, place in places.items() if place != "step"}
     before, behind = ([flat[i] for i in sorted(places) if places[i] == place] for place in ("before", "behind"))
     return Order(before, without(found, moved), behind)
+
+
+def _kept_in(statement: ast.stmt) -> str:
+    """Returns where a statement keeps something (`losses` of `losses.append(loss)`); empty if it does not."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    is_kept = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS
+    return ast.unparse(call.func.value) if is_kept else ""  # type: ignore[union-attr]
+
+
+def _mentions(statement: ast.stmt, expression: str) -> bool:
+    parts = statement.items if isinstance(statement, ast.With) else [statement]
+    found = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name | ast.Attribute))
+    return any(ast.unparse(node) == expression for node in found)
 
 
 def _is_head(statement: ast.stmt, place: str | None) -> bool:
@@ -125,21 +145,28 @@ def _is_number_statement(statement: ast.stmt, known: set[str]) -> bool:
     return all(isinstance(t, ast.Name) and t.id in known for t in targets) and is_number(statement.value, known)
 
 
-def _looks(statement: ast.stmt, made: set[str]) -> bool:
+def _takes(statement: ast.stmt) -> bool:
+    """Whether Python is to take something from an iterator, or the time."""
+    calls = [node.func for node in inside(statement) if isinstance(node, ast.Call)]
+    return any(ast.unparse(function) in _TAKES for function in calls)
+
+
+def _looks(statement: ast.stmt, made: set[str], trains: Callable[[ast.AST], bool]) -> bool:
     """Whether a statement is for Python: it looks at values that the step makes, or keeps something for the script."""
     if isinstance(statement, ast.Assert):
         return True
     if isinstance(statement, (ast.With, *SCOPES)):
         return False
-    return any(_is_look(node, made) for node in inside(statement))
+    return any(_is_look(node, made, trains) for node in inside(statement))
 
 
-def _is_look(node: ast.AST, made: set[str]) -> bool:
+def _is_look(node: ast.AST, made: set[str], trains: Callable[[ast.AST], bool]) -> bool:
     if isinstance(node, ast.JoinedStr):
         return bool(names(node).reads & made)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        # A list that the step itself has made is the step's.
-        return node.value.func.attr in _KEEPS and root_name(node.value.func.value) not in made
+        # A list that the step itself has made is the step's; and an optimizer of the script's own may have an `update`.
+        is_kept = node.value.func.attr in _KEEPS and not trains(node.value)
+        return is_kept and root_name(node.value.func.value) not in made
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name):

@@ -48,7 +48,7 @@ class Training:
             has_update = bool(called & {"apply_gradients", "minimize"})
             if _TAPE in called and not has_update:
                 tapes.add(function.name)
-            if has_update and _TAPE not in called:
+            if _TAPE not in called and called & _UPDATES:
                 updates.add(function.name)
         self._tapes, self._updates = frozenset(tapes), frozenset(updates - tapes)
 

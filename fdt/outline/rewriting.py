@@ -9,7 +9,7 @@ from typing import Any
 
 from fdt.outline.liveness import Liveness, read_by_functions
 from fdt.outline.names import SCOPES, changed_parts, inside, names, root_name
-from fdt.outline.numbers import known_numbers, of_numbers
+from fdt.outline.numbers import LOOKED_UP, Kind, draws_in, is_of_numpy, is_surely_drawing, known_numbers, of_numbers
 from fdt.outline.order import InTheWayError, ordered, without
 from fdt.outline.ranges import Scope, Training, ranges
 
@@ -18,6 +18,8 @@ RUN = "__fdt_outlined__"
 _RESULTS = "__fdt_results__"
 _STEP, _NUMBER = "__fdt_step_{}__", "__fdt_number_{}__"
 _BUILTINS = frozenset(dir(builtins))
+# What is in these may not be come to, or more than once.
+_MAYBE = (ast.For, ast.While, ast.If, ast.Try, ast.TryStar, ast.Match, ast.IfExp, ast.BoolOp, ast.Compare)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Site:
         reads: Names that it reads of what is around it.
         results: Names that it writes and that are read behind it.
         changed: Of `reads`, lists and dicts of which it changes parts.
-        numbers: Of expressions that may be numbers of Python's: whether each is computed, and not looked up alone.
+        numbers: Of expressions that Python may compute for the step, what each is.
+        within: Of each the place of another that it is a part of; -1 if there is none.
         problem: A line and what stands there that keeps it from being a function; None if nothing does.
     """
 
@@ -41,7 +44,8 @@ class Site:
     reads: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    numbers: tuple[bool, ...] = ()
+    numbers: tuple[Kind, ...] = ()
+    within: tuple[int, ...] = ()
     problem: tuple[int, str] | None = None
 
 
@@ -112,22 +116,26 @@ class _Writer:
         live = module.after(scope, found[-1]) | behind.reads
         reads = {n for n in Liveness(order.step, set()).at_start if not module.is_builtin(n)}
         changed = changed_parts(order.step) & reads
-        numbers = _Numbers(own.writes | module.imported)
-        self._step: list[Any] = [numbers.visit(copy.deepcopy(statement)) for statement in order.step]
-        self._order, self._numbers = order, numbers.found
+        numbers = _Numbers(own.writes, module.imported)
+        self._step: list[Any] = []
+        for statement in order.step:
+            numbers.is_before_updates &= not module.training.updates(statement)
+            self._step.append(numbers.visit(copy.deepcopy(statement)))
+        self._order, self._numbers = order, numbers
         self.site = dataclasses.replace(
             site,
             reads=_in_order(order.step, reads, own.writes | changed),
             results=tuple(sorted(own.writes & live)),
             changed=tuple(sorted(changed)),
-            numbers=tuple(not isinstance(each, ast.Attribute) for each in numbers.found),
+            numbers=tuple(numbers.kinds),
+            within=tuple(numbers.within),
         )
 
     def statements(self, number: int) -> list[ast.stmt]:
         """Returns what stands in its place."""
         first, last = self._found[0], self._found[-1]
         step = _STEP.format(number)
-        parameters = [*self.site.reads, *(_NUMBER.format(i) for i in range(len(self._numbers)))]
+        parameters = [*self.site.reads, *(_NUMBER.format(i) for i in range(len(self._numbers.found)))]
         function = _parsed(f"def {step}({', '.join(parameters)}): pass", first)
         assert isinstance(function, ast.FunctionDef)
         function.body = [*self._step, _parsed("return locals()", last, in_function=True)]
@@ -135,7 +143,7 @@ class _Writer:
         assert isinstance(call, ast.Assign) and isinstance(call.value, ast.Call)
         lambdas = call.value.args[-1]
         assert isinstance(lambdas, ast.List)
-        lambdas.elts = [ast.copy_location(ast.Lambda(_no_arguments(), each), each) for each in self._numbers]
+        lambdas.elts = [_lambda(each) for each in self._numbers.found]
         given = [
             _parsed(f"if {name!r} in {_RESULTS}: {name} = {_RESULTS}[{name!r}]", last) for name in self.site.results
         ]
@@ -148,12 +156,24 @@ class _Writer:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Makes what may be a number of Python's an argument, for the case that it is one: numbers change from step to step."""
+    """Makes what may be Python's to compute an argument, for the case that it is: numbers change from step to step.
 
-    def __init__(self, written: set[str]) -> None:
-        self._written = written
+    Attributes:
+        found: The expressions; of what may be drawn `(all functions that draw it, lambda: the expression)`.
+        kinds: What each is.
+        within: See `Site`.
+        is_before_updates: Whether variables are yet what they were before the step.
+    """
+
+    def __init__(self, written: set[str], imported: set[str]) -> None:
+        self._written, self._imported = written, imported
         self.found: list[ast.expr] = []
+        self.kinds: list[Kind] = []
+        self.within: list[int] = []
         self._places: dict[str, int] = {}
+        # Whether what is looked at is come to in each step, and once.
+        self.is_before_updates = self._is_once = True
+        self._outer = -1
 
     def visit(self, node: Any) -> Any:
         """See `ast.NodeTransformer`."""
@@ -161,6 +181,32 @@ class _Numbers(ast.NodeTransformer):
             return node
         if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             return node
+        outer, self._is_once = self._is_once, self._is_once and not isinstance(node, _MAYBE)
+        try:
+            return self._seen(node)
+        finally:
+            self._is_once = outer
+
+    def _seen(self, node: Any) -> Any:
+        draws = draws_in(node, self._written) if self._is_once and isinstance(node, ast.expr) else None
+        if draws and (len(draws) == 1 or all(map(is_surely_drawing, draws))):
+            # Each draws for itself, though another says the same.
+            functions = ast.Tuple(copy.deepcopy(draws), ast.Load())
+            pair: list[ast.expr] = [functions, _lambda(copy.deepcopy(node))]
+            return self._made(node, ast.copy_location(ast.Tuple(pair, ast.Load()), node), "drawn")
+        if draws is not None and self.is_before_updates and is_of_numpy(node):
+            return self._made(node, copy.deepcopy(node), "array")
+        return self._other(node)
+
+    def _made(self, node: ast.expr, expression: ast.expr, kind: Kind) -> ast.expr:
+        place = len(self.found)
+        self._add(expression, kind)
+        outer, self._outer = self._outer, place
+        inner = self._other(node)
+        self._outer = outer
+        return self._if_none(place, inner)
+
+    def _other(self, node: Any) -> Any:
         if isinstance(node, ast.Call):
             # What is called is no number, but it may be an attribute of something.
             node.args = [self._visited(each) for each in node.args]
@@ -173,13 +219,21 @@ class _Numbers(ast.NodeTransformer):
             written = ast.unparse(node)
             if written not in self._places:
                 self._places[written] = len(self.found)
-                self.found.append(copy.deepcopy(node))
-            name = ast.Name(_NUMBER.format(self._places[written]), ast.Load())
-            test = ast.Compare(name, [ast.Is()], [ast.Constant(None)])
-            return ast.copy_location(ast.IfExp(test, node, name), node)
+                self._add(copy.deepcopy(node), LOOKED_UP if isinstance(node, ast.Attribute) else "computed")
+            return self._if_none(self._places[written], node)
         if isinstance(node, ast.Attribute) and _is_chain(node):
             return node
         return super().visit(node) if not isinstance(node, ast.Attribute) else self.generic_visit(node)
+
+    def _add(self, expression: ast.expr, kind: Kind) -> None:
+        self.found.append(expression)
+        self.kinds.append(kind)
+        self.within.append(self._outer if kind in ("drawn", "array") else -1)
+
+    def _if_none(self, place: int, node: ast.expr) -> ast.expr:
+        name = ast.Name(_NUMBER.format(place), ast.Load())
+        test = ast.Compare(name, [ast.Is()], [ast.Constant(None)])
+        return ast.copy_location(ast.IfExp(test, node, name), node)
 
     def _visited(self, node: ast.expr) -> ast.expr:
         visited = self.visit(node)
@@ -188,12 +242,11 @@ class _Numbers(ast.NodeTransformer):
 
     def _may_be_number(self, node: ast.AST) -> bool:
         leaves: list[ast.AST] = []
+        not_numbers = self._written | self._imported
 
         def is_leaf(leaf: ast.AST) -> bool:
             leaves.append(leaf)
-            return (
-                isinstance(leaf, ast.Name | ast.Attribute) and _is_chain(leaf) and root_name(leaf) not in self._written
-            )
+            return isinstance(leaf, ast.Name | ast.Attribute) and _is_chain(leaf) and root_name(leaf) not in not_numbers
 
         return of_numbers(node, is_leaf) and bool(leaves)
 
@@ -205,9 +258,15 @@ def _is_chain(node: ast.AST) -> bool:
 
 
 def _refuse_attributes(step: Sequence[ast.stmt]) -> None:
+    """Refuses what is set in parts of attributes, and in attributes of attributes."""
     for node in (node for statement in step for node in inside(statement)):
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            raise InTheWayError(node.lineno, f"`{ast.unparse(node)}` is set in the step")
+        is_set = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        target: ast.AST = node
+        while is_set and isinstance(target, ast.Subscript):
+            target = target.value
+        is_plain = target is node and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if is_set and isinstance(target, ast.Attribute) and not is_plain:
+            raise InTheWayError(target.lineno, f"`{ast.unparse(node)}` is set in the step")
 
 
 def _in_order(step: Sequence[ast.stmt], reads: set[str], carried: set[str]) -> tuple[str, ...]:
@@ -217,8 +276,8 @@ def _in_order(step: Sequence[ast.stmt], reads: set[str], carried: set[str]) -> t
     return tuple(sorted(found, key=lambda name: name in carried))
 
 
-def _no_arguments() -> ast.arguments:
-    return ast.arguments([], [], None, [], [], None, [])
+def _lambda(body: ast.expr) -> ast.Lambda:
+    return ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), body), body)
 
 
 def _parsed(text: str, where: ast.stmt, in_function: bool = False) -> ast.stmt:

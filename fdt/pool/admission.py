@@ -14,7 +14,7 @@ from typing import Any
 from fdt import wire
 from fdt.errors import ProgramRefusedError
 from fdt.pool.operations import ANNOTATIONS, CALL, DEVICE, FUNCTION, FUNCTION_ATTRIBUTES, OPERATIONS, REASONS, Rule
-from protos import graph_pb2, program_pb2
+from fdt.v1 import graph_pb2, program_pb2
 
 # Clients put at most 256 MiB of constants into a program; a graph without them is some MB.
 MAX_BYTES = 384 << 20

@@ -81,8 +81,7 @@ class Door:
     """Counts the calls of one server, and ends those that stand still."""
 
     def __init__(self, limits: Limits, timing: Timing, num_workers: int = 0, num_hosts: int = 0) -> None:
-        """Starts nothing yet.
-
+        """
         Args:
             limits: The pool's.
             timing: `chunk_s` is how long an upload may pause.
@@ -201,7 +200,7 @@ class CallThreads(futures.Executor):
         self._num_started = 0
 
     def submit(self, do: Callable[..., T], /, *args: Any, **kwargs: Any) -> "futures.Future[T]":
-        """Has a thread do it, at once."""
+        """Starts a thread for it, at once."""
         future: futures.Future[T] = futures.Future()
         with self._lock:
             spare = self._num_idle > 0

@@ -20,7 +20,7 @@ from fdt.blobs import BlobStore, describe
 from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError, named
 from fdt.pool import admission
 from fdt.pool.lifetime import die_with
-from protos import blobs_pb2
+from fdt.v1 import blobs_pb2
 
 # A program of a million nodes takes some ten seconds of a core of its own, an ordinary one some milliseconds.
 LIMIT_S = 20.0

@@ -3,24 +3,29 @@
 TensorFlow takes seconds of a core to import. Imported once, before any thread or device exists, it is there for every
 worker that is forked afterwards, and their memory is shared until one of them writes to it.
 
-Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log", "reach", "walls"}`, what to add to
-the environment, where output goes, what the worker may reach (`fdt.pool.walls.Reach`) and whether it is walled in, and
-`{"signal": number, "name"}`. On standard output: `{"started": name, "pid"}` and
-`{"exited": name, "status"}`, negative for a signal's number. The end of standard input ends the process and its workers.
+Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log", "reach", "walls", "bounds"}`, what
+to add to the environment, where output goes, what the worker may reach (`fdt.pool.walls.Reach`), whether it is walled in, and
+how much it may take (`fdt.pool.bounds.Bounds`); and `{"signal": number, "name"}`. On standard output:
+`{"started": name, "pid"}` and `{"exited": name, "status", "over"}`, negative for a signal's number, and what the worker took
+beyond its bounds; and `{}` now and then, once the engine is imported: it lives. The end of standard input ends the process and
+its workers.
 """
 
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
 import selectors
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fdt.pool import isolation, walls
+from fdt.pool.bounds import LOOK_S, Bounds, Watch
 from fdt.pool.gateway import Gateway
 from fdt.pool.isolation import Network
 from fdt.pool.lifetime import die_with
@@ -31,6 +36,10 @@ from fdt.sampler import keep_network
 ENGINE = "FDT_FORKSERVER_ENGINE"
 PARENT = "FDT_FORKSERVER_PARENT"
 NETWORK = "FDT_FORKSERVER_NETWORK"
+# Seconds between two signs of life.
+BEAT = "FDT_FORKSERVER_BEAT"
+# What TensorFlow imports if it is there, and what for graphs alone is not needed: as long as TensorFlow itself takes.
+NOT_NEEDED = ("keras", "tf_keras")
 # As the shell has it, of a program that cannot be run.
 _NOT_STARTED = 126
 
@@ -38,11 +47,15 @@ _NOT_STARTED = 126
 class ForkServer:
     """Forks workers and reaps them. One thread: a fork copies only the thread that calls it."""
 
-    def __init__(self, engine: type, network: Network) -> None:
-        self._engine, self._network = engine, network
+    def __init__(self, engine: type, network: Network, beat_s: float) -> None:
+        self._engine, self._network, self._beat_s = engine, network, beat_s
+        self._beat_due_s = 0.0
         self._libraries = _descriptors()
         self._workers: dict[int, str] = {}
         self._logs: dict[int, Log] = {}
+        self._watches: dict[int, Watch] = {}
+        # Of workers that were ended for it.
+        self._over: dict[int, str] = {}
         self._readable = selectors.PollSelector()
         self._wake, wake = os.pipe()
         for descriptor in (self._wake, wake):
@@ -57,11 +70,25 @@ class ForkServer:
     def serve(self) -> None:
         """Does what standard input asks for, and keeps what workers print, until standard input ends."""
         while self._open:
-            for key, _ in self._readable.select():
+            for key, _ in self._readable.select(LOOK_S if self._watches else self._beat_s):
                 # Another of them may have closed it.
                 if self._readable.get_map().get(key.fd) is key:
                     key.data()
+            self._look()
+            self._beat()
         self._end()
+
+    def _beat(self) -> None:
+        if time.monotonic() >= self._beat_due_s:
+            self._beat_due_s = time.monotonic() + self._beat_s
+            self._tell()
+
+    def _look(self) -> None:
+        for pid, watch in self._watches.items():
+            over = watch.over()
+            if over and pid not in self._over:
+                self._over[pid] = over
+                self._signal(self._workers[pid], signal.SIGKILL)
 
     def _printed(self, log: Log) -> None:
         if not log.read():
@@ -109,6 +136,7 @@ class ForkServer:
             self._logs[pid] = log
             self._readable.register(log.reader, selectors.EVENT_READ, functools.partial(self._printed, log))
             self._workers[pid] = request["start"]
+            self._watch(pid, request)
             self._tell(started=request["start"], pid=pid)
             return
         status = 1
@@ -125,6 +153,11 @@ class ForkServer:
                 sys.stderr.flush()
             os._exit(status)
 
+    def _watch(self, pid: int, request: dict[str, Any]) -> None:
+        bounds, may_fork = Bounds(**request["bounds"]), walls.has_gpu() or not request["walls"]
+        if bounds != Bounds() or may_fork:
+            self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
+
     def _become_worker(self, request: dict[str, Any], output: int) -> Gateway | None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -137,7 +170,8 @@ class ForkServer:
         for descriptor in _descriptors() - self._libraries:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-        del os.environ[ENGINE], os.environ[PARENT], os.environ[NETWORK]
+        for name in (ENGINE, PARENT, NETWORK, BEAT):
+            del os.environ[name]
         # Before this process knows the pool's secret and while it sees the machine's network; then it sees it no more.
         gateway = Gateway.start() if self._network is Network.TUNNEL else None
         if self._network in (Network.OWN, Network.TUNNEL):
@@ -171,10 +205,11 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
-            name = self._workers.pop(pid)
+            name, over = self._workers.pop(pid), self._over.pop(pid, "")
+            self._watches.pop(pid, None)
             # Before the pool hears of the end and reads it.
             self._finish(self._logs.pop(pid))
-            self._tell(exited=name, status=os.waitstatus_to_exitcode(status))
+            self._tell(exited=name, status=os.waitstatus_to_exitcode(status), over=over)
 
     def _finish(self, log: Log) -> None:
         if log.reader in self._readable.get_map():
@@ -204,6 +239,9 @@ def main() -> None:
     if network is Network.SHARED:
         # Here, where there is one thread still; this process needs no network itself.
         isolation.isolate()
+    for needless in NOT_NEEDED:
+        # To Python it is not installed.
+        sys.modules[needless] = None  # type: ignore[assignment]
     module, _, name = os.environ[ENGINE].partition(":")
     # Whatever an import prints must not end up among our lines.
     lines = os.dup(1)
@@ -213,7 +251,12 @@ def main() -> None:
     os.close(lines)
     # Once for all workers.
     walls.python_folders()
-    ForkServer(engine, network).serve()
+    # What has been imported stays: workers need not look through it whenever they collect garbage, nor copy its pages for that.
+    gc.collect()
+    gc.freeze()
+    ForkServer(engine, network, float(os.environ[BEAT])).serve()
+    # Workers are gone and lines are told. To take TensorFlow's modules apart one by one takes half a second of a core.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from fdt.errors import WorkerError
+from fdt.errors import WorkerError, WorkerLostError
 from fdt.pool.tunnel import MAX_MESSAGE_BYTES, PARENT
 from fdt.runtime import MeetingPlace, inner_address
 
@@ -49,7 +49,7 @@ class Gateway:
         """Returns where the pool, at "host:port" in the machine's network, is reached from here.
 
         Raises:
-            WorkerError: The tunnel has ended.
+            WorkerLostError: The tunnel has ended.
         """
         host, _, port = address.rpartition(":")
         return f"127.0.0.1:{self._ask('pool', [host.strip('[]'), int(port)])['port']}"
@@ -63,7 +63,7 @@ class Gateway:
             meeting: Where they tell each other of their tunnels.
 
         Raises:
-            WorkerError: A tunnel has ended, or cannot be opened; or a process did not tell of its own.
+            WorkerError: A tunnel has ended (WorkerLostError), or cannot be opened; or a process did not tell of its own.
         """
         own = self._ask("open", addresses[rank])
         meeting.put(_key(rank), json.dumps(own).encode())
@@ -75,10 +75,10 @@ class Gateway:
         self._ask("meet", {"rank": rank, "members": members})
 
     def seal(self) -> None:
-        """Has the tunnel take no more orders, where a job needs none; after `meet` it takes none anyway.
+        """Closes the tunnel to further orders, where a job needs none; after `meet` it takes none anyway.
 
         Raises:
-            WorkerError: The tunnel has ended.
+            WorkerLostError: The tunnel has ended.
         """
         self._ask("seal", None)
 
@@ -87,8 +87,10 @@ class Gateway:
             self._orders.send(json.dumps({kind: argument}).encode())
             raw = self._orders.recv(MAX_MESSAGE_BYTES)
         except OSError as error:
-            raise WorkerError(f"The tunnel of this worker does not answer: {error}") from error
-        answer: dict[str, Any] = json.loads(raw) if raw else {"error": "its process has ended"}
+            raise WorkerLostError(f"The tunnel of this worker does not answer: {error}") from error
+        if not raw:
+            raise WorkerLostError("The tunnel of this worker has ended.")
+        answer: dict[str, Any] = json.loads(raw)
         if "error" in answer:
             raise WorkerError(f"The tunnel of this worker could not be opened: {answer['error']}")
         return answer

@@ -24,8 +24,8 @@ from fdt.pool.network import holds
 from fdt.pool.processes import Processes
 from fdt.pool.worker import WorkerConfig
 from fdt.runtime import Launcher, find_launchers
+from fdt.v1 import host_pb2
 from fdt.versions import host_versions
-from protos import host_pb2
 
 # How much of the end of a worker's log the pool is given.
 _LOG_BYTES = 1 << 20
@@ -51,13 +51,19 @@ class Membership:
         self._networks: dict[str, isolation.Network] = {}
         self._folder = OwnFolder("fdt-host-")
         self._directory = self._folder.path
+        # Of the authority that signed the pool's certificate, for the workers.
+        self._tls_ca: Path | None = None
         self._store = BlobStore(self._directory / STORE)
-        self._processes = Processes(self._exited, self._directory, config.timing, walls=config.walls)
+        self._processes = Processes(
+            self._exited, self._directory, config.timing, walls=config.walls, bounds=config.bounds
+        )
         self._outgoing: queue.SimpleQueue[host_pb2.HostEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[host_pb2.HostInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._error: Exception | None = None
+        # Why the pool has let this host go, though nothing is wrong with it.
+        self._spare = ""
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._threads = [
@@ -82,6 +88,10 @@ class Membership:
         """
         config = self._config
         self._channel = rpc.connect(config.pool, config.credentials, config.timing)
+        if config.credentials.tls_ca is not None:
+            # The file that it came in may be one that only this process has.
+            self._tls_ca = self._directory / "ca.pem"
+            self._tls_ca.write_bytes(config.credentials.tls_ca.read_bytes())
         attach = self._channel.stream_stream(
             "/fdt.v1.Hosts/Attach",
             request_serializer=host_pb2.HostEvent.SerializeToString,
@@ -111,8 +121,8 @@ class Membership:
         """Which network worker processes here see, in one line, once this has joined."""
         return isolation.describe(self._networks, self._unisolated)
 
-    def serve(self) -> None:
-        """Does what the pool asks for, until the pool ends.
+    def serve(self) -> str:
+        """Does what the pool asks for, until the pool ends, or needs this host no more; returns which, in words.
 
         Raises:
             PoolError: The pool has let this host go, or was lost.
@@ -124,6 +134,7 @@ class Membership:
             self._do[kind](instruction)
         if self._error is not None:
             raise self._error
+        return self._spare or f"the pool at {self._config.pool} has ended"
 
     def leave(self) -> None:
         """Says goodbye, and waits until the pool has taken note, so that no worker's end is taken for a failure."""
@@ -195,7 +206,6 @@ class Membership:
 
     def _start(self, start: host_pb2.StartWorker) -> None:
         assert self._launchers is not None
-        tls_ca = self._config.credentials.tls_ca
         config = WorkerConfig(
             pool=self._config.pool,
             secret=self._welcome.secret,
@@ -203,7 +213,7 @@ class Membership:
             store=str(self._store.directory),
             folder=str(self._processes.folder(start.worker)),
             timing=self._timing,
-            tls_ca=str(tls_ca.absolute()) if tls_ca is not None else None,
+            tls_ca=None if self._tls_ca is None else str(self._tls_ca),
             joined=True,
         )
         log = self._log(start.worker)
@@ -227,18 +237,20 @@ class Membership:
             self._store.drop(ref)
 
     def _dismissed(self, dismissal: host_pb2.Dismissal) -> None:
-        raise PoolError(dismissal.reason)
+        if not dismissal.spare:
+            raise PoolError(dismissal.reason)
+        self._spare = dismissal.reason
 
     # ---- workers ----------------------------------------------------------------------------------------------------
 
     def _log(self, worker: str) -> Path:
         return self._directory / f"{Path(worker).name}.worker.log"
 
-    def _exited(self, worker: str, status: int) -> None:
+    def _exited(self, worker: str, status: int, over: str = "") -> None:
         """Tells the pool of an end; called by the thread that hears of it."""
         log, content = self._log(worker), b""
         with contextlib.suppress(OSError), open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
             content = file.read()
         log.unlink(missing_ok=True)
-        self._send(exit=host_pb2.WorkerExit(worker=worker, status=status, log=content))
+        self._send(exit=host_pb2.WorkerExit(worker=worker, status=status, log=content, over=over))

@@ -1,5 +1,6 @@
 """The hosts of a pool, as its supervisor uses them: the pool's own machine, and those that joined."""
 
+import ipaddress
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fdt import keys
 from fdt.blobs import BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import UsageError, VersionError
@@ -16,11 +18,8 @@ from fdt.pool.processes import Processes
 from fdt.pool.relay import Outbox
 from fdt.pool.worker import WorkerConfig
 from fdt.runtime import Launcher, Place
-from protos import blobs_pb2, host_pb2
+from fdt.v1 import blobs_pb2, host_pb2
 
-# Hosts that may have joined at once, and the workers that they may offer in all.
-MAX_HOSTS = 64
-MAX_JOINED_WORKERS = 512
 # A person's name for a host goes into messages.
 _MAX_NAME = 64
 
@@ -30,6 +29,7 @@ class Host(Protocol):
 
     label: str
     place: Place
+    num_cores: int
     num_threads: int
     # Why its workers cannot be given a network of their own; "" if they can.
     unisolated: str
@@ -46,8 +46,8 @@ class Host(Protocol):
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Deletes blobs that nobody uses any more."""
 
-    def dismiss(self, reason: str) -> None:
-        """Lets the host go."""
+    def dismiss(self, reason: str, spare: bool = False) -> None:
+        """Lets the host go. `spare`: nothing is wrong with it."""
 
 
 class OwnHost:
@@ -63,8 +63,7 @@ class OwnHost:
         socket: str,
         secret: str,
     ) -> None:
-        """Starts nothing yet.
-
+        """
         Args:
             config: The pool's.
             launchers: By mode.
@@ -85,7 +84,8 @@ class OwnHost:
         }
         network = config.network
         self.place = Place(address=network.address, interface=network.interface) if network else Place()
-        self.num_threads = config.num_threads or threads_each(len(os.sched_getaffinity(0)), config.num_workers)
+        self.num_cores = len(os.sched_getaffinity(0))
+        self.num_threads = config.num_threads or threads_each(self.num_cores, config.num_workers)
 
     def start(self, worker: str, mode: str) -> None:
         """See `Host.start`; raises OSError if there cannot be a process."""
@@ -109,7 +109,7 @@ class OwnHost:
         for ref in refs:
             self._store.drop(ref)
 
-    def dismiss(self, reason: str) -> None:
+    def dismiss(self, reason: str, spare: bool = False) -> None:
         """It goes when the pool does."""
 
 
@@ -118,6 +118,7 @@ class JoinedHost:
 
     Attributes:
         name: The pool's name for it, which never comes again.
+        called: How it calls itself.
         label: What a person calls it.
         num_workers: What it offers.
         outbox: What its stream will send.
@@ -125,12 +126,13 @@ class JoinedHost:
     """
 
     def __init__(self, name: str, hello: host_pb2.Hello, outbox: Outbox) -> None:
-        self.name = name
+        self.name, self.called = name, hello.name
         self.label = f"{_shown(hello.name)} ({hello.address})"
         self.num_workers = hello.num_workers
         self.place = Place(name, hello.address, hello.interface)
         self.unisolated = _shown(hello.unisolated)
-        self.num_threads = threads_each(hello.num_cores, hello.num_workers)
+        self.num_cores = hello.num_cores
+        self.num_threads = threads_each(self.num_cores, hello.num_workers)
         self.outbox = outbox
         self.heard_s = time.monotonic()
 
@@ -154,9 +156,9 @@ class JoinedHost:
         """See `Host.drop`."""
         self.tell(drop=host_pb2.DropBlobs(blobs=refs))
 
-    def dismiss(self, reason: str) -> None:
+    def dismiss(self, reason: str, spare: bool = False) -> None:
         """See `Host.dismiss`."""
-        self.tell(dismissal=host_pb2.Dismissal(reason=reason))
+        self.tell(dismissal=host_pb2.Dismissal(reason=reason, spare=spare))
         self.outbox.close()
 
 
@@ -176,11 +178,36 @@ def check(config: ServeConfig) -> None:
             "A pool that takes hosts needs --token-file: who joins is given others' programs and data. Received: "
             f"trusted_network={config.network.cidr}"
         )
+    if config.join_token is not None and config.join_token == config.token:
+        raise UsageError(
+            "With one secret for both, a host may do what clients may: expected two different ones in the files of "
+            "--token-file and --join-token-file."
+        )
+    _check_placing(config)
     least = 1 if config.network is None else 0
     if config.num_workers < least:
         raise UsageError(
             "A pool has at least 1 worker, or takes hosts that bring some (--trusted-network INTERFACE). Received: "
             f"workers={config.num_workers}"
+        )
+
+
+def _check_placing(config: ServeConfig) -> None:
+    placing, network = config.placing, config.network
+    if placing is None:
+        return
+    if network is None or not config.join_token:
+        raise UsageError("Hosts that a scheduler brings need a --trusted-network, and a token of their own.")
+    limits = config.limits
+    if placing.most > limits.hosts or placing.most * placing.slots > limits.joined_workers:
+        raise UsageError(
+            f"A pool has {limits.hosts} hosts and {limits.joined_workers} workers on them at most, unless it is served with "
+            f"--limit hosts=N --limit joined_workers=N. Received: hosts={placing.least}..{placing.most} slots={placing.slots}"
+        )
+    if keys.is_local(config.listen) and not ipaddress.ip_address(network.address).is_loopback:
+        raise UsageError(
+            f"Hosts come to the pool where it listens: expected --listen {network.address}:7077, or another address that they "
+            f"reach. Received: listen={config.listen}"
         )
 
 
@@ -216,16 +243,18 @@ def admit(
             "--open-servers is for all hosts of a pool, or none: give it where the pool is served and on each host, or leave "
             f"it away. Received: on the pool {config.open_servers}, on the host {hello.open_servers}"
         )
-    if not 1 <= hello.num_workers <= MAX_JOINED_WORKERS or not hello.interface:
+    limits = config.limits
+    if not 1 <= hello.num_workers <= limits.joined_workers or not hello.interface:
         raise UsageError(
-            f"A host offers 1 to {MAX_JOINED_WORKERS} workers on a named interface. Received: "
+            f"A host offers 1 to {limits.joined_workers} workers on a named interface. Received: "
             f"slots={hello.num_workers} interface={_shown(hello.interface)}"
         )
     others = list(joined)
     offered = sum(host.num_workers for host in others) + hello.num_workers
-    if len(others) >= MAX_HOSTS or offered > MAX_JOINED_WORKERS:
+    if len(others) >= limits.hosts or offered > limits.joined_workers:
         raise UsageError(
-            f"The pool is as large as it can be: {MAX_HOSTS} hosts and {MAX_JOINED_WORKERS} workers on them. Received: "
+            f"The pool is as large as it may be: {limits.hosts} hosts and {limits.joined_workers} workers on them. Its "
+            "operator can let more in with --limit hosts=N --limit joined_workers=N. Received: "
             f"{len(others) + 1} hosts, {offered} workers"
         )
 

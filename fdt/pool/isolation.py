@@ -76,15 +76,7 @@ def isolate() -> None:
     Raises:
         OSError: The system does not allow it.
     """
-    uid, gid = os.geteuid(), os.getegid()
-    try:
-        _unshare(_CLONE_NEWNET)
-    except PermissionError:
-        _unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
-        # The same user inside as outside: files stay what they are.
-        _write("setgroups", "deny")
-        _write("uid_map", f"{uid} {uid} 1")
-        _write("gid_map", f"{gid} {gid} 1")
+    unshare(_CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         _, flags = _IFREQ.unpack(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0)))
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
@@ -104,10 +96,36 @@ def network_wall() -> str:
     return (done.stdout or done.stderr).strip()[-200:] or f"a process that tried ended with status {done.returncode}"
 
 
+def unshare(flags: int) -> bool:
+    """Gives this process, which must have one thread, namespaces of its own.
+
+    Args:
+        flags: Which, as unshare(2) has them.
+
+    Returns:
+        Whether that took a user namespace too, in which the process has all capabilities.
+
+    Raises:
+        OSError: The system does not allow it.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        _unshare(flags)
+        return False
+    except PermissionError:
+        _unshare(flags | _CLONE_NEWUSER)
+    # The same user inside as outside: files stay what they are.
+    _write("setgroups", "deny")
+    _write("uid_map", f"{uid} {uid} 1")
+    _write("gid_map", f"{gid} {gid} 1")
+    return True
+
+
 def _unshare(flags: int) -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(flags):
         number = ctypes.get_errno()
-        raise OSError(number, f"no network namespace: {os.strerror(number)}")
+        kind = "network" if flags & _CLONE_NEWNET else "mount"
+        raise OSError(number, f"no {kind} namespace: {os.strerror(number)}")
 
 
 def _write(name: str, content: str) -> None:

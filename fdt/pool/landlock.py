@@ -30,6 +30,9 @@ EXECUTE = _EXECUTE
 # Plain files and nothing else: no folders, links, pipes, sockets or devices.
 KEEP_FILES = READ | _WRITE_FILE | _TRUNCATE | _MAKE_REGULAR | _REMOVE_FILE
 USE_DEVICE = READ | _WRITE_FILE | _IOCTL_DEVICE
+# Whatever the running kernel knows; and what of it changes nothing.
+EVERYTHING = (1 << max(_NUM_RIGHTS.values())) - 1
+LOOK = READ | EXECUTE | _IOCTL_DEVICE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,23 +23,50 @@ class Submitted(Event):
     script: str = ""
     # Whether it has a process on the pool's own machine even if none of its workers is there.
     needs_pool: bool = False
+    # Of a client: what is kept for one of its jobs is there for the next.
+    session: bytes = b""
+    # With how few workers it may go on; 0 for no fewer.
+    least_workers: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class HostJoined(Event):
-    """A host has become part of the pool. `host` is a name that never comes again, `label` what a person calls it."""
+    """A host has become part of the pool.
+
+    Attributes:
+        host: A name that never comes again.
+        label: What a person calls it.
+        slots: Workers that it offers.
+        placed: Whether the pool's scheduler has brought it.
+    """
 
     host: str
     label: str
     slots: int
+    placed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class HostsWait(Event):
+    """What the scheduler says of hosts that it was asked for and that have not joined; "" if there is nothing to say."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class HostsRefused(Event):
+    """The scheduler gives no more hosts."""
+
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class HostGone(Event):
-    """A host has left, was lost or has fallen silent. `reason` goes on from "Host NAME ..."."""
+    """A host has left, was lost or has fallen silent. `reason` goes on from "Host NAME ...". `spare`: nobody needs it."""
 
     host: str
     reason: str
+    spare: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,17 +91,37 @@ class WorkerFailed(Event):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerExited(Event):
-    """A process has ended. `status` is negative for a signal; `detail` may hold how its log ends."""
+    """A process has ended.
+
+    Attributes:
+        worker: Whose.
+        status: Negative for a signal.
+        detail: How its log ends, if that tells anything.
+        known: What is known of its last moment, to be put behind "it ended with".
+        out_of_memory: Whether the system has killed processes for want of memory.
+        over: What the worker took beyond its bounds, for which it was ended; "" for nothing. See `fdt.pool.bounds`.
+    """
 
     worker: str
     status: int
     detail: str = ""
+    known: str = ""
+    out_of_memory: bool = False
+    over: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSilent(Event):
     worker: str
     silent_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class JobIdle(Event):
+    """None of a job's workers has done anything for so long, in the first step of a program."""
+
+    job: str
+    idle_s: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +156,13 @@ class Closing(Event):
 
     job: str
     exit_status: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaving(Event):
+    """The pool is to go down: no new jobs, and so long for those that run to be put away."""
+
+    grace_s: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,10 +214,18 @@ class WelcomeHost(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class DropHost(Instruction):
-    """Forget a host and its workers; tell it why, if it still listens."""
+    """Forget a host and its workers; tell it why, if it still listens. `spare`: nothing was wrong with it."""
 
     host: str
     reason: str
+    spare: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class WantHosts(Instruction):
+    """Have the scheduler bring so many hosts in all, with those that have joined."""
+
+    number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +248,27 @@ class TellStarted(Instruction):
 
 
 @dataclasses.dataclass(frozen=True)
+class TellWanted(Instruction):
+    """Asks a job's client to go on with so many workers fewer, for which others wait."""
+
+    job: str
+    workers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TellLeaving(Instruction):
+    """Tells a job's client that the pool goes down, and when."""
+
+    job: str
+    grace_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop(Instruction):
+    """The pool has no more jobs, and will have none."""
+
+
+@dataclasses.dataclass(frozen=True)
 class TellFailed(Instruction):
     job: str
     error: str
@@ -199,3 +282,17 @@ class EndJob(Instruction):
     """The job is over: end its stream, free what it held."""
 
     job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LetGo(Instruction):
+    """Nobody will ask any more for what was kept for a session."""
+
+    session: bytes
+
+
+# What a pool's log tells at level "info"; the rest comes at level "debug".
+NOTABLE = frozenset((
+    Submitted, HostJoined, HostGone, HostsRefused, WorkerFailed, WorkerExited, WorkerSilent, JobRefused, ClientGone, Cancelled,
+    Closing, Leaving, TellStarted, TellFailed, EndJob,
+))  # fmt: skip

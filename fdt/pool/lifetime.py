@@ -9,7 +9,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, however it ends."""
+    """Asks the kernel to kill this process when its parent ends, however it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

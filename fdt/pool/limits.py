@@ -7,8 +7,9 @@ refused is told the bound.
 import dataclasses
 import resource
 import sys
+from collections.abc import Sequence
 
-from fdt.errors import CapacityError
+from fdt.errors import CapacityError, UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,12 @@ class Limits:
     # For how long a stream of a blob or a log may wait for a reader who takes nothing.
     unread_s: float = 30.0
 
+    # ---- hosts ---------------------------------------------------------------------------------------------------
+    # That may have joined at once, and the workers that they may offer in all. Each is a connection and two threads of the
+    # control process (`benchmarks/results/simulated_hosts.md`); more of them need more `connections`, too.
+    hosts: int = 64
+    joined_workers: int = 512
+
     # ---- jobs ----------------------------------------------------------------------------------------------------
     queued_jobs: int = 64
     # Jobs that have ended and are still listed.
@@ -78,6 +85,8 @@ class Limits:
     pending: int = 4096
     # Blobs that one job uses.
     job_blobs: int = 65_536
+    # Snapshots of one session: two for each of its programs.
+    session_blobs: int = 4096
     # A worker's account of a job, and a sample of what it uses, of which the newest are kept; some 200 bytes each.
     account_bytes: int = 64 << 10
 
@@ -97,8 +106,34 @@ class Limits:
 
 
 DEFAULT = Limits()
+_NAMES = tuple(field.name for field in dataclasses.fields(Limits))
 # Of a store that one user has alone: the disk bounds it.
 OWN_STORE = Limits(kept_disk_bytes=0, blobs=sys.maxsize)
+
+
+def changed(limits: Limits, asked: Sequence[str]) -> Limits:
+    """Returns the bounds with those that an operator wants otherwise.
+
+    Args:
+        limits: As they are.
+        asked: NAME=NUMBER each.
+
+    Raises:
+        UsageError: There is none of this name, or it is no number above 0.
+    """
+    for each in asked:
+        name, _, text = each.partition("=")
+        if name not in _NAMES:
+            raise UsageError(f"Expected --limit NAME=NUMBER with one of: {', '.join(_NAMES)}. Received: {each}")
+        kind = type(getattr(limits, name))
+        try:
+            number = kind(text)
+        except ValueError:
+            number = 0
+        if not 0 < number < float("inf"):
+            raise UsageError(f"Expected {'a whole' if kind is int else 'a'} number above 0. Received: --limit {each}")
+        limits = dataclasses.replace(limits, **{name: number})
+    return limits
 
 
 def open_descriptors(limits: Limits) -> int:

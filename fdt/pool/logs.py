@@ -4,14 +4,45 @@ import contextlib
 import fcntl
 import os
 from collections import deque
+from collections.abc import Container
 from pathlib import Path
 
+# Logs that are kept.
+_MAX_LOGS = 200
 # Kept of a log's beginning, in its file, and of its end, in memory until the worker has ended.
 HEAD_BYTES = 15 << 20
 TAIL_BYTES = 1 << 20
 # How much is read at once, and what the pipe holds if the system lets it: a worker waits when it is full.
 _READ_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
+
+
+class LogFolder:
+    """The logs of a pool's workers.
+
+    Attributes:
+        path: Where they are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder."""
+        self.path = path
+        path.mkdir(mode=0o700, exist_ok=True)
+
+    def of(self, worker: str) -> Path:
+        """Returns a worker's log."""
+        return self.path / f"{worker}.log"
+
+    def prune(self, workers: Container[str]) -> None:
+        """Deletes the oldest, of others than these workers.
+
+        Raises:
+            OSError: The folder cannot be read, or changed.
+        """
+        logs = sorted(self.path.iterdir(), key=lambda log: log.stat().st_mtime)
+        for log in logs[: max(0, len(logs) - _MAX_LOGS)]:
+            if log.stem not in workers:
+                log.unlink()
 
 
 class Log:
@@ -42,7 +73,7 @@ class Log:
             fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def read(self) -> bool:
-        """Takes what is there, at most 64 KiB; returns whether there may be more: not once the worker has closed its end."""
+        """Reads what is there, at most 64 KiB; returns whether there may be more: not once the worker has closed its end."""
         try:
             chunk = os.read(self.reader, _READ_BYTES)
         except BlockingIOError:
@@ -64,7 +95,7 @@ class Log:
             self._dropped_bytes += gone
 
     def close(self) -> None:
-        """Takes what the worker has left in the pipe, and writes the end; the worker is gone."""
+        """Reads what the ended worker has left in the pipe, and writes the end."""
         # Bounded: what it has started could go on for ever.
         for _ in range(2 * _PIPE_BYTES // _READ_BYTES):
             if not self.read():

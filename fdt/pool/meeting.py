@@ -13,7 +13,7 @@ import grpc
 from fdt import rpc
 from fdt.config import Timing
 from fdt.errors import ProtocolError, WorkerError
-from protos import worker_pb2
+from fdt.v1 import worker_pb2
 
 # Processes tell each other addresses and names of files: some hundred bytes each, of a ring some hundred for each other rank.
 MAX_KEYS = 16_384

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fdt.errors import UsageError
-from fdt.pool.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
+from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
 
 
 class MetricsServer:
@@ -54,8 +54,7 @@ class PoolCollector(Collector):
     """What a pool knows, as metrics; nothing is counted between two visits."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
-        """Starts.
-
+        """
         Args:
             snapshot: Returns what the pool knows.
         """

@@ -1,20 +1,24 @@
 """Worker processes: started, signalled, their ends noticed. None outlives the pool."""
 
 import contextlib
+import dataclasses
 import json
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from fdt.config import Timing
 from fdt.errors import ProtocolError
-from fdt.pool.forkserver import ENGINE, NETWORK, PARENT
+from fdt.pool.bounds import Bounds
+from fdt.pool.forkserver import BEAT, ENGINE, NETWORK, PARENT
 from fdt.pool.isolation import Network
 from fdt.pool.walls import Reach
 
@@ -25,6 +29,16 @@ _TAIL_BYTES = 64 * 1024
 # What `faulthandler` writes when a process crashes: all threads, the one that did first.
 _CRASH = "Fatal Python error"
 _CRASH_LINES = 60
+# What TensorFlow, its libraries and we say in every log, of which nobody died.
+_NOISE = re.compile(
+    r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+: [IW] |[IW]\d{4} |W0000 |WARNING:|INFO:|fdt worker: |\(on host "
+    r"|To enable the following instructions|Instructions for updating|This API was designed for TensorFlow v1"
+    r"|.*(Unable to register cu|failed call to cuInit|[Cc]ould not find cuda drivers|TF-TRT Warning)"
+)
+# Of /proc/vmstat.
+_OOM_KILLS = "oom_kill "
+# As much as the machine has.
+UNBOUNDED = Bounds()
 # glibc reads these before a process's first instruction of its own, so they are set for the process that forks the workers.
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
@@ -33,17 +47,25 @@ class Processes:
     """Workers by name, forked by a server of their own for each engine. Each has a session of its own and a log file."""
 
     def __init__(
-        self, on_exit: Callable[[str, int], None], directory: Path, timing: Timing, *, walls: bool = True
+        self,
+        on_exit: Callable[[str, int, str], None],
+        directory: Path,
+        timing: Timing,
+        *,
+        walls: bool = True,
+        bounds: Bounds = UNBOUNDED,
     ) -> None:
-        """Starts nothing.
-
-        Args:
-            on_exit: Called from a reading thread with the name and the exit status (negative: a signal's number).
-            directory: Where the workers' own folders and the servers' own logs are.
-            timing: `stop_s` is how long a process is given to end.
-            walls: Whether workers are walled in; see `fdt.pool.walls`.
         """
-        self._on_exit, self._walls = on_exit, walls
+        Args:
+            on_exit: Called from a reading thread with the name, the exit status (negative: a signal's number), and what it took
+                beyond its bounds ("" for nothing).
+            directory: Where the workers' own folders and the servers' own logs are.
+            timing: `stop_s` is how long a process is given to end; a server that forks them and has not been heard of for
+                `heartbeat_limit_s` is ended with them.
+            walls: Whether workers are walled in; see `fdt.pool.walls`.
+            bounds: How much each may take.
+        """
+        self._on_exit, self._walls, self._bounds = on_exit, walls, dataclasses.asdict(bounds)
         self._directory = directory
         self._timing = timing
         self._lock = threading.Lock()
@@ -91,7 +113,13 @@ class Processes:
             if server is None or not server.alive:
                 server = self._servers[engine] = _Server(engine, network, self._directory, self._ended, self._timing)
         reach = Reach(folder, reads, writes)
-        server.start(name, {"environment": dict(environment), "reach": reach.fields(), "walls": self._walls}, log)
+        start = {
+            "environment": dict(environment),
+            "reach": reach.fields(),
+            "walls": self._walls,
+            "bounds": self._bounds,
+        }
+        server.start(name, start, log)
 
     def terminate(self, name: str) -> None:
         """Asks the process to end."""
@@ -121,14 +149,14 @@ class Processes:
         for server in servers:
             server.close()
 
-    def _ended(self, name: str, status: int) -> None:
+    def _ended(self, name: str, status: int, over: str) -> None:
         """Removes a worker's folder, then tells of its end."""
         folder = self.folder(name)
         with contextlib.suppress(OSError):
             # Its owner may have closed it.
             folder.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)
-        self._on_exit(name, status)
+        self._on_exit(name, status, over)
 
 
 class _Server:
@@ -139,7 +167,7 @@ class _Server:
         engine: str,
         network: Network,
         directory: Path,
-        on_exit: Callable[[str, int], None],
+        on_exit: Callable[[str, int, str], None],
         timing: Timing,
     ) -> None:
         self._on_exit = on_exit
@@ -155,7 +183,8 @@ class _Server:
         self._thread.start()
 
     def _spawn(self, engine: str, network: Network) -> subprocess.Popen[bytes]:
-        own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value}
+        beat = str(self._timing.heartbeat_s)
+        own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value, BEAT: beat}
         with open(self._log, "ab", buffering=0) as log:
             return subprocess.Popen(
                 # -P: what lies in the directory must not stand in for a module.
@@ -214,15 +243,14 @@ class _Server:
             self._stdin.flush()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._lines():
             message = json.loads(line)
             if "started" in message:
                 self._pids[message["started"]] = message["pid"]
-            else:
+            elif "exited" in message:
                 if "why" in message:
                     self._note(message["exited"], message["why"])
-                self._ended(message["exited"], message["status"])
+                self._ended(message["exited"], message["status"], message.get("over", ""))
         status = self._process.wait()
         with self._lock:
             self.alive = False
@@ -232,17 +260,37 @@ class _Server:
             self._note(name, last_words(self._log))
             self._ended(name, status or 1)
 
+    def _lines(self) -> Iterator[bytes]:
+        """Yields what the server says until it ends; ends it when it falls silent, as it may while it imports its engine."""
+        assert self._process.stdout is not None
+        output, limit_s, rest = self._process.stdout.fileno(), None, b""
+        while True:
+            if not select.select([output], [], [], limit_s)[0]:
+                with contextlib.suppress(OSError), open(self._log, "a") as log:
+                    log.write(
+                        f"fdt: the process that forks workers was silent for {limit_s:.0f} s and was ended with them\n"
+                    )
+                self._process.kill()
+                limit_s = None
+                continue
+            chunk = os.read(output, 1 << 16)
+            if not chunk:
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            limit_s = self._timing.heartbeat_limit_s
+
     def _note(self, name: str, line: str) -> None:
         """Adds a line to the log of a worker that has ended."""
         with contextlib.suppress(OSError, KeyError), open(self._workers[name], "a") as output:
             output.write(line + "\n")
 
-    def _ended(self, name: str, status: int) -> None:
+    def _ended(self, name: str, status: int, over: str = "") -> None:
         with self._lock:
             known = self._workers.pop(name, None) is not None
             self._pids.pop(name, None)
         if known:
-            self._on_exit(name, status)
+            self._on_exit(name, status, over)
 
 
 def with_huge_pages(tunables: str) -> str:
@@ -256,14 +304,25 @@ def with_huge_pages(tunables: str) -> str:
     return ":".join(filter(None, [tunables, f"{_HUGE_PAGES}=1"]))
 
 
+def oom_kills() -> int:
+    """Returns how many processes this machine's system has killed for want of memory; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
+        return next(int(line.removeprefix(_OOM_KILLS)) for line in file if line.startswith(_OOM_KILLS))
+    return 0
+
+
 def last_words(log: Path) -> str:
-    """Returns how a log ends: the last line that is not empty, or, of a crash, what Python was at; '' if there is none."""
+    """Returns how a log ends; '' where it tells nothing.
+
+    That is the last line that is neither empty nor said in every log, or, of a crash, what Python was at.
+    """
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""
+    lines = [line for line in lines if not _NOISE.match(line)]
     crash = next((n for n, line in enumerate(lines) if line.startswith(_CRASH)), None)
     if crash is None:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")

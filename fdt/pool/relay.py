@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from fdt import wire
 from fdt.errors import CapacityError, ProtocolError
 from fdt.pool.limits import Limits
-from protos import blobs_pb2, job_pb2, worker_pb2
+from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 # Fields of WorkerInstruction and WorkerEvent in which instructions and events travel.
 _INSTRUCTION_TAG = bytes((worker_pb2.WorkerInstruction.INSTRUCTION_FIELD_NUMBER << 3 | 2,))
@@ -136,11 +136,12 @@ def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
 class JobRelay:
     """One job's streams."""
 
-    def __init__(self, job: str, limits: Limits, unread: Room) -> None:
+    def __init__(self, job: str, session: bytes, limits: Limits, unread: Room) -> None:
         """Begins without workers.
 
         Args:
             job: Its name.
+            session: See `job_pb2.OpenJob`.
             limits: The pool's.
             unread: What all clients together may leave unread.
         """
@@ -150,6 +151,8 @@ class JobRelay:
         self.on_unread: Callable[[str], None] = lambda bound: None
         self.client = Outbox(limits.unread_bytes, unread, lambda bound: self.on_unread(bound))
         self.assigned = threading.Event()
+        # Of its client, which may have had other jobs.
+        self.session = session
         # Set when the client sent what makes no sense: its stream ends with that status.
         self.malformed: ProtocolError | None = None
         self.steps = 0
@@ -160,6 +163,8 @@ class JobRelay:
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
         self._num_closed = 0
+        # Questions whose answers are snapshots.
+        self._kept: set[int] = set()
         # States on their way to the workers, by the drain that tells when they have arrived.
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
@@ -243,7 +248,7 @@ class JobRelay:
             self.tell(event)
 
     def load_asked(self, program: int) -> None:
-        """Takes note of a program that was passed to the workers."""
+        """Records a program that was passed to the workers."""
         with self._lock:
             self._need_room(self._loaded, "programs")
             self._loaded[program] = 0
@@ -274,7 +279,9 @@ class JobRelay:
         del answer.drained.workers[:]
         answer.drained.workers.extend(sorted(usage, key=lambda worker: worker.rank))
         self.steps = answer.drained.steps
-        self.outbound(blobs_of(answer))
+        if serial not in self._kept:
+            self.outbound(blobs_of(answer))
+        self._kept.discard(serial)
         self.tell(answer)
         return answer.drained
 
@@ -295,13 +302,19 @@ class JobRelay:
     # ---- blobs that serve once: large states, results, row numbers, pieces of a stream -------------------------------
 
     def assigned_blob(self, ref: blobs_pb2.BlobRef) -> None:
-        """Takes note of a state that was passed to the workers."""
+        """Records a state that was passed to the workers."""
         self._need_room(self._inbound, "states")
         self._inbound.append(ref)
 
-    def drain_asked(self, serial: int) -> None:
-        """Takes note that, once this is answered, the workers have taken in all states up to here."""
+    def keeps(self, event: job_pb2.Event) -> bool:
+        """Whether an event is a snapshot, whose blobs the pool keeps for the session."""
+        return event.HasField("drained") and event.drained.serial in self._kept
+
+    def drain_asked(self, serial: int, keep: bool) -> None:
+        """Records that, once this is answered, the workers have taken in all states up to here."""
         with self._lock:
+            if keep:
+                self._kept.add(serial)
             self._need_room(self._arriving, "questions")
             if serial in self._arriving:
                 raise ProtocolError(f"Another question has this number and is not answered. Received: serial={serial}")
@@ -314,7 +327,7 @@ class JobRelay:
         return [ref for ref in served if ref.digest not in kept]
 
     def outbound(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Takes note of blobs that the client was told of.
+        """Records blobs that the client was told of.
 
         Raises:
             CapacityError: It fetches too few of them.
@@ -334,7 +347,7 @@ class JobRelay:
             return [self._outbound.pop(ref.digest) for ref in refs if ref.digest in self._outbound]
 
     def reading(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Takes note of row numbers that were passed to the workers."""
+        """Records row numbers that were passed to the workers."""
         with self._lock:
             self._need_room(self._reading, "row numbers")
             self._reading.update({ref.digest: (ref, 0) for ref in refs})
@@ -352,7 +365,7 @@ class JobRelay:
         return done
 
     def streamed(self, data: int, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Takes note of a piece of a stream."""
+        """Records a piece of a stream."""
         with self._lock:
             self._need_room(self._streaming, "pieces of a stream")
             self._streaming[data] = list({ref.digest: ref for ref in refs}.values())

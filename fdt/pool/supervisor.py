@@ -4,98 +4,87 @@ import contextlib
 import dataclasses
 import functools
 import queue
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fdt import records
 from fdt.blobs import STORE, BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.pool import hosts, isolation, lifecycle
+from fdt.pool import hosts, isolation, lifecycle, snapshot
+from fdt.pool.assigner import Assigner
 from fdt.pool.hosts import Host, JoinedHost, OwnHost
-from fdt.pool.jobs import Job
+from fdt.pool.jobs import Job, JobState
+from fdt.pool.journal import Entry, number_of
 from fdt.pool.lifecycle import OWN_HOST
-from fdt.pool.limits import check_name
+from fdt.pool.limits import check_name, cut
+from fdt.pool.logs import LogFolder
 from fdt.pool.meeting import MeetingPlaces
-from fdt.pool.processes import Processes, last_words
+from fdt.pool.observations import Observations
+from fdt.pool.processes import Processes, last_words, oom_kills
 from fdt.pool.relay import JobRelay, Outbox, Room
 from fdt.pool.state import PoolState
+from fdt.pool.state_folder import StateFolder
+from fdt.pool.vigil import Vigil
 from fdt.pool.worker import MAX_FAILURE
-from fdt.runtime import Launcher, Placement
+from fdt.printable import printable
+from fdt.runtime import Launcher
+from fdt.scheduling.keeper import Keeper
+from fdt.v1 import blobs_pb2, host_pb2, job_pb2, worker_pb2
 from fdt.versions import host_versions, versions
-from protos import blobs_pb2, host_pb2, job_pb2, worker_pb2
 
-# Log files of workers that are kept.
-_MAX_LOGS = 200
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerSnapshot:
-    """A worker process; `silent_s` is how long nothing has been heard of it."""
-
-    name: str
-    host: str
-    state: str
-    job: str
-    silent_s: float
-    sample: job_pb2.Sample | None
-
-
-@dataclasses.dataclass(frozen=True)
-class JobSnapshot:
-    """A job; `workers` are their accounts as of the last complete drain."""
-
-    name: str
-    mode: str
-    state: str
-    steps: int
-    workers: Sequence[job_pb2.WorkerUsage]
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """What a pool knows at one moment."""
-
-    jobs: Sequence[JobSnapshot]
-    workers: Sequence[WorkerSnapshot]
+# Between two looks at how far jobs are, for their curves.
+_LOOK_S = 1.0
 
 
 class Supervisor:
     """The pool's workers and jobs."""
 
     def __init__(
-        self, config: ServeConfig, launchers: Mapping[str, Launcher], directory: Path, socket: str, secret: str
+        self,
+        config: ServeConfig,
+        launchers: Mapping[str, Launcher],
+        directory: Path,
+        socket: str,
+        secret: str,
+        kept: StateFolder | None = None,
     ) -> None:
-        """Starts nothing yet.
-
+        """
         Args:
             config: The pool's.
             launchers: For each mode that is served.
             directory: For blobs and logs; the pool's own.
             socket: Where workers attach.
             secret: With what they attach.
+            kept: Where the list of jobs is kept; None for nowhere.
         """
+        self._kept, entries = kept, kept.entries if kept is not None else ()
         self._config, self._launchers, self._secret = config, launchers, secret
-        self._logs = directory / "logs"
-        self._logs.mkdir(mode=0o700, exist_ok=True)
+        self._logs = LogFolder(directory / "logs")
         self.limits = limits = config.limits
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s, limits)
         self.meetings = MeetingPlaces()
+        self._assigner = Assigner(config, launchers, self.meetings)
         modes = {mode: each.num_processes for mode, each in launchers.items()}
-        self._state = PoolState(config.num_workers, modes, config.timing, config.max_jobs, limits)
-        self._processes = Processes(self._exited, directory, config.timing, walls=config.walls)
-        own = OwnHost(config, launchers, self._processes, self.store, self._logs, socket, secret)
+        before = [entry.job() for entry in entries]
+        timing = config.timing
+        self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, limits, before, config.placing)
+        # Brings hosts, where a scheduler does; set before the start.
+        self.keeper: Keeper | None = None
+        self._processes = Processes(self._exited, directory, config.timing, walls=config.walls, bounds=config.bounds)
+        own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket, secret)
         # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
         # Which network worker processes on this machine see, in one line.
         self.network = isolation.describe(own.networks, own.unisolated)
         self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
+        self._vigil = Vigil(config.timing, self.post)
         self._unread = Room(limits.unread_bytes_in_all)
-        self._num_jobs = 0
+        self._num_jobs = max((number_of(job.name) for job in before), default=0)
         self._opened: dict[str, job_pb2.OpenJob] = {}
         self._relays: dict[str, JobRelay] = {}
         self._hosts: dict[str, Host] = {OWN_HOST: own}
@@ -104,12 +93,11 @@ class Supervisor:
         # Of each worker.
         self._host_of: dict[str, Host] = {}
         self._outboxes: dict[str, Outbox] = {}
-        self._heard_s: dict[str, float] = {}
-        self._samples: dict[str, job_pb2.Sample] = {}
+        # Before the first worker.
+        self._oom_kills = oom_kills()
+        self.seen, self._looked_s = Observations(limits.account_bytes), 0.0
         # Of each job.
-        self._accounts: dict[str, list[job_pb2.WorkerUsage]] = {}
-        self._ended_steps: dict[str, int] = {}
-        self._checked_s = time.monotonic()
+        self._ended_steps = {entry.name: entry.steps for entry in entries}
         # When a process that was asked to end is terminated, and later killed.
         self._patience: dict[str, tuple[float, bool]] = {}
         self._do: dict[type[lifecycle.Instruction], Callable[..., None]] = {
@@ -118,12 +106,17 @@ class Supervisor:
             lifecycle.KillWorker: lambda do: self._host_of[do.worker].kill(do.worker),
             lifecycle.WelcomeHost: self._welcome_host,
             lifecycle.DropHost: self._drop_host,
-            lifecycle.Say: lambda do: print(f"fdt: {do.line}", file=sys.stderr, flush=True),
+            lifecycle.WantHosts: self._want_hosts,
+            lifecycle.Say: lambda do: records.notice(do.line),
             lifecycle.Assign: self._assign,
             lifecycle.TellQueued: self._tell_queued,
             lifecycle.TellStarted: self._tell_started,
             lifecycle.TellFailed: self._tell_failed,
+            lifecycle.TellLeaving: self._tell_leaving,
+            lifecycle.TellWanted: self._tell_wanted,
+            lifecycle.Stop: lambda _: self._events.put(None),
             lifecycle.EndJob: self._end_job,
+            lifecycle.LetGo: lambda do: self.let_go(do.session),
         }
 
         self._ended = threading.Event()
@@ -153,11 +146,11 @@ class Supervisor:
     # ---- for the servicers ------------------------------------------------------------------------------------------
 
     def post(self, event: lifecycle.Event) -> None:
-        """Takes an event, from any thread."""
+        """Queues an event; any thread may call."""
         self._events.put(event)
 
     def submit(self, opening: job_pb2.OpenJob) -> JobRelay:
-        """Takes a new job in.
+        """Adds a job.
 
         Raises:
             CapacityError: Its names are too long, or the pool is stopping.
@@ -171,13 +164,24 @@ class Supervisor:
             needs_pool = launcher is not None and launcher.needs_pool(opening.options)
             self._num_jobs += 1
             name = f"job-{self._num_jobs}"
-            relay = self._relays[name] = JobRelay(name, self.limits, self._unread)
+            relay = self._relays[name] = JobRelay(name, opening.session, self.limits, self._unread)
             self._opened[name] = opening
-        self.post(lifecycle.Submitted(time.time(), name, opening.mode, opening.num_workers, opening.script, needs_pool))
+        self.post(
+            lifecycle.Submitted(
+                time.time(),
+                name,
+                opening.mode,
+                opening.num_workers,
+                opening.script,
+                needs_pool,
+                opening.session,
+                opening.least_workers,
+            )
+        )
         return relay
 
     def join(self, hello: host_pb2.Hello) -> JoinedHost:
-        """Takes a new host in.
+        """Adds a host.
 
         Raises:
             UsageError: Not this one; see `fdt.pool.hosts.admit`.
@@ -192,8 +196,9 @@ class Supervisor:
             name = f"host-{self._num_joined}"
             outbox = Outbox(self.limits.unread_bytes, None, functools.partial(self._host_full, name))
             host = JoinedHost(name, hello, outbox)
+            placed = self.keeper is not None and self.keeper.joined(hello.name)
             self._hosts[host.name] = self._joined[host.name] = host
-        self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers))
+        self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers, placed))
         return host
 
     def joined_hosts(self) -> list[str]:
@@ -206,18 +211,35 @@ class Supervisor:
         self.post(lifecycle.HostGone(time.time(), host, reason))
 
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
-        """Takes note of the end of a process on a host that joined, and keeps its log."""
+        """Records the end of a process on a host that joined, and keeps its log."""
         if self._host_of.get(end.worker) is host:
-            log = self._log(end.worker)
+            log = self._logs.of(end.worker)
             with _said_only():
                 log.write_bytes(end.log)
-            self.post(lifecycle.WorkerExited(time.time(), end.worker, end.status, last_words(log)))
+            over = cut(printable(end.over), self.limits.name_bytes)
+            self.post(self._exit(end.worker, end.status, log, out_of_memory=False, over=over))
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Deletes states that have served, on all hosts."""
         if refs:
             for host in list(self._hosts.values()):
                 host.drop(refs)
+
+    def keep(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Keeps the blobs of a snapshot for a session's next job.
+
+        Raises:
+            CapacityError: It has too many.
+        """
+        self.store.use(_user(session), refs, self.limits.session_blobs)
+        for ref in refs:
+            # What went with its worker's folder is missed when it is looked for.
+            if self.store.has(ref):
+                self.store.seal(ref)
+
+    def let_go(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef] | None = None) -> None:
+        """Deletes snapshots of a session; None for all."""
+        self.drop(self.store.release(_user(session), refs))
 
     def attach(self, worker: str) -> Outbox:
         """Returns what is to be sent to a worker that has just attached.
@@ -226,23 +248,24 @@ class Supervisor:
             ProtocolError: There is no such worker, or it had attached before.
         """
         with self._lock:
-            if worker not in self._outboxes or worker in self._heard_s:
+            if worker not in self._outboxes or worker in self._vigil.heard_s:
                 raise ProtocolError(f"The pool waits for no such worker. Received: worker={worker}")
-            self._heard_s[worker] = time.monotonic()
+            self._vigil.heard_s[worker] = time.monotonic()
             return self._outboxes[worker]
 
-    def heard(self, worker: str, sample: job_pb2.Sample | None = None) -> None:
-        """Takes note that a worker lives, and of what it used."""
+    def heard(self, worker: str, heartbeat: worker_pb2.Heartbeat | None = None) -> None:
+        """Records that a worker lives, and what it says of itself."""
         with self._lock:
             # One whose process has ended may still be heard of.
-            if worker not in self._heard_s:
+            if worker not in self._vigil.heard_s:
                 return
-            self._heard_s[worker] = time.monotonic()
-            if sample is not None and sample.ByteSize() <= self.limits.account_bytes:
-                self._samples[worker] = sample
+            self._vigil.heard_s[worker] = time.monotonic()
+            if heartbeat is not None:
+                self.seen.sampled(worker, self.host_of(worker), heartbeat.sample)
+                self._vigil.idle_s[worker] = heartbeat.idle_s
 
     def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Takes blobs, which a worker of this machine has written into its own folder, into the store.
+        """Moves blobs that a worker of this machine has written into its own folder into the store.
 
         Raises:
             ProtocolError: What is there is not what the worker says.
@@ -258,37 +281,11 @@ class Supervisor:
         host = self._host_of.get(worker)
         return host.label if isinstance(host, JoinedHost) else ""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> snapshot.Snapshot:
         """Returns what the pool knows at this moment."""
-        now_s = time.monotonic()
         with self._lock:
-            workers = [
-                WorkerSnapshot(
-                    worker.name,
-                    self.host_of(worker.name),
-                    worker.state.name.lower(),
-                    worker.job or "",
-                    now_s - self._heard_s[worker.name],
-                    self._samples.get(worker.name),
-                )
-                for worker in self._state.workers.values()
-                if worker.name in self._heard_s
-            ]
-            found = [
-                JobSnapshot(
-                    job.name, job.mode, job.state.value, self._steps(job.name), self._accounts.get(job.name, [])
-                )
-                for job in self._state.jobs.values()
-            ]
-        return Snapshot(found, workers)
-
-    def account(self, job: str, usage: Sequence[job_pb2.WorkerUsage]) -> None:
-        """Takes note of what the workers of a job did so far, unless it is too much to be kept for long."""
-        if sum(each.ByteSize() for each in usage) > self.limits.account_bytes * len(usage):
-            return
-        with self._lock:
-            self._accounts = {known: kept for known, kept in self._accounts.items() if known in self._state.jobs}
-            self._accounts[job] = list(usage)
+            known = {name: host for name, host in self._hosts.items() if name in self._state.hosts}
+            return snapshot.take(self._state, self._vigil.heard_s, self.seen, known, self.host_of, self._steps)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
         """Returns the job that a worker serves, and its rank in it."""
@@ -302,15 +299,37 @@ class Supervisor:
         with self._lock:
             return [(job, self._steps(job.name)) for job in self._state.jobs.values()]
 
+    def cancel(self, job: str) -> str:
+        """Cancels a job; returns the state in which it is, or is about to be.
+
+        Raises:
+            ProtocolError: No such job.
+        """
+        with self._lock:
+            found = self._known(job)
+        self.post(lifecycle.Cancelled(time.time(), job))
+        return (found.state if found.state.ended else JobState.CANCELLED).value
+
+    def _known(self, job: str) -> Job:
+        if job not in self._state.jobs:
+            raise ProtocolError(f"The pool knows no such job; `fdt jobs` lists them. Received: job={cut(job, 40)}")
+        return self._state.jobs[job]
+
     def _steps(self, job: str) -> int:
         relay = self._relays.get(job)
         return relay.steps if relay else self._ended_steps.get(job, 0)
 
-    def load(self) -> tuple[int, int, int]:
-        """Returns how many workers there are, how many of them are free, and how many processes are warm."""
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the pool goes down."""
+        return self._state.is_leaving
+
+    def load(self) -> tuple[int, int, int, int]:
+        """Returns how many workers there are, how many of them are free for a job that comes now, how many processes are warm,
+        and how many workers there may be."""
         with self._lock:
-            num_workers = self._state.num_workers
-            return num_workers, num_workers - self._state.num_busy, self._state.num_warm
+            state = self._state
+            return state.num_workers, 0 if state.is_waited_for else state.num_free, state.num_warm, state.capacity
 
     def logs(self, job: str) -> list[Path]:
         """Returns the log files of a job's workers, by rank.
@@ -319,9 +338,7 @@ class Supervisor:
             ProtocolError: No such job.
         """
         with self._lock:
-            if job not in self._state.jobs:
-                raise ProtocolError(f"The pool knows no such job; `fdt jobs` lists them. Received: job={job}")
-            return [self._log(worker) for worker in self._state.jobs[job].workers]
+            return [self._logs.of(worker) for worker in self._known(job).workers]
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 
@@ -348,7 +365,9 @@ class Supervisor:
             if event is None:
                 break
             self._apply(event)
-            self._check_processes()
+            self._vigil.look(self._joined, self._host_of, self._state.jobs.values())
+            self._end_the_patient()
+            self._keep()
 
     def _pause_s(self) -> float:
         deadline_s = self._state.next_deadline_s()
@@ -356,40 +375,32 @@ class Supervisor:
         return pause_s if deadline_s is None else max(0.001, min(pause_s, deadline_s - time.time()))
 
     def _apply(self, event: lifecycle.Event) -> None:
+        records.happened(event, lifecycle.NOTABLE)
         with self._lock:
             for instruction in self._state.handle(event):
+                records.happened(instruction, lifecycle.NOTABLE)
                 self._do[type(instruction)](instruction)
             if isinstance(event, lifecycle.WorkerExited):
                 self._forget_worker(event.worker)
+            self._count()
 
-    def _check_hosts(self, now_s: float, asleep: bool) -> None:
-        for host in list(self._joined.values()):
-            silent_s = now_s - host.heard_s
-            if asleep:
-                host.heard_s = now_s
-            elif silent_s > self._config.timing.heartbeat_limit_s:
-                reason = f"has stopped answering: nothing was heard from it for {silent_s:.0f} s"
-                self.post(lifecycle.HostGone(time.time(), host.name, reason))
+    def _count(self) -> None:
+        """Records how far jobs are, if that was not done in the last second."""
+        now_s = time.time()
+        if abs(now_s - self._looked_s) >= _LOOK_S:
+            self._looked_s = now_s
+            running = [job.name for job in self._state.jobs.values() if job.state is JobState.RUNNING]
+            self.seen.counted([(job, self._steps(job)) for job in running], now_s)
+            self.seen.forget(self._state.jobs, {"", *(host.label for host in self._joined.values())})
 
-    def _outlived(self, worker: str, heard_s: float) -> bool:
-        """Whether a silent worker's host was heard of after it: if not, the host is silent, and will be named as such."""
-        host = self._host_of.get(worker)
-        return not isinstance(host, JoinedHost) or host.heard_s > heard_s + self._config.timing.heartbeat_limit_s / 2
+    def _keep(self) -> None:
+        """Writes what has become of jobs into the journal."""
+        if self._kept is not None:
+            self._kept.keep([Entry.of(job, self._steps(job.name)) for job in self._state.jobs.values()])
 
-    def _check_processes(self) -> None:
+    def _end_the_patient(self) -> None:
+        """Ends processes that were asked to end and have not."""
         now_s = time.monotonic()
-        if now_s - self._checked_s < self._config.timing.heartbeat_s / 2:
-            return
-        # After a pause of this process itself (a laptop's lid), everybody seems silent.
-        asleep = now_s - self._checked_s > self._config.timing.heartbeat_limit_s / 2
-        self._checked_s = now_s
-        # Before their workers: these are silent because their host is.
-        self._check_hosts(now_s, asleep)
-        for worker, heard_s in list(self._heard_s.items()):
-            if asleep:
-                self._heard_s[worker] = now_s
-            elif now_s - heard_s > self._config.timing.heartbeat_limit_s and self._outlived(worker, heard_s):
-                self.post(lifecycle.WorkerSilent(time.time(), worker, now_s - heard_s))
         for worker, (when_s, terminated) in list(self._patience.items()):
             if now_s >= when_s:
                 host = self._host_of[worker]
@@ -409,12 +420,23 @@ class Supervisor:
                 host.outbox.close()
         self._processes.close()
 
-    def _exited(self, worker: str, status: int) -> None:
-        self.post(lifecycle.WorkerExited(time.time(), worker, status, last_words(self._log(worker))))
+    def _exited(self, worker: str, status: int, over: str) -> None:
+        before, self._oom_kills = self._oom_kills, oom_kills()
+        self.post(self._exit(worker, status, self._logs.of(worker), self._oom_kills > before, over))
+
+    def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> lifecycle.WorkerExited:
+        # Without the lock: whoever tells of an end may hold it.
+        known_worker, sample = self._state.workers.get(worker), self.seen.samples.get(worker)
+        relay = None if known_worker is None else self._relays.get(known_worker.job or "")
+        known = [f" after {relay.steps} steps"] if relay is not None else []
+        if sample is not None and not over:
+            known.append(f" with {sample.memory_bytes / 1e9:.1f} GB of memory in use")
+        words = last_words(log)
+        return lifecycle.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
 
     def _forget_worker(self, worker: str) -> None:
-        self._heard_s.pop(worker, None)
-        self._samples.pop(worker, None)
+        self._vigil.forget(worker)
+        self.seen.samples.pop(worker, None)
         self._patience.pop(worker, None)
         self._host_of.pop(worker, None)
         outbox = self._outboxes.pop(worker, None)
@@ -427,11 +449,11 @@ class Supervisor:
         self._outboxes[do.worker] = Outbox(2 * self.limits.untaken_bytes)
         host = self._host_of[do.worker] = self._hosts[do.host]
         with _said_only():
-            self._prune_logs()
+            self._logs.prune(self._outboxes)
         try:
             if do.host != OWN_HOST:
                 text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"
-                self._log(do.worker).write_text(text)
+                self._logs.of(do.worker).write_text(text)
             host.start(do.worker, do.mode)
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
@@ -447,10 +469,16 @@ class Supervisor:
 
     def _drop_host(self, do: lifecycle.DropHost) -> None:
         host = self._hosts.pop(do.host)
-        self._joined.pop(do.host, None)
-        host.dismiss(f"This host {do.reason}; the pool goes on without it.")
+        joined = self._joined.pop(do.host, None)
+        if self.keeper is not None and joined is not None:
+            self.keeper.left(joined.called)
+        host.dismiss(f"This host {do.reason}; the pool goes on without it.", do.spare)
         for worker in [worker for worker, its_host in self._host_of.items() if its_host is host]:
             self._forget_worker(worker)
+
+    def _want_hosts(self, do: lifecycle.WantHosts) -> None:
+        if self.keeper is not None:
+            self.keeper.want(do.number)
 
     def _end_worker(self, do: lifecycle.EndWorker) -> None:
         self._outboxes[do.worker].close()
@@ -458,17 +486,9 @@ class Supervisor:
 
     def _assign(self, do: lifecycle.Assign) -> None:
         opening, relay = self._opened[do.job], self._relays[do.job]
-        places = self._state.jobs[do.job].places
-        workers = tuple(self._hosts[host].place for host, number in places for _ in range(number))
-        placement = Placement(workers, self._hosts[OWN_HOST].place, places[0] == (OWN_HOST, 0))
+        threads = [self._host_of[worker].num_threads for worker in do.workers]
         try:
-            if self._launchers[opening.mode].tunnels and len(places) > 1 and not self._config.open_servers:
-                hosts.check_tunnels(self._hosts[host] for host, _ in places)
-                placement = dataclasses.replace(placement, tunnelled=True)
-            meeting = self.meetings.open(do.job, opening.num_workers)
-            assignments = [
-                self._assignment(do.job, rank, worker, placement, meeting) for rank, worker in enumerate(do.workers)
-            ]
+            assignments = self._assigner.assignments(self._state.jobs[do.job], opening, self._hosts, threads)
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
@@ -479,20 +499,6 @@ class Supervisor:
             outbox.put(assignment)
         relay.assign(outboxes)
 
-    def _assignment(self, job: str, rank: int, worker: str, placement: Placement, meeting: str) -> bytes:
-        opening = self._opened[job]
-        assignment = worker_pb2.Assignment(
-            job=job,
-            rank=rank,
-            num_workers=opening.num_workers,
-            num_threads=self._host_of[worker].num_threads,
-            environment=self._launchers[opening.mode].environment(placement, rank),
-            options=opening.options,
-            meeting=meeting,
-            members=[place.address for place, _ in placement.processes] if placement.tunnelled else [],
-        )
-        return worker_pb2.WorkerInstruction(assignment=assignment).SerializeToString()
-
     def _tell_queued(self, do: lifecycle.TellQueued) -> None:
         queued = job_pb2.Queued(position=do.position, reason=do.reason)
         self._relays[do.job].tell(job_pb2.Event(queued=queued))
@@ -500,6 +506,12 @@ class Supervisor:
     def _tell_started(self, do: lifecycle.TellStarted) -> None:
         started = job_pb2.Started(job=do.job, num_workers=self._opened[do.job].num_workers, versions=versions())
         self._relays[do.job].tell(job_pb2.Event(started=started))
+
+    def _tell_leaving(self, do: lifecycle.TellLeaving) -> None:
+        self._relays[do.job].tell(job_pb2.Event(leaving=job_pb2.Leaving(grace_s=do.grace_s)))
+
+    def _tell_wanted(self, do: lifecycle.TellWanted) -> None:
+        self._relays[do.job].tell(job_pb2.Event(wanted=job_pb2.Wanted(workers=do.workers)))
 
     def _tell_failed(self, do: lifecycle.TellFailed) -> None:
         failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
@@ -516,17 +528,6 @@ class Supervisor:
         self._ended_steps[do.job] = relay.steps
         self._opened.pop(do.job, None)
 
-    # ---- files ------------------------------------------------------------------------------------------------------
-
-    def _log(self, worker: str) -> Path:
-        return self._logs / f"{worker}.log"
-
-    def _prune_logs(self) -> None:
-        logs = sorted(self._logs.iterdir(), key=lambda log: log.stat().st_mtime)
-        for log in logs[: max(0, len(logs) - _MAX_LOGS)]:
-            if log.stem not in self._outboxes:
-                log.unlink()
-
 
 @contextlib.contextmanager
 def _said_only() -> Iterator[None]:
@@ -534,4 +535,9 @@ def _said_only() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        print(f"fdt: {error}", file=sys.stderr, flush=True)
+        records.notice(str(error))
+
+
+def _user(session: bytes) -> str:
+    """Returns the name under which a session uses blobs."""
+    return f"session {session.hex()}"

@@ -16,7 +16,6 @@ this job, made here, and shows a certificate; the others were told it through th
 
 import contextlib
 import dataclasses
-import datetime
 import functools
 import json
 import os
@@ -29,6 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from fdt.pool.certificate import self_signed
 from fdt.pool.lifetime import die_with
 
 PARENT = "FDT_TUNNEL_PARENT"
@@ -44,9 +44,6 @@ MAX_UNPROVEN = 32
 MAX_STREAMS = 256
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 128
-# Clocks of hosts differ; what counts is that it is exactly this certificate.
-_CLOCKS_DIFFER = datetime.timedelta(days=2)
-_VALID = datetime.timedelta(days=3650)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -432,27 +429,7 @@ class _Identity:
     @classmethod
     def make(cls, address: str) -> "_Identity":
         """Makes a key for one job, and a certificate that it signs itself."""
-        # Only jobs over hosts need it, and its import takes a tenth of a second.
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fdt tunnel")])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _CLOCKS_DIFFER)
-            .not_valid_after(now + _VALID)
-            .sign(key, hashes.SHA256())
-        )
-        pem = serialization.Encoding.PEM
-        secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        return cls(address, certificate.public_bytes(pem).decode(), secret.decode())
+        return cls(address, *self_signed(address))
 
     def context(self, protocol: int, members: Any) -> ssl.SSLContext:
         """Returns how connections with these members, and nobody else, are made."""

@@ -115,12 +115,12 @@ def raise_walls(reach: Reach) -> Walls:
     """
     settle(reach.folder)
     gpu = has_gpu()
-    no_new_privileges = _attempt(_no_new_privileges)
-    if no_new_privileges:
-        missing = f"no_new_privs: {no_new_privileges}"
+    refused = _attempt(no_new_privileges)
+    if refused:
+        missing = f"no_new_privs: {refused}"
         return Walls(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
     files = _wall("files", lambda: f"Landlock {landlock.restrict(rules(reach, gpu), abstract_sockets=gpu)}")
-    capabilities = _wall("capabilities", _drop_capabilities)
+    capabilities = _wall("capabilities", drop_capabilities)
     # Last: it also refuses calls by which the others are raised.
     return Walls((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
 
@@ -207,7 +207,8 @@ def _attempt(act: Callable[[], None]) -> str:
     return ""
 
 
-def _no_new_privileges() -> None:
+def no_new_privileges() -> None:
+    """Keeps programs that this process starts from gaining rights that the process lacks (no_new_privs)."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -220,7 +221,7 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
-def _drop_capabilities() -> str:
+def drop_capabilities() -> str:
     """Empties all sets, that of which others can be gained first: it takes a capability itself."""
     with contextlib.suppress(OSError):
         for number in range(64):

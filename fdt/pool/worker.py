@@ -6,6 +6,7 @@ The engine is driven by the main thread, in the order of the instructions. One t
 import dataclasses
 import faulthandler
 import functools
+import gc
 import json
 import os
 import queue
@@ -23,13 +24,13 @@ import grpc
 from fdt import rpc, wire
 from fdt.blobs import BlobClient, BlobStore, Buffer, HostStore, WorkerStore
 from fdt.config import Credentials, Timing
-from fdt.errors import FdtError, ProtocolError, WorkerError
+from fdt.errors import FdtError, ProtocolError, WorkerError, WorkerLostError
 from fdt.pool.gateway import Gateway
 from fdt.pool.meeting import PoolMeetingPlace
 from fdt.pool.stall import StallWatch
 from fdt.runtime import Assignment, Engine
 from fdt.sampler import Sampler, Series
-from protos import job_pb2, program_pb2, worker_pb2
+from fdt.v1 import job_pb2, program_pb2, worker_pb2
 
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
 CHUNK_S = 0.1
@@ -85,8 +86,8 @@ class Link:
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self.series = Series()
-        # Called with each heartbeat, in its thread.
-        self.on_beat: Callable[[], None] = lambda: None
+        # Called before each heartbeat, in its thread; returns what it says of a first step.
+        self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
         credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
         pool, behind = config.pool, None
         if gateway is not None and config.joined:
@@ -151,8 +152,8 @@ class Link:
         while not self._stop.wait(self._config.timing.heartbeat_s):
             sample = sampler.take()
             self.series.add(sample)
-            self.send(worker_pb2.WorkerEvent(heartbeat=worker_pb2.Heartbeat(sample=sample)))
-            self.on_beat()
+            heartbeat = worker_pb2.Heartbeat(sample=sample, idle_s=self.on_beat(sample))
+            self.send(worker_pb2.WorkerEvent(heartbeat=heartbeat))
 
 
 class Worker:
@@ -167,8 +168,7 @@ class Worker:
         attached: Callable[[], None] = lambda: None,
         gateway: Gateway | None = None,
     ) -> None:
-        """Does nothing yet.
-
+        """
         Args:
             engine: To drive.
             link: To the pool.
@@ -196,6 +196,7 @@ class Worker:
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
+            "forget": lambda i: self._forget(i.forget.program),
             "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
             "release": self._release,
             "assign": lambda i: self._engine.assign(i.assign.program, i.assign.state),
@@ -237,7 +238,7 @@ class Worker:
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
 
     def _join_networks(self, message: worker_pb2.Assignment, meeting: PoolMeetingPlace) -> None:
-        """Has this process's network joined to the others' of its job; a program comes later."""
+        """Joins this process's network to those of its job's other processes; a program comes later."""
         if not message.members:
             if self._gateway is not None:
                 self._gateway.seal()
@@ -284,6 +285,11 @@ class Worker:
         content = self._store.open(load.blob)
         self._engine.load(load.program, wire.decode(program_pb2.StepProgram, content.tobytes()))
         self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
+
+    def _forget(self, program: int) -> None:
+        self._engine.forget(program)
+        # Graphs are cycles, of few objects: it would take many programs until these are looked for.
+        gc.collect()
 
     def _release(self, instruction: job_pb2.Instruction) -> None:
         data = instruction.release.data
@@ -349,12 +355,13 @@ class Worker:
             self._send(job_pb2.Event(results=results))
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
-        drain = instruction.drain
+        drain, began_s = instruction.drain, time.perf_counter()
         drained = self._engine.drain(drain.program, drain.what, drain.variables)
         if self._rank:
             # The pool passes on rank 0's state only.
             drained = job_pb2.Drained()
         drained.serial, drained.steps = drain.serial, self._engine.steps()
+        drained.seconds = time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
         self._send(job_pb2.Event(drained=drained))
@@ -373,19 +380,25 @@ class Worker:
             usages.append(usage)
         return usages
 
-    def _look(self) -> None:
-        """Fails the job if the engine has stopped; called while the main thread may be inside a step."""
+    def _look(self, sample: job_pb2.Sample) -> float:
+        """Fails the job if the engine has stopped; returns for how long a first step has been idle.
+
+        Called while the main thread may be inside a step.
+        """
         try:
-            waited_s = self._stall.look(self._engine.steps(), time.monotonic())
+            waited_s = self._stall.look(self._engine.steps(), time.monotonic(), sample.cores)
         except Exception:  # what ended the work; the main thread tells it
-            return
-        if waited_s is None or self._stalled:
-            return
+            return 0.0
+        if waited_s is not None and not self._stalled:
+            self._tell_stalled(waited_s)
+        return self._stall.idle_s
+
+    def _tell_stalled(self, waited_s: float) -> None:
         self._stalled = True
         # Into the log of the job: whoever wants to know why finds where each thread is.
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._fail(
-            WorkerError(
+            WorkerLostError(
                 f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine "
                 "may be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
             )
@@ -397,12 +410,20 @@ class Worker:
         else:
             frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
             place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
-            name, message = ("WorkerError", f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}")
+            kind = WorkerLostError if _lost_others(error) else WorkerError
+            name, message = kind.__name__, f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}"
         failed = job_pb2.Failed(error=name, message=message[:MAX_FAILURE], rank=self._rank, time_s=time.time())
         self._send(job_pb2.Event(failed=failed))
 
     def _send(self, event: job_pb2.Event) -> None:
         self._link.send(worker_pb2.WorkerEvent(event=event))
+
+
+def _lost_others(error: Exception) -> bool:
+    """Whether an engine failed because it does not reach the job's other processes any more."""
+    kind, text = type(error).__name__, str(error)
+    # Of TensorFlow's errors; what Horovod and Gloo say has no class of its own.
+    return kind == "UnavailableError" or (kind == "UnknownError" and ("Horovod" in text or "gloo" in text))
 
 
 def _tensorflow_version() -> str:

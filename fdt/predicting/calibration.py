@@ -10,7 +10,8 @@ from typing import Any
 
 from fdt.errors import UsageError
 from fdt.predicting.forecasts import Prediction, parsed
-from fdt.predicting.step_time import RING, Hosts
+from fdt.predicting.step_time import RING
+from fdt.predicting.transport import Hosts
 
 # Steps of the search, from coarse to fine: parts of the range of overlaps, factors between latencies.
 _OVERLAPS = [i / 20 for i in range(21)]

@@ -1,27 +1,28 @@
 """The command `fdt predict`: looks at a script, measures its training steps, and says what to expect of more workers."""
 
-import argparse
 import atexit
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fdt import capture, rounding, script
+from fdt import capture, overlay, rounding, script
 from fdt.aside import output_aside
 from fdt.config import RunConfig
 from fdt.errors import UsageError
 from fdt.findings import Findings
+from fdt.options import Predict
 from fdt.predicting import calibration
 from fdt.predicting.forecasts import Prediction, read
 from fdt.predicting.quantities import bandwidth, duration
 from fdt.predicting.samples import Found, Samples
-from fdt.predicting.step_time import Hosts, Machine, Workload
+from fdt.predicting.step_time import Workload
+from fdt.predicting.transport import Hosts, Machine
 from fdt.report import say
 from fdt.settings import predict_config
 
 
-def predict(options: argparse.Namespace) -> int:
+def predict(options: Predict) -> int:
     """Runs the command.
 
     Raises:
@@ -35,7 +36,7 @@ def predict(options: argparse.Namespace) -> int:
         prediction = dataclasses.replace(
             known,
             transport=known.transport if link is None else link,
-            workers=options.workers or known.workers,
+            workers=_workers(options, known.workers),
             batch=options.batch or known.batch,
             price=known.price if options.cost_per_hour is None else options.cost_per_hour,
         )
@@ -43,14 +44,23 @@ def predict(options: argparse.Namespace) -> int:
     return _of_script(options)
 
 
-def _of_script(options: argparse.Namespace) -> int:
+def _of_script(options: Predict) -> int:
     # Before the script is run, which may take a while.
     link, config = _link(options), predict_config(options)
+    written = [path.absolute() for path in (options.json, options.plot) if path is not None]
+    with _writing():
+        for path in written:
+            path.touch()
+    told = overlay.enter(written)
+    if told:
+        say(told)
     findings, samples, hooks = Findings(), Samples(), contextlib.ExitStack()
     hooks.enter_context(capture.hooks(capture.Sampling(config, findings, samples), findings.refuse))
     atexit.register(hooks.close)
     with output_aside():
         status = script.run(config.script, config.arguments)
+    if script.never_began():
+        return status
     if status:
         say(f"{config.script} ended with status {status}; what would have come after was not looked at")
     refused = findings.refusals()
@@ -68,14 +78,12 @@ def _of_script(options: argparse.Namespace) -> int:
     return status or _tell(predictions, options) or (1 if refused else 0)
 
 
-def _measured(
-    config: RunConfig, found: list[Found], link: Hosts | None, options: argparse.Namespace
-) -> list[Prediction]:
+def _measured(config: RunConfig, found: list[Found], link: Hosts | None, options: Predict) -> list[Prediction]:
     from fdt.predicting import profiler
 
     for each in found:
         say(f"{each.where}: measuring {each.what} ({each.sample.rows} rows a batch)")
-    workers, batch, price = options.workers or (1, 2, 4, 8, 16), options.batch or "global", options.cost_per_hour
+    workers, batch, price = _workers(options, (1, 2, 4, 8, 16)), options.batch or "global", options.cost_per_hour
     measured: Sequence[tuple[Workload, Hosts | Machine]]
     if link is not None:
         measured = [(workload, link) for workload in profiler.on_hosts(config, found)]
@@ -87,7 +95,7 @@ def _measured(
     return [Prediction(workload, transport, workers, batch, price) for workload, transport in measured]
 
 
-def _tell(predictions: list[Prediction], options: argparse.Namespace) -> int:
+def _tell(predictions: list[Prediction], options: Predict) -> int:
     print("\n\n".join(prediction.text() for prediction in predictions), flush=True)
     # Of several steps, the one that takes the most of the script's time.
     main = max(predictions, key=lambda p: (p.workload.steps or 0) * p.workload.local)
@@ -95,17 +103,23 @@ def _tell(predictions: list[Prediction], options: argparse.Namespace) -> int:
         say(
             f"the files are about the step that takes most of the time: {main.workload.steps} of {main.workload.batch} rows"
         )
-    try:
+    with _writing():
         if options.json is not None:
             main.save(options.json)
         if options.plot is not None:
             main.plot(options.plot)
-    except OSError as error:
-        raise UsageError(f"cannot write there: {error}") from error
     return 0
 
 
-def _link(options: argparse.Namespace) -> Hosts | None:
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write there: {error}") from error
+
+
+def _link(options: Predict) -> Hosts | None:
     """Returns what joins the hosts, if it was told."""
     if options.bandwidth is None:
         if any(of is not None for of in (options.latency, options.overlap, options.queueing, options.wire)):
@@ -115,10 +129,21 @@ def _link(options: argparse.Namespace) -> Hosts | None:
         return None
     latency, queueing = (0.0 if time is None else duration(time) for time in (options.latency, options.queueing))
     rounded = rounding.is_rounded({} if options.wire is None else {rounding.OPTION: options.wire})
-    return Hosts(bandwidth(options.bandwidth), latency, options.overlap or 0.0, queueing=queueing, rounded=rounded)
+    slots, overlap = options.gpus_per_host or 1, options.overlap or 0.0
+    return Hosts(bandwidth(options.bandwidth), latency, overlap, queueing=queueing, rounded=rounded, slots=slots)
 
 
-def _calibrate(options: argparse.Namespace) -> int:
+def _workers(options: Predict, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns for how many workers to predict: of a cluster that was told, all of it and each half."""
+    if options.workers is not None or options.hosts is None:
+        return options.workers or usual
+    found = [options.hosts * (options.gpus_per_host or 1)]
+    while found[-1] > 1:
+        found.append(found[-1] // 2)
+    return tuple(reversed(found))
+
+
+def _calibrate(options: Predict) -> int:
     found = calibration.calibrate([Path(name) for name in (options.script, *options.arguments)])
     print(found.text(), flush=True)
     if options.json is not None:

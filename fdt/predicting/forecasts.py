@@ -14,14 +14,13 @@ from fdt.predicting.step_time import (
     RING,
     SHARDED,
     Forecast,
-    Hosts,
-    Machine,
     Timed,
     Workload,
     fastest,
     forecast,
     pays_up_to,
 )
+from fdt.predicting.transport import Hosts, Machine
 
 _FORMAT = 1
 # Less of a speed-up than this is none.
@@ -38,9 +37,9 @@ NAMES = {
 _OPTIONS = {
     (RING, "sync"): "--mode sync",
     (CENTRAL, "sync"): "--mode async --max-delay 0",
-    (SHARDED, "sync"): "--mode async --ps {workers} --max-delay 0",
+    (SHARDED, "sync"): "--mode async --ps {hosts} --max-delay 0",
     (CENTRAL, "async"): "--mode async",
-    (SHARDED, "async"): "--mode async --ps {workers}",
+    (SHARDED, "async"): "--mode async --ps {hosts}",
 }
 
 
@@ -69,7 +68,7 @@ class Prediction:
             forecast(self.workload, self.transport.network(mode, n), form, mode, n, batch=self.batch, price=self.price)
             for form, mode in self._forms()
             for n in self.workers
-            if form != SHARDED or n <= tensors
+            if form != SHARDED or self.transport.network(mode, n).hosts(n) <= tensors
         ]
 
     def distributed(self) -> list[Forecast]:
@@ -122,7 +121,7 @@ class Prediction:
                 times += f", queues of {milliseconds(self.transport.queueing)}"
             if self.transport.rounded:
                 times += ", numbers rounded to 16 bits on their way"
-            lines.append(f"assumed: one worker a host, links of {_bits(rate)}, {times}")
+            lines.append(f"assumed: {_slots(self.transport)}, links of {_bits(rate)}, {times}")
         else:
             rate = self.transport.bandwidth / 1e6
             lines.append(f"assumed: all workers on this machine; two ranks exchanged {rate:.0f} MB/s")
@@ -169,7 +168,7 @@ class Prediction:
             ]
         lines = [
             f"Fastest: {NAMES[best.form, best.mode]} on {best.workers} workers, {best.speedup:.2f} times the script in place "
-            f"(fdt run {_OPTIONS[best.form, best.mode].format(workers=best.workers)} --workers {best.workers})."
+            f"(fdt run {_OPTIONS[best.form, best.mode].format(hosts=best.hosts)} --workers {best.workers})."
         ]
         for form, mode in self._forms():
             of_form = [f for f in found if (f.form, f.mode) == (form, mode)]
@@ -293,6 +292,12 @@ def milliseconds(seconds: float) -> str:
     if seconds < 0.01:
         return f"{seconds * 1e3:.2f} ms"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _slots(transport: Hosts) -> str:
+    if transport.slots == 1:
+        return "one worker a host"
+    return f"{transport.slots} workers a host, which are joined by more than its link"
 
 
 def _time(seconds: float) -> str:

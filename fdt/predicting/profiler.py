@@ -15,13 +15,13 @@ from fdt.config import Credentials, RunConfig
 from fdt.data import full_spec, raw
 from fdt.embedded import EmbeddedPool
 from fdt.errors import CapacityError
-from fdt.messages import job_pb2
 from fdt.predicting.samples import Found, Sample
-from fdt.predicting.step_time import MEETING_S, Hosts, Machine, Timed, Workload, compute_seconds
+from fdt.predicting.step_time import MEETING_S, Timed, Workload, compute_seconds
+from fdt.predicting.transport import Hosts, Machine
 from fdt.session import Job
 from fdt.state import SharedState
+from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 from fdt.versions import versions
-from protos import pool_pb2, pool_pb2_grpc
 
 _ALL = job_pb2.Drain.WHAT_ALL
 # How long each size of batch is measured, in how many parts, and after how many steps that do not count.
@@ -92,7 +92,7 @@ class Bench:
             FdtError: The job failed.
         """
         with self._job(mode, workers) as job:
-            program = job.load(sample.program)
+            program = job.load(sample.program, sample)
             return [self._measure(job, sample, program, size) for size in sizes]
 
     @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from protos import program_pb2
+    from fdt.v1 import program_pb2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from fdt.predicting.playing import Action, played
 from fdt.predicting.sharing import Phase, shared
+from fdt.predicting.transport import Network
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
 # (form, mode); the order in which they are shown.
@@ -34,6 +35,8 @@ _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
 # Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
 # (`docs/decisions/0043`).
 MEETING_S = 3e-4
+# So many workers are played through; of more, whose time to play grows with their square, the bounds tell.
+_PLAYED = 64
 # Doubling the workers for less than this is not worth it.
 _WORTH = 1.1
 
@@ -100,78 +103,6 @@ class Workload:
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
-    """What joins the hosts, one worker on each.
-
-    Attributes:
-        bandwidth: Bytes per second, in each direction of each host's link.
-        latency: Seconds from one host to another.
-        overlap: What part of an exchange that could be hidden behind computation is hidden, from 0 to 1. Our ring begins when
-            all gradients are there, so that it is 0 unless a calibration says otherwise.
-        contention: By what factor computation is slower because workers share a machine.
-        queueing: Seconds that a request of parameter servers waits in a link which others keep busy.
-    """
-
-    bandwidth: float
-    latency: float = 0.0
-    overlap: float = 0.0
-    contention: float = 1.0
-    queueing: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Hosts:
-    """Workers on hosts of their own; see `Network`.
-
-    Attributes:
-        cores: How many workers' computations fit beside each other where the hosts are one machine's (a laboratory); None for
-            real ones, which do not share.
-        rounded: Whether numbers travel in half their bytes (`--wire fp16`).
-    """
-
-    bandwidth: float
-    latency: float = 0.0
-    overlap: float = 0.0
-    cores: float | None = None
-    queueing: float = 0.0
-    rounded: bool = False
-
-    def network(self, mode: str, workers: int) -> Network:
-        """Returns what joins them."""
-        contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
-        bandwidth = self.bandwidth * 2 if self.rounded else self.bandwidth
-        return Network(bandwidth, self.latency, self.overlap, contention, self.queueing)
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """Workers on one machine: they share its memory, and its cores unless each has a GPU.
-
-    Attributes:
-        bandwidth: Bytes per second that two ranks exchanged by all-reduce, in each direction.
-        contention: For each mode, how much slower a worker computes alone on the machine than was measured, and beside a
-            second one.
-        shares_cores: Whether computation uses cores.
-    """
-
-    bandwidth: float
-    contention: dict[str, tuple[float, float]]
-    shares_cores: bool = True
-
-    def network(self, mode: str, workers: int) -> Network:
-        """Returns what joins them.
-
-        All that ranks exchange goes through one memory. Parameter servers hand their own memory out: nothing is
-        transferred, and an update is part of what was measured.
-        """
-        alone, two = self.contention[mode]
-        crowded = max(1.0, workers / 2) if self.shares_cores else 1.0
-        contention = alone if workers == 1 else two * crowded
-        bandwidth = self.bandwidth * 2 / workers if mode == "sync" else math.inf
-        return Network(bandwidth, contention=contention)
-
-
-@dataclasses.dataclass(frozen=True)
 class Range:
     """Seconds: as good as can be, as expected, as bad as can be."""
 
@@ -192,6 +123,7 @@ class Forecast:
         form: RING, CENTRAL or SHARDED.
         mode: "sync" or "async".
         workers: How many.
+        hosts: That they fill, without one for a central server.
         step: Seconds for each of the script's batches.
         speedup: Relative to the script in place.
         efficiency: Speed-up for each worker.
@@ -202,6 +134,7 @@ class Forecast:
     form: str
     mode: str
     workers: int
+    hosts: int
     step: Range
     speedup: float
     efficiency: float
@@ -225,7 +158,7 @@ def forecast(
         network: Between the hosts.
         form: RING, CENTRAL or SHARDED.
         mode: "sync" or "async".
-        workers: N, each on a host of its own; a central parameter server has one more to itself.
+        workers: N; a central parameter server has one more host to itself.
         batch: What the script's batch means to the ring: "global" or "per-worker". Servers give each worker a whole one.
         price: Of a host and an hour.
     """
@@ -237,9 +170,9 @@ def forecast(
         step = servers_at_will(workload, network, workers, form)
     speedup = workload.local / step.estimate
     seconds = None if workload.steps is None else workload.steps * step.estimate
-    hosts = workers + (form == CENTRAL)
-    cost = None if seconds is None or price is None else price * hosts * seconds / 3600
-    return Forecast(form, mode, workers, step, speedup, speedup / workers, seconds, cost)
+    hosts = network.hosts(workers)
+    cost = None if seconds is None or price is None else price * (hosts + (form == CENTRAL)) * seconds / 3600
+    return Forecast(form, mode, workers, hosts, step, speedup, speedup / workers, seconds, cost)
 
 
 # ---- the forms ------------------------------------------------------------------------------------------------------
@@ -250,8 +183,9 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
 
     2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows; and what
     Gloo adds to either. What is exchanged in layers goes from each to all, (N - 1) / B of its bytes, and each time takes a and
-    what processes need to wake up; nothing of it is hidden. With the global batch each worker computes on its share of one of
-    the script's batches; with one per worker on a whole one, and what all of them do at once counts as N steps.
+    what processes need to wake up; nothing of it is hidden. Ranks of one host are neighbours in the ring, so that of each host
+    one stream comes in and one goes out, however many ranks it has. With the global batch each worker computes on its share of
+    one of the script's batches; with one per worker on a whole one, and what all of them do at once counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
     rows = workload.batch * steps / workers
@@ -303,10 +237,10 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     chain = pause + traffic.own_pull + traffic.own_push + traffic.update
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
-    if workers == 1 and form == SHARDED:
+    if form == SHARDED and network.hosts(workers) == 1:
         estimate = chain
     elif form == SHARDED:
-        queues = 2 * (workers - 1) * network.queueing
+        queues = 2 * (network.hosts(workers) - 1) * network.queueing
         worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + queues + traffic.update))
         estimate = _in_turn(workload, network, workers)
     else:
@@ -341,25 +275,35 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
     if form == CENTRAL:
         all_pull, all_push = workers * pull, workers * push
         return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update)
-    # A server lives beside each worker: what its own worker asks of it does not travel.
-    shares = _shares(workload, workers)
-    others, largest = workers - 1, max(shares)
-    at_once = max(others * largest, 1 - min(shares))
+    # A server lives beside each host's workers: what these ask of it does not travel.
+    hosts, beside = network.hosts(workers), min(workers, network.slots)
+    shares = _shares(workload, hosts)
+    others, largest = workers - beside, max(shares)
+    at_once = max(others * largest, beside * (1 - min(shares)))
     busiest = max(
-        max(others * share * pull + (1 - share) * push, others * share * push + (1 - share) * pull) for share in shares
+        max(
+            others * share * pull + beside * (1 - share) * push,
+            others * share * push + beside * (1 - share) * pull,
+        )
+        for share in shares
     )
-    away = others / workers
+    away = (hosts - 1) / hosts
     return _Traffic(away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update)
 
 
-def _shares(workload: Workload, workers: int) -> list[float]:
+def _shares(workload: Workload, hosts: int) -> list[float]:
     """Returns what part of the parameters each host's server has."""
-    loads = shard_loads((*workload.dense, *workload.tables), workers)
-    return [load / sum(loads) for load in loads] + [0.0] * (workers - len(loads))
+    loads = shard_loads((*workload.dense, *workload.tables), hosts)
+    return [load / sum(loads) for load in loads] + [0.0] * (hosts - len(loads))
 
 
 def _sharing(workload: Workload, network: Network, workers: int) -> float:
-    """Returns the seconds of a round of N steps where all pull from one server, and push to it, over its one link."""
+    """Returns the seconds of a round of N steps where all pull from one server, and push to it, over its one link.
+
+    With more workers than are played through the link, or the server, is never idle: the caller's bound tells.
+    """
+    if workers > _PLAYED:
+        return 0.0
     request = Phase(None, network.latency * 2 / _REQUESTS + network.queueing)
     step = [
         request,
@@ -377,10 +321,13 @@ def _in_turn(workload: Workload, network: Network, workers: int) -> float:
     """Returns the seconds of a round of N steps where each host is worker and server, and does one thing at a time.
 
     The first host's process hands everything out: it sends and receives at once, and what it computes itself waits for nobody
-    but the cores, of which there may be fewer than hosts (a laboratory).
+    but the cores, of which there may be fewer than hosts (a laboratory). Several workers of a host compute each on a device of
+    its own. With more workers than are played through, the busiest host is never idle.
     """
     pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
-    shares = _shares(workload, workers)
+    shares = _shares(workload, network.hosts(workers))
+    if workers > _PLAYED:
+        return _busiest_host(workload, network, workers, shares)
     holders = [host for host, share in enumerate(shares) if share]
     # So many compute at once as there are cores, and not even they at full speed if one is shared.
     beside = workers / network.contention
@@ -395,13 +342,36 @@ def _in_turn(workload: Workload, network: Network, workers: int) -> float:
 
     steps = []
     for worker in range(workers):
-        step = [move(host, worker, shares[host] * pull) for host in holders if host != worker]
-        step.append(compute(worker, workload.gradient))
+        own = worker // network.slots
+        step = [move(host, own, shares[host] * pull) for host in holders if host != own]
+        if network.slots == 1:
+            step.append(compute(own, workload.gradient))
+        else:
+            step.append(Action(frozenset({("device", worker)}), network.contention * workload.gradient))
         for host in holders:
-            step += [move(worker, host, shares[host] * push)] if host != worker else []
+            step += [move(own, host, shares[host] * push)] if host != own else []
             step.append(compute(host, shares[host] * workload.update))
         steps.append(step)
     return played(steps, {"cores": cores})
+
+
+def _busiest_host(workload: Workload, network: Network, workers: int, shares: Sequence[float]) -> float:
+    """Returns the seconds that the busiest host is busy with a round of N steps, if each does one thing at a time.
+
+    A host with the part p of the parameters and G workers sends and receives p of all that the others ask for, and 1 - p of all
+    that its own do.
+    """
+    hosts, moved = len(shares), (workload.pulled_bytes + workload.pushed_bytes) / network.bandwidth
+    of_move = network.latency + network.queueing
+    gradient = network.contention * workload.gradient if network.slots == 1 else 0.0
+    beside = min(workers, network.slots)
+
+    def busy(share: float) -> float:
+        served = (workers - beside) * (share * moved + (2 * of_move if share else 0.0))
+        asked = beside * ((1 - share) * moved + 2 * (hosts - 1) * of_move)
+        return served + asked + gradient + workers * share * network.contention * workload.update
+
+    return max(busy(share) for share in shares)
 
 
 # ---- what they are made of ------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from fdt import rpc
 from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, WorkerStore, one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProtocolError
-from fdt.pool import server
 from fdt.pool.door import Door
 from fdt.pool.limits import DEFAULT
-from protos import blobs_pb2
+from fdt.pool.services.blobs import Blobs
+from fdt.v1 import blobs_pb2
 
 LIMIT_S = 20.0
 TIMING = Timing(connect_s=LIMIT_S)
@@ -39,7 +39,7 @@ def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
     """Transfers to and from the pool's store, over the real wire."""
     door = Door(DEFAULT, TIMING)
     serving = rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, TIMING)
-    servicer = server._Blobs(pool, DEFAULT, TIMING)
+    servicer = Blobs(pool, DEFAULT, TIMING)
     blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, door, {"Put", "Get"})
     serving.add_generic_rpc_handlers((blobs,))
     address = rpc.listen(serving, f"unix:{tmp_path}/blobs.sock")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.v1 import program_pb2
 from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed
-from protos import program_pb2
 
 RANDOM = np.random.default_rng(0)
 ARRAYS = [

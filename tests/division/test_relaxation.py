@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.keras.keras_3_step import StepHooks
-from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.observer import StepObserver
 from fdt.config import RunConfig
 from fdt.division import own_rows
 from fdt.division.layout import Divided, shares
@@ -24,8 +24,8 @@ _CHANNELS = 4
 
 def traced(step: Callable[[tf.Tensor], Any], shape: tuple[int, ...]) -> Any:
     """Traces a step as a client of a relaxed job does."""
-    trace, patches = StepTrace(RunConfig("train.py", options={"relax": BATCH_NORM})), Patches()
-    StepHooks(trace).install(patches)
+    seen, patches = StepObserver(RunConfig("train.py", options={"relax": BATCH_NORM})), Patches()
+    StepHooks(seen).install(patches)
 
     def named(x: tf.Tensor) -> Any:
         with open_holes(Holes(tf.constant(1.0))):
@@ -188,10 +188,13 @@ def test_workers_draw_numbers_of_their_own(kind: str) -> None:
     step = DividedStep(concrete, {0: Divided(0, (4, 4))}, 2, relaxed=frozenset({RANDOM}))
     found = step.function(tf.zeros((8, 5)))[0].numpy()
     assert len(np.unique(found)) == found.size
-    assert {shape[0] for shape in drawn(step) if shape.rank == 2} == {4}
-    assert {shape[0] for shape in drawn(DividedStep(concrete, {0: Divided(0, (4, 4))}, 2)) if shape.rank == 2} == {8}
+    assert drawn(step) == {4}
+    assert drawn(DividedStep(concrete, {0: Divided(0, (4, 4))}, 2)) == {8}
 
 
-def drawn(step: DividedStep) -> list[tf.TensorShape]:
-    graph = step.function.get_concrete_function(tf.TensorSpec((8, 5))).graph
-    return [op.outputs[0].shape for op in graph.get_operations() if "Random" in op.type]
+def drawn(step: DividedStep) -> set[int]:
+    """Returns how many rows of numbers are drawn at once."""
+    nodes = {node.name: node for node in step.divided.library[-1].node_def}
+    drawing = [node for node in nodes.values() if "Random" in node.op or "Stateful" in node.op]
+    shapes = [nodes[name.partition(":")[0]].attr["value"].tensor for node in drawing for name in node.input]
+    return {int(tf.make_ndarray(shape)[0]) for shape in shapes if list(shape.tensor_shape.dim) and shape.dtype == 3}

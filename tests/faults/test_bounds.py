@@ -24,8 +24,8 @@ from fdt.errors import CapacityError, FdtError, PoolUnreachableError
 from fdt.jobstream import JobStream
 from fdt.pool.limits import Limits
 from fdt.pool.server import Server
+from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 from fdt.versions import versions
-from protos import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 from tests.helpers.ends import wait_gone
 from tests.helpers.toy_engine import ROOT, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
@@ -150,7 +150,8 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def test_connections_that_say_nothing_are_dropped(pool: Pool) -> None:
-    # What gRPC opens for the first connections of a process, it keeps.
+    # A worker that is ready keeps a connection; and what gRPC opens for the first connections of a process, it keeps, too.
+    until(lambda: pool.supervisor.load()[2] == 2, lambda: pool.supervisor.load())
     with strangers(pool.address, 200, b"") as first:
         pool.serves()
         assert all(map(hung_up, first))
@@ -427,7 +428,7 @@ def test_questions_about_blobs_are_bounded(pool: Pool) -> None:
 def test_fifty_jobs_leave_nothing(pool: Pool) -> None:
     def state() -> tuple[set[str], int, int]:
         names = {thread.name for thread in threading.enumerate() if thread.name.startswith("fdt-")}
-        tables = (pool.supervisor._relays, pool.supervisor._opened, pool.supervisor._accounts)
+        tables = (pool.supervisor._relays, pool.supervisor._opened, pool.supervisor.seen._curves)
         return names - {"fdt-pool"}, psutil.Process().num_fds(), sum(map(len, tables)) <= LIMITS.remembered_jobs
 
     def calls() -> list[str]:
@@ -452,11 +453,11 @@ def test_fifty_jobs_leave_nothing(pool: Pool) -> None:
 def test_a_log_that_cannot_be_removed_harms_nobody(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = []
 
-    def refuse() -> None:
+    def refuse(_: object) -> None:
         broken.append(1)
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(pool.supervisor, "_prune_logs", refuse)
+    monkeypatch.setattr(pool.supervisor._logs, "prune", refuse)
     for _ in range(2):
         pool.serves()
     assert broken
@@ -502,7 +503,7 @@ def test_a_jobs_end_tells_how_its_script_ended(pool: Pool, status: int, state: s
     opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
     stream = JobStream(pool.channel, pool.address, opening, TIMING, BlobClient(pool.channel, TIMING))
     stream.drain(0, job_pb2.Drain.WHAT_METRICS)
-    stream.wait_drained(1)
+    stream.answer(1)
     stream.close(status)
     # The pool takes what has happened in turn, and may be at the job's beginning yet.
     until(lambda: list(pool.jobs().values())[-1].state not in ("starting", "running"), pool.jobs)
@@ -512,7 +513,7 @@ def test_a_jobs_end_tells_how_its_script_ended(pool: Pool, status: int, state: s
 
 def test_a_stopped_control_process_is_noticed(tmp_path: Path) -> None:
     """Within call_s / 2 + connect_s; gRPC's own bounds would make it a minute."""
-    timing = Timing(call_s=1.0, connect_s=1.0)
+    timing = Timing(call_s=1.0, connect_s=1.0, reconnect_s=0.0)
     text = (
         "import sys; from fdt.pool.server import Server; from fdt.config import *;"
         "from tests.helpers.toy_engine import ToyLauncher;"
@@ -529,7 +530,7 @@ def test_a_stopped_control_process_is_noticed(tmp_path: Path) -> None:
             opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
             stream = JobStream(channel, "here", opening, timing, BlobClient(channel, timing))
             stream.drain(0, job_pb2.Drain.WHAT_METRICS)
-            stream.wait_drained(1)
+            stream.answer(1)
             children = psutil.Process(process.pid).children(recursive=True)
             psutil.Process(process.pid).suspend()
             stream._reader.join(LIMIT_S)

@@ -153,7 +153,7 @@ def test_a_process_that_cannot_be_started_is_told_and_the_server_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     handler = signal.getsignal(signal.SIGCHLD)
-    server = ForkServer(object, Network.HOST)
+    server = ForkServer(object, Network.HOST, 1.0)
 
     def fork() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")

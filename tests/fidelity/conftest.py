@@ -1,16 +1,15 @@
 """Runs the cases that were asked for, once for each number of workers, and sums up the differences at the end."""
 
-import fcntl
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pytest
 
-from tests.fidelity.cases import Outcome, run_cases, written_cases
+from tests.fidelity.cases import Outcome, run_cases
 from tests.fidelity.comparison import Difference, largest
+from tests.fidelity.plain import plain_outcomes
 
 
 class Run(Protocol):
@@ -47,30 +46,13 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         if key not in outcomes:
             names = _wanted(request.session.items, *key)
             if num_workers == 0:
-                outcomes[key] = _plain(names, _shared(tmp_path_factory, "plain"), keras)
+                outcomes[key] = plain_outcomes(names, keras)
             else:
                 out = tmp_path_factory.mktemp(f"keras{keras}-{mode}{num_workers}")
                 outcomes[key] = run_cases(names, num_workers, mode, out, keras)
         return outcomes[key][case].expect()
 
     return get
-
-
-def _shared(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
-    """Returns a directory that the processes of pytest-xdist, which run tests beside each other, have in common."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
-
-
-def _plain(names: Sequence[str], directory: Path, keras: int) -> dict[str, Outcome]:
-    """Returns what plain python gives; the first process that asks runs it for all."""
-    out = directory / f"keras{keras}"
-    out.mkdir(parents=True, exist_ok=True)
-    with open(directory / f"keras{keras}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        known = dict(written_cases(names, out))
-        missing = [name for name in names if name not in known]
-        return known | (run_cases(missing, 0, "", out, keras) if missing else {})
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.fidelity.cases import ASYNCHRONOUS, COUNTED
 from tests.fidelity.comparison import assert_equal
 from tests.fidelity.conftest import Run
+from tests.fidelity.selection import ASYNCHRONOUS, COUNTED
 
 
 @pytest.mark.parametrize(("case", "num_workers", "mode"), [(name, 1, "async") for name in ASYNCHRONOUS])

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import run_fdt, run_python
+from tests.helpers.pool import Pool
+from tests.helpers.warm import run_fdt, run_python
 
 SCRIPT = Path(__file__).parent / "scripts" / "all_hooks.py"
 LIMIT_S = 300.0
@@ -16,7 +17,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_every_hook_is_called_in_the_same_order_with_the_same_keys(mode: str, plain: list[str], tmp_path: Path) -> None:
-    distributed = run_fdt(SCRIPT, mode=mode, limit_s=LIMIT_S, cwd=tmp_path).expect(0).stdout.splitlines()
+def test_every_hook_is_called_in_the_same_order_with_the_same_keys(
+    mode: str, plain: list[str], pool: Pool, tmp_path: Path
+) -> None:
+    finished = run_fdt(SCRIPT, mode=mode, options=pool.options, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    distributed = finished.stdout.splitlines()
     assert len([line for line in plain if line.startswith("on_")]) > 100
     assert distributed == plain

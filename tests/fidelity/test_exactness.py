@@ -7,9 +7,10 @@ array: History, weights, optimizer variables, iterations, and what the script co
 
 import pytest
 
-from tests.fidelity.cases import ASYNCHRONOUS, EXACT, KERAS_2, MORE_ON_FOUR_WORKERS, SCRIPT
+from tests.fidelity.cases import SCRIPT
 from tests.fidelity.comparison import compare
 from tests.fidelity.conftest import Record, Run
+from tests.fidelity.selection import EXACT, LISTED
 
 
 @pytest.mark.parametrize(("case", "num_workers"), EXACT)
@@ -22,7 +23,6 @@ def test_case_is_exact(case: str, num_workers: int, run: Run, record: Record) ->
 
 def test_every_case_is_compared() -> None:
     """A case that was added to the scripts and to no list here would prove nothing."""
-    listed = {name for name, _ in EXACT} | {*MORE_ON_FOUR_WORKERS, *ASYNCHRONOUS, *KERAS_2}
     sources = [path.read_text() for path in SCRIPT.parent.glob("*.py")]
     decorated = {part.split("(")[0].removeprefix("def ") for text in sources for part in text.split("\n@case\n")[1:]}
-    assert listed == decorated
+    assert decorated == LISTED

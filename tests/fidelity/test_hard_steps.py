@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fidelity.cases import ALL
+from tests.fidelity.selection import ALL
 from tests.helpers.divided import largest_difference
 from tests.helpers.hard_steps import STEPS
 from tests.helpers.processes import run_fdt, run_python

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.fidelity.cases import KERAS_2, KERAS_2_ASYNCHRONOUS
 from tests.fidelity.comparison import assert_equal, compare
 from tests.fidelity.conftest import Run
+from tests.fidelity.selection import KERAS_2, KERAS_2_ASYNCHRONOUS
 
 
 @pytest.mark.parametrize(("case", "num_workers", "keras"), [(name, 2, 2) for name in KERAS_2])

@@ -16,8 +16,8 @@ from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission
 from fdt.pool.examiner import LIMIT_S
 from fdt.pool.operations import ANNOTATIONS, ATTRIBUTES, OPERATIONS, REASONS
-from protos import graph_pb2, program_pb2
-from protos.graph_pb2 import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, OpDef, TensorProto
+from fdt.v1 import graph_pb2, program_pb2
+from fdt.v1.graph_pb2 import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, OpDef, TensorProto
 
 EXAMPLES = int(os.environ.get("FDT_FUZZ_EXAMPLES", "150"))
 FUZZ = settings(

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from fdt import rpc
 from fdt.config import Credentials
-from fdt.pool import server
 from fdt.pool.network import trusted
+from fdt.pool.services.workers import Workers
+from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
 from fdt.versions import host_versions
-from protos import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
 from tests.helpers.toy_engine import ROOT
 from tests.helpers.wild_messages import raw
 from tests.integration.test_pool import TIMING, Pool, train_ten_steps
@@ -125,7 +125,7 @@ def test_any_event_of_a_host_that_joined(pool: Pool, uncaught: list[object], off
 
 def test_any_event_of_a_worker(pool: Pool, uncaught: list[object]) -> None:
     """A program that got the better of its worker process speaks with its voice: only its own job suffers."""
-    workers = server._Workers(pool.server._supervisor)
+    workers = Workers(pool.server._supervisor)
 
     @_FUZZ
     @given(st.lists(raw(worker_pb2.WorkerEvent.DESCRIPTOR), max_size=6))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from fdt.division import divide
 from fdt.division.exchange import Together
+from fdt.division.graphs import described
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
 
 
@@ -61,26 +62,29 @@ class DividedStep:
             self.parts[place] = [
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
             ]
-        inputs = [divide.Input(layout, t.shape) for layout, t in zip(layouts, self._graph.inputs, strict=True)]
-        self._plan = divide.plan(self._graph, self._exchange, inputs, relaxed=relaxed)
-        self.account: Account | None = None
+        inputs = [
+            divide.Input(layout, None if t.shape.rank is None else tuple(t.shape.as_list()), t)
+            for layout, t in zip(layouts, self._graph.inputs, strict=True)
+        ]
+        self.divided = divide.divide(described(self._graph), self._exchange, inputs, relaxed=relaxed)
+        exchanged, whole = self.divided.walk.exchanged, self.divided.walk.computed_whole
+        self.account = Account(
+            collections.Counter(op.type for op in whole),
+            dict(collections.Counter(each.kind for each in exchanged)),
+            max((each.num_bytes for each in exchanged), default=0),
+            self.divided.part_divided,
+        )
         self.function = tf.function(self._step, autograph=False)
 
     def _step(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
-        inputs = [self._cut(a, layout) for a, layout in zip(arguments, self._plan.layouts, strict=False)]
+        inputs = [self._cut(a, layout) for a, layout in zip(arguments, self.divided.layouts, strict=False)]
         graph: Any = tf.compat.v1.get_default_graph()
         num = self._exchange.num_workers
         for place, tensor in enumerate(self._captured):
-            layout = self._plan.layouts[self._num_arguments + place]
+            layout = self.divided.layouts[self._num_arguments + place]
             own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
             inputs.append([graph.capture(each) for each in own])
-        feeds = [divide.Feed(parts) for parts in inputs]
-        built = divide.build(self._graph, self._exchange, self._plan, feeds, relaxed=self._relaxed)
-        kinds = collections.Counter(exchanged.kind for exchanged in built.exchanged)
-        largest = max((exchanged.num_bytes for exchanged in built.exchanged), default=0)
-        whole = collections.Counter(op.type for op in built.computed_whole)
-        self.account = Account(whole, dict(kinds), largest, built.part_divided(num))
-        return built.outputs
+        return self.divided([divide.Feed(parts) for parts in inputs])
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
         num = self._exchange.num_workers

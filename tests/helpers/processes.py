@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 PYTHON = sys.executable
 _SHOWN_CHARACTERS = 6000
@@ -123,14 +124,27 @@ class Background:
     def wait_for_line(self, containing: str, limit_s: float) -> str:
         """Returns the first line of stdout that contains the text; fails if the process ends or the limit passes."""
 
-        def found() -> str | None:
-            return next((line for line in self._lines["stdout"] if containing in line), None)
+        def found(so_far: Finished) -> str | None:
+            return next((line for line in so_far.stdout.splitlines(keepends=True) if containing in line), None)
 
-        with self._changed:
-            self._changed.wait_for(lambda: found() is not None or "stdout" not in self._open, timeout=limit_s)
-            line = found()
-        assert line is not None, f"no line with {containing!r} within {limit_s} s\n{self.so_far().describe()}"
+        line: str = self.wait_until(found, limit_s, containing)
         return line
+
+    def wait_until(self, found: Callable[[Finished], Any], limit_s: float, what: str = "") -> Any:
+        """Returns what is found in its output, once something is; fails if the process ends or the limit passes."""
+        with self._changed:
+            self._changed.wait_for(lambda: found(self.so_far()) or not self._open, timeout=limit_s)
+            result = found(self.so_far())
+        assert result, f"{what or 'what was waited for'!r} was not said within {limit_s} s\n{self.so_far().describe()}"
+        return result
+
+    def wait_for_end(self, limit_s: float) -> Finished:
+        """Returns what is known when it has ended, or when the limit has passed."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(limit_s)
+            for thread in self._threads:
+                thread.join(timeout=_END_S)
+        return self.so_far()
 
     def stop(self) -> None:
         """Asks it to end, then kills the group."""
@@ -139,7 +153,8 @@ class Background:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=_END_S)
         _kill_group(self.process)
-        self.process.wait(timeout=_END_S)
+        # It has been killed, so it ends; on a machine that has stalled that may take long.
+        self.process.wait()
         for thread in self._threads:
             thread.join(timeout=_END_S)
 

@@ -13,9 +13,9 @@ from fdt.capture.keras.train_step import trace_train_step
 from fdt.config import RunConfig
 from fdt.data import element_of
 from fdt.element import Element
+from fdt.v1 import program_pb2
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers
-from protos import program_pb2
 
 
 class Given(keras.Model):

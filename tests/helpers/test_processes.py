@@ -54,6 +54,6 @@ def test_a_process_in_the_background_takes_its_group_with_it() -> None:
 def test_a_line_that_never_comes_is_an_error_with_the_output() -> None:
     with (
         background([sys.executable, "-c", "import sys; sys.exit('no')"]) as process,
-        pytest.raises(AssertionError, match=r"no line with 'address'"),
+        pytest.raises(AssertionError, match=r"'address' was not said"),
     ):
         process.wait_for_line("address", limit_s=30)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fdt.blobs import BlobStore, Buffer
 from fdt.runtime import Assignment, Deliver, MeetingPlace, Placement
-from protos import job_pb2, program_pb2
+from fdt.v1 import job_pb2, program_pb2
 
 # What a flood's fault prints before it crashes: six times as much.
 FLOOD_BYTES = 8 << 20
@@ -71,6 +71,9 @@ class ToyEngine:
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         print(f"loaded program {program}", file=sys.stderr, flush=True)
 
+    def forget(self, program: int) -> None:
+        print(f"forgot program {program}", file=sys.stderr, flush=True)
+
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         self._arrays[data] = [self._blobs.open(array.blob)[array.offset :].view(array.tensor.dtype) for array in arrays]
 
@@ -124,7 +127,8 @@ class ToyEngine:
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         rank = self._assignment.rank
-        return [job_pb2.WorkerUsage(rank=rank, steps=self._steps, samples=self._samples)]
+        spent = {"compute_s": 3e-3 * self._steps, "exchange_s": 1e-3 * self._steps}
+        return [job_pb2.WorkerUsage(rank=rank, steps=self._steps, samples=self._samples, **spent)]
 
 
 ROOT = Path(__file__).parents[2]

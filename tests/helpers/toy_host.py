@@ -1,8 +1,9 @@
 """`fdt serve` with the toy runtime on a host that joins: `python -m tests.helpers.toy_host --join HOST:PORT ...`.
 
-The variable TOY_VERSIONS (JSON) gives it other versions than it has.
+The variable TOY_VERSIONS (JSON) gives it other versions than it has, TOY_LAUNCHER ("module:Class") another toy.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -10,13 +11,14 @@ from unittest import mock
 
 from fdt import cli
 from fdt.pool import host
-from tests.helpers.toy_engine import ToyLauncher
 
 
 def main() -> int:
     versions = {**host.host_versions(), **json.loads(os.environ.get("TOY_VERSIONS", "{}"))}
+    module, _, name = os.environ.get("TOY_LAUNCHER", "tests.helpers.toy_engine:ToyLauncher").partition(":")
+    launcher = getattr(importlib.import_module(module), name)
     with (
-        mock.patch.object(host, "find_launchers", lambda modes: {mode: ToyLauncher() for mode in modes}),
+        mock.patch.object(host, "find_launchers", lambda modes: {mode: launcher() for mode in modes}),
         mock.patch.object(host, "host_versions", lambda: versions),
     ):
         return cli.main(["serve", *sys.argv[1:]])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import grpc
 import numpy as np
 
-from protos import blobs_pb2, job_pb2
+from fdt.v1 import blobs_pb2, job_pb2
 
 # For every wait of a test.
 LIMIT_S = 20.0
@@ -96,6 +96,9 @@ class TrainStream:
 
     def fetched(self, *blobs: blobs_pb2.BlobRef) -> None:
         self._send(fetched=job_pb2.Fetched(blobs=blobs))
+
+    def show(self, **values: float) -> None:
+        self._send(shown=job_pb2.Shown(values=values))
 
     def half_close(self) -> None:
         self._out.put(None)

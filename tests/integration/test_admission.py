@@ -18,7 +18,7 @@ from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission
 from fdt.pool.operations import OPERATIONS
 from fdt.program import load
-from protos import graph_pb2, job_pb2, program_pb2
+from fdt.v1 import graph_pb2, job_pb2, program_pb2
 from tests.helpers import hostile
 from tests.helpers.pool import Pool, serve
 from tests.helpers.registry import registry, unjudged

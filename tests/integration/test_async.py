@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.processes import Finished, run_fdt, run_python
+from tests.helpers import processes
+from tests.helpers.pool import Pool
+from tests.helpers.processes import Finished
 from tests.helpers.seen import SEEN
+from tests.helpers.warm import run_fdt, run_python
 
 _LIMIT_S = 240.0
 _EXAMPLES = Path(__file__).parents[2] / "client_examples"
@@ -20,9 +23,9 @@ def _script(directory: Path, text: str) -> Path:
     return path
 
 
-def _run(directory: Path, text: str, *options: str, workers: int) -> tuple[Finished, dict[str, Any]]:
+def _run(pool: Pool, directory: Path, text: str, *options: str, workers: int) -> tuple[Finished, dict[str, Any]]:
     report = directory / "report.json"
-    arguments = ("--report", str(report), *options)
+    arguments = ("--report", str(report), *options, *pool.options)
     finished = run_fdt(_script(directory, text), mode="async", workers=workers, options=arguments, limit_s=_LIMIT_S)
     return finished, json.loads(report.read_text()) if report.exists() else {}
 
@@ -32,8 +35,8 @@ def _run(directory: Path, text: str, *options: str, workers: int) -> tuple[Finis
     [(), ("--ps", "3"), ("--max-delay", "0"), ("--update", "averaging", "--average-every", "7")],
     ids=lambda options: " ".join(options) or "default",
 )
-def test_a_thousand_updates_from_four_workers(tmp_path: Path, options: tuple[str, ...]) -> None:
-    finished, report = _run(tmp_path, SEEN, *options, workers=4)
+def test_a_thousand_updates_from_four_workers(pool: Pool, tmp_path: Path, options: tuple[str, ...]) -> None:
+    finished, report = _run(pool, tmp_path, SEEN, *options, workers=4)
     finished.expect(0)
     expected = [f"epoch {epoch} seen 1 1 iterations {100 * (epoch + 1)}" for epoch in range(10)]
     assert finished.stdout.splitlines() == expected
@@ -52,7 +55,7 @@ def test_a_thousand_updates_from_four_workers(tmp_path: Path, options: tuple[str
 
 # The others differ in arithmetic only, which the unit tests look at.
 @pytest.mark.parametrize("update", ["asgd", "dc-asgdk", "averaging"])
-def test_a_rule_trains(tmp_path: Path, update: str) -> None:
+def test_a_rule_trains(pool: Pool, tmp_path: Path, update: str) -> None:
     script = """
         import keras
         import numpy as np
@@ -65,7 +68,7 @@ def test_a_rule_trains(tmp_path: Path, update: str) -> None:
         losses = model.fit(x, y, batch_size=16, epochs=8, verbose=0).history["loss"]
         print(losses[0] > 100 * losses[-1], model.optimizer.iterations.numpy())
     """
-    finished, report = _run(tmp_path, script, "--update", update, workers=2)
+    finished, report = _run(pool, tmp_path, script, "--update", update, workers=2)
     assert finished.expect(0).stdout.split() == ["True", "320"], finished.describe()
     assert report["options"] == {"update": update}
     assert {"averaging": "weights averaged"}.get(update, f"update rule {update}") in finished.stderr
@@ -79,8 +82,10 @@ def test_a_rule_trains(tmp_path: Path, update: str) -> None:
         (("--batch", "per-worker"), "there is nothing to scale"),
     ],
 )
-def test_bad_options_end_the_run_with_a_clear_line(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
-    finished, _ = _run(tmp_path, SEEN, *options, workers=2)
+def test_bad_options_end_the_run_with_a_clear_line(
+    pool: Pool, tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
+    finished, _ = _run(pool, tmp_path, SEEN, *options, workers=2)
     assert finished.status not in (0, None)
     assert expected in finished.stderr, finished.describe()
     assert finished.stderr.count(expected) == 1, "the error is said once"
@@ -110,7 +115,8 @@ def test_no_port_is_opened(tmp_path: Path) -> None:
         model.compile("sgd", "mse")
         model.fit(np.zeros((64, 4)), np.zeros((64, 1)), epochs=1, verbose=0, callbacks=[Look()])
     """
-    finished, _ = _run(tmp_path, script, workers=2)
+    path = _script(tmp_path, script)
+    finished = processes.run_fdt(path, mode="async", workers=2, limit_s=_LIMIT_S)
     # The script, the pool, the process that looks at programs, the one that workers are forked from, and the job's.
     assert finished.expect(0).stdout == "5 processes listen on []\n"
 
@@ -119,12 +125,12 @@ def _accuracy(output: str) -> float:
     return float(output.split("test accuracy")[1].split()[0])
 
 
-def test_digits_reach_the_accuracy_of_plain_python() -> None:
+def test_digits_reach_the_accuracy_of_plain_python(pool: Pool) -> None:
     """The example as it is, three seeds: the mean within one per cent."""
     plain, distributed = [], []
     for seed in (1, 2, 3):
         arguments = ("--epochs", "15", "--seed", str(seed))
         plain.append(_accuracy(run_python(_EXAMPLES / "digits.py", *arguments, limit_s=_LIMIT_S).expect(0).stdout))
-        finished = run_fdt(_EXAMPLES / "digits.py", *arguments, mode="async", workers=2, limit_s=_LIMIT_S)
+        finished = run_fdt(_EXAMPLES / "digits.py", *arguments, mode="async", options=pool.options, limit_s=_LIMIT_S)
         distributed.append(_accuracy(finished.expect(0).stdout))
     assert sum(distributed) / 3 == pytest.approx(sum(plain) / 3, abs=0.01), (plain, distributed)

@@ -13,10 +13,11 @@ from fdt.blobs import INLINE_BYTES, one_time
 from fdt.config import RunConfig
 from fdt.pool import relay
 from fdt.session import ROWS_BYTES, Job, gathered
-from protos import job_pb2, program_pb2
+from fdt.v1 import job_pb2, program_pb2
 from tests.helpers.pool import serve
-from tests.helpers.processes import Finished, run_fdt
+from tests.helpers.processes import Finished
 from tests.helpers.toy_engine import ROOT
+from tests.helpers.warm import run_fdt
 from tests.integration.test_pool import TIMING, Pool
 
 # Of gRPC's 4 MiB.

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import PYTHON, Finished, run, run_fdt
+from tests.helpers.pool import Pool
+from tests.helpers.processes import PYTHON, Finished, run
+from tests.helpers.warm import run_fdt, run_module
 
 LIMIT_S = 400.0
 FDT = [PYTHON, "-m", "fdt"]
@@ -125,15 +127,15 @@ def test_a_script_with_fewer_steps_ends_by_itself(tmp_path: Path) -> None:
 
 
 def in_place(script: Path, result: Path, steps: int) -> Finished:
-    arguments = [str(result), "100", str(steps), "5", str(script)]
-    return run([PYTHON, "-m", "fdt.comparing.in_place", *arguments], limit_s=LIMIT_S, cwd=script.parent)
+    arguments = (result, "100", str(steps), "5", script)
+    return run_module("fdt.comparing.in_place", *arguments, limit_s=LIMIT_S, cwd=script.parent)
 
 
 @pytest.mark.parametrize("name", ["fit", "loop", "session"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_run_is_stopped_and_its_warm_up_left_out(tmp_path: Path, name: str, mode: str) -> None:
+def test_a_run_is_stopped_and_its_warm_up_left_out(pool: Pool, tmp_path: Path, name: str, mode: str) -> None:
     script, report = written(tmp_path, SCRIPTS[name]), tmp_path / "report.json"
-    options = ["--stop-after", "25", "--warm-up", "5", "--report", str(report)]
+    options = ["--stop-after", "25", "--warm-up", "5", "--report", str(report), *pool.options]
     finished = run_fdt(script, mode=mode, options=options, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
     assert "the end" not in finished.stdout
     (fit,) = json.loads(report.read_text())["fits"]

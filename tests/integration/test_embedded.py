@@ -14,7 +14,7 @@ import pytest
 from fdt import embedded, rpc
 from fdt.config import Credentials, RunConfig, Timing
 from fdt.errors import AccessError, PoolUnreachableError
-from protos import pool_pb2, pool_pb2_grpc
+from fdt.v1 import pool_pb2, pool_pb2_grpc
 from tests.helpers.ends import wait_gone
 
 LIMIT_S = 60.0
@@ -24,7 +24,7 @@ PARENT = """
 import json, sys, psutil
 from fdt import embedded, rpc
 from fdt.config import RunConfig, Timing
-from protos import pool_pb2, pool_pb2_grpc
+from fdt.v1 import pool_pb2, pool_pb2_grpc
 pool = embedded.start(RunConfig(script="x.py", num_workers=1, timing=Timing(connect_s=60.0)))
 channel = rpc.connect(pool.address, pool.credentials, Timing())
 pool_pb2_grpc.PoolStub(channel).Describe(pool_pb2.DescribeRequest(), timeout=60)

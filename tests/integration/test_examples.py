@@ -1,23 +1,21 @@
 """Every client example runs under plain python, and unchanged under `fdt run` in both modes."""
 
 import dataclasses
-import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import datasets
+from tests.helpers import datasets, processes, reports, warm
+from tests.helpers.pool import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "client_examples"
-OURS = ("fdt", "hfdt", "nfdt", "protos")
+OURS = ("fdt", "hfdt", "nfdt")
 NUM_WORKERS = 2
+LIMIT_S = 180.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Example:
         batch_size: As the arguments, or the script's default, have it.
         least_accuracy: Of the test set, that shows that it learnt; None where accuracy is not what it is after.
         loop: Whether it trains in a loop of its own, of which we know steps and rows only.
+        streamed: Whether its batches are known only as they come.
+        downloads: Whether it has Keras fetch its data; from where is settled as Keras is imported, so it takes a new process.
     """
 
     script: str
@@ -38,6 +38,8 @@ class Example:
     batch_size: int
     least_accuracy: float | None = None
     loop: bool = False
+    downloads: bool = False
+    streamed: bool = False
 
     @property
     def steps(self) -> int:
@@ -47,12 +49,36 @@ class Example:
 
 SMALL = [
     Example("digits.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
-    Example("fashion_mnist_cnn.py", ("--epochs", "3", "--batch-size", "32"), 3, 540, 32, 0.5),
-    Example("cifar10_resnet.py", ("--epochs", "1", "--batch-size", "16", "--limit", "64"), 1, 64, 16),
+    Example("fashion_mnist_cnn.py", ("--epochs", "3", "--batch-size", "32"), 3, 540, 32, 0.5, downloads=True),
+    Example("cifar10_resnet.py", ("--epochs", "1", "--batch-size", "16", "--limit", "64"), 1, 64, 16, downloads=True),
     Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
     Example("gan.py", ("--epochs", "2"), 2, 1438, 64),
     Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
     Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
+    Example(
+        "vit.py",
+        tuple("--epochs 2 --steps 8 --batch-size 16 --size 16 --patch 4 --width 32 --depth 2 --heads 2".split()),
+        epochs=2,
+        rows=128,
+        batch_size=16,
+        streamed=True,
+    ),
+    Example(
+        "lstm_text.py",
+        tuple("--epochs 2 --sentences 320 --words 9 --embedding 16 --units 8".split()),
+        epochs=2,
+        rows=288,
+        batch_size=64,
+        streamed=True,
+    ),
+    Example(
+        "unet.py",
+        tuple("--epochs 2 --images 32 --size 16 --width 4 --levels 2 --batch-size 8".split()),
+        epochs=2,
+        rows=32,
+        batch_size=8,
+        loop=True,
+    ),
 ]
 EACH = pytest.mark.parametrize("example", SMALL, ids=lambda example: example.script)
 LAST_LINE = re.compile(r"final loss (\d+\.\d+)  test accuracy ([01]\.\d+)")
@@ -63,23 +89,7 @@ VALUE = re.compile(r"\b\d+\.\d+(e[+-]?\d+)?\b")
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    made = datasets.environment(tmp_path_factory.mktemp("data"))
-    return os.environ | made | {"TF_CPP_MIN_LOG_LEVEL": "2"}
-
-
-def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
-    """Runs a command to its end and returns what it printed."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environ,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return datasets.environment(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +99,9 @@ def plain(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
     def output(example: Example) -> str:
         if example.script not in printed:
-            command = [str(EXAMPLES / example.script), *example.arguments]
-            printed[example.script] = run(command, environ, tmp_path_factory.mktemp("plain"))
+            command, cwd = (EXAMPLES / example.script, *example.arguments), tmp_path_factory.mktemp("plain")
+            way = processes if example.downloads else warm
+            printed[example.script] = way.run_python(*command, limit_s=LIMIT_S, cwd=cwd, **environ).expect(0).stdout
         return printed[example.script]
 
     return output
@@ -114,7 +125,8 @@ def check_report(report: dict[str, Any], mode: str, example: Example) -> None:
     (fit,) = report["fits"]
     ranks = fit["ranks"]
     assert [rank["rank"] for rank in ranks] == list(range(NUM_WORKERS))
-    told = (example.steps, 0, None) if example.loop else (example.steps, example.epochs, example.batch_size)
+    epochs, batch = (0, None) if example.loop else (example.epochs, None if example.streamed else example.batch_size)
+    told = (example.steps, epochs, batch)
     assert (fit["steps"], fit["epochs"], fit["global_batch"]) == told
     assert sum(rank["samples"] for rank in ranks) == example.epochs * example.rows
     assert fit["bytes_exchanged"] > 0
@@ -144,11 +156,15 @@ def test_plain_python(example: Example, plain: Callable[[Example], str]) -> None
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @EACH
 def test_fdt_run(
-    example: Example, mode: str, plain: Callable[[Example], str], environ: dict[str, str], tmp_path: Path
+    example: Example, mode: str, plain: Callable[[Example], str], environ: dict[str, str], pool: Pool, tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    fdt = ["-m", "fdt", "run", "--mode", mode, "--workers", str(NUM_WORKERS), "--report", str(report)]
-    output = run([*fdt, str(EXAMPLES / example.script), *example.arguments], environ, tmp_path)
+    # Those that need a new process run as a person types it, with a pool of their own.
+    way, options = (processes, ()) if example.downloads else (warm, pool.options)
+    output = way.run_fdt(
+        EXAMPLES / example.script, *example.arguments, workers=NUM_WORKERS, mode=mode,
+        options=("--report", report, *options), limit_s=LIMIT_S, cwd=tmp_path, **environ,
+    ).expect(0).stdout  # fmt: skip
     check_last_line(output, example.least_accuracy)
     assert shape(output) == shape(plain(example))
-    check_report(json.loads(report.read_text()), mode, example)
+    check_report(reports.read(report), mode, example)

@@ -107,13 +107,14 @@ def test_the_cable_is_cut(cluster: Cluster) -> None:
     pipe = cluster.pipe("cut")
     with cluster.host() as host:
         script = written(cluster.directory, PAUSES)
-        with background(cluster.command(script, str(pipe), "100000"), cwd=cluster.directory) as training:
+        command = cluster.command(script, str(pipe), "100000", options=("--reconnect", "0"))
+        with background(command, cwd=cluster.directory) as training:
             training.wait_for_line("in the middle", LIMIT_S)
             pipe.write_text("")
             ip("-n", cluster.namespaces[1], "link", "set", "eth0", "down")
             line = training.wait_for_line("caught", LIMIT_S)
             # Its silence, or what the kernel says of the connection, whichever is noticed first.
-            assert "WorkerError" in line and re.search(
+            assert "WorkerLostError" in line and re.search(
                 rf"Host .*\({re.escape(HOST)}\) (has stopped answering|was lost)", line
             )
             training.wait_for_line("weights True", LIMIT_S)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import numpy as np
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from fdt.config import Credentials, JoinConfig, Network
 from fdt.errors import AccessError, UsageError
 from fdt.pool import lifecycle
 from fdt.pool.host import Membership
-from protos import job_pb2, pool_pb2
+from fdt.v1 import blobs_pb2, job_pb2, pool_pb2
 from tests.helpers.certificates import certificate
 from tests.helpers.ends import wait_gone
 from tests.helpers.pool import write_token
@@ -142,7 +143,7 @@ def test_leaves(pool: Pool, tmp_path: Path) -> None:
         workers = workers_on(process)
         process.process.send_signal(signal.SIGTERM)
         failed = failure(stream)
-        assert failed.error == "WorkerError" and failed.rank == 1
+        assert failed.error == "WorkerLostError" and failed.rank == 1
         assert "(127.0.0.1) left the pool" in failed.message and "[1]" in failed.message
         assert process.process.wait(LIMIT_S) == 0
         wait_gone(workers)
@@ -233,6 +234,31 @@ def test_wrong_token(pool: Pool, tmp_path: Path) -> None:
     finished = run(command(pool.address, token_file), limit_s=LIMIT_S, cwd=tmp_path).expect(125)
     assert "--token-file" in finished.stderr and "another token" not in finished.output
     assert num_workers(pool) == 1
+
+
+def test_a_token_of_the_hosts_alone(tmp_path: Path) -> None:
+    """It opens what a host needs and nothing of a client's; the clients' token lets no host in."""
+    pool = Pool(0, network=LOOPBACK, join_token="hosts only")
+    clients, hosts = write_token(tmp_path / "clients", TOKEN), write_token(tmp_path / "hosts", "hosts only")
+    try:
+        refused = run(command(pool.address, clients), limit_s=LIMIT_S, cwd=tmp_path).expect(125)
+        assert "--join-token-file" in refused.stderr and TOKEN not in refused.output
+        joining = [*command(pool.address, clients), "--join-token-file", str(hosts), "--name", "node-7"]
+        with background(joining, cwd=tmp_path) as process:
+            process.wait_for_line("joined the pool", LIMIT_S)
+            described = pool.stub.Describe(pool_pb2.DescribeRequest(), timeout=LIMIT_S)
+            assert list(described.hosts) == ["node-7 (127.0.0.1), 1 worker(s)"]
+            train_ten_steps(pool, 1)
+        with rpc.connect(pool.address, Credentials("hosts only"), TIMING) as channel:
+            for service in (pool_pb2, job_pb2, blobs_pb2):
+                for each in service.DESCRIPTOR.services_by_name.values():
+                    for method in each.methods:
+                        call = channel.stream_stream(f"/{each.full_name}/{method.name}")(iter([b""]), timeout=LIMIT_S)
+                        with pytest.raises(grpc.RpcError) as caught:
+                            list(call)
+                        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.full_name
+    finally:
+        pool.close()
 
 
 def test_other_version(pool: Pool, tmp_path: Path) -> None:

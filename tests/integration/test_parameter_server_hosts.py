@@ -130,27 +130,52 @@ def cut(cluster: Cluster, host: Background) -> None:
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (kill, f"({HOST}) ended with signal 9"),
-        (kill_tunnel, f"({HOST})"),
-        (stop, f"({HOST}) has stopped answering"),
         (kill_host, f"({HOST})"),
         # The silence, or what the kernel says of the connection, whichever is noticed first.
         (cut, f"({HOST})"),
     ],
 )
-def test_a_parameter_servers_host_fails(cluster: Cluster, fault: Callable[[Cluster, Any], None], expected: str) -> None:
+def test_a_parameter_servers_host_is_gone(
+    cluster: Cluster, fault: Callable[[Cluster, Any], None], expected: str
+) -> None:
     """The script hears of it by name, and the pool goes on."""
     pipe = cluster.pipe(fault.__name__)
     with cluster.host() as host:
-        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), "100000", options=("--ps", "2"))
+        options = ("--ps", "2", "--reconnect", "0")
+        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), "100000", options=options)
         with background(command, cwd=cluster.directory) as training:
             training.wait_for_line("in the middle", LIMIT_S)
             pipe.write_text("")
             fault(cluster, host)
             line = training.wait_for_line("caught", LIMIT_S)
-            assert "WorkerError" in line and expected in line, training.so_far().describe()
+            assert "WorkerLostError" in line and expected in line, training.so_far().describe()
             training.wait_for_line("weights True", LIMIT_S)
         if fault is cut:
             ip("-n", cluster.namespaces[1], "link", "set", "eth0", "up")
     with cluster.host():
         assert "iterations 20" in cluster.run(KINDS).expect(0).stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (kill, f"({HOST}) ended with signal 9"),
+        (kill_tunnel, f"({HOST})"),
+        (stop, f"({HOST}) has stopped answering"),
+    ],
+)
+def test_a_parameter_servers_worker_is_replaced(
+    cluster: Cluster, fault: Callable[[Cluster, Any], None], expected: str
+) -> None:
+    """The host has another process for it, and the script sees a pause."""
+    pipe = cluster.pipe(fault.__name__)
+    with cluster.host() as host:
+        command = cluster.command(written(cluster.directory, PAUSES), str(pipe), "4", options=("--ps", "2"))
+        with background(command, cwd=cluster.directory) as training:
+            training.wait_for_line("in the middle", LIMIT_S)
+            fault(cluster, host)
+            pipe.write_text("")
+            training.wait_for_line("weights True", LIMIT_S)
+            finished = training.so_far()
+    assert "caught" not in finished.stdout and "Training goes on" in finished.stderr, finished.describe()
+    assert expected in finished.stderr, finished.describe()

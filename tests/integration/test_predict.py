@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import PYTHON, run
+from tests.helpers import reports
+from tests.helpers.warm import fdt
 
 LIMIT_S = 300.0
-FDT = [PYTHON, "-m", "fdt"]
 
 # Data in arrays, then streamed, then a loop of the script's own.
 SCRIPT = """
@@ -54,7 +54,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_step_of_a_script_is_measured(script: Path) -> None:
     saved = script.parent / "prediction.json"
     network = ["--bandwidth", "1Gbit", "--latency", "100us", "--workers", "2,4"]
-    told = run([*FDT, "predict", *network, "--json", str(saved), str(script)], limit_s=LIMIT_S).expect(0)
+    told = fdt("predict", *network, "--json", saved, script, limit_s=LIMIT_S).expect(0)
     # What the script prints goes beside the prediction.
     assert "untouched True 400.0" in told.stderr
     # 4 epochs of 3 batches; 2 epochs of 4; 5 calls.
@@ -70,17 +70,17 @@ def test_every_step_of_a_script_is_measured(script: Path) -> None:
 def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     script, saved, report = tmp_path / "train.py", tmp_path / "prediction.json", tmp_path / "report.json"
     script.write_text(SCRIPT.partition("model.fit(tf.data")[0])
-    run([*FDT, "predict", "--workers", "2", "--json", str(saved), str(script)], limit_s=LIMIT_S).expect(0)
-    options = ["--workers", "2", "--prediction", str(saved), "--report", str(report)]
-    run([*FDT, "run", *options, str(script)], limit_s=LIMIT_S).expect(0)
-    compared = json.loads(report.read_text())["prediction"]
+    fdt("predict", "--workers", "2", "--json", saved, script, limit_s=LIMIT_S).expect(0)
+    options = ("--workers", "2", "--prediction", saved, "--report", report)
+    fdt("run", *options, script, limit_s=LIMIT_S).expect(0)
+    compared = reports.read(report)["prediction"]
     assert (compared["form"], compared["workers"]) == ("ring", 2)
     assert compared["error"] == pytest.approx(compared["predicted"]["estimate"] / compared["measured"] - 1, abs=1e-3)
-    refused = run([*FDT, "predict", "--calibrate", str(report)], limit_s=LIMIT_S).expect(2)
+    refused = fdt("predict", "--calibrate", report, limit_s=LIMIT_S).expect(2)
     assert "shared one machine" in refused.stderr
 
 
 def test_nothing_to_predict(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('no training')\n")
-    told = run([*FDT, "predict", str(tmp_path / "train.py")], limit_s=LIMIT_S).expect(1)
+    told = fdt("predict", tmp_path / "train.py", limit_s=LIMIT_S).expect(1)
     assert "no training step was found" in told.stderr

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers.processes import run_fdt, run_python
+from tests.helpers import processes, warm
+from tests.helpers.pool import Pool
 
 _LIMIT_S = 150.0
 _SCRIPT = """\
@@ -35,19 +36,20 @@ json.dump({"loss": history["loss"], "moving": moving}, open(sys.argv[1], "w"))
 
 
 @pytest.mark.parametrize("keras", [3, 2])
-def test_workers_normalise_their_own_rows(keras: int, tmp_path: Path) -> None:
+def test_workers_normalise_their_own_rows(keras: int, pool: Pool, tmp_path: Path) -> None:
     script, out = tmp_path / "train.py", tmp_path / "out.json"
     script.write_text(_SCRIPT)
-    environment = {"TF_USE_LEGACY_KERAS": "1"} if keras == 2 else {}
+    # Which Keras it is, is settled as TensorFlow is imported.
+    way, environment = (processes, {"TF_USE_LEGACY_KERAS": "1"}) if keras == 2 else (warm, {})
 
     def trained(*options: str) -> tuple[dict[str, Any], int, str]:
         report = tmp_path / "report.json"
-        given = ["--report", report, *options]
-        finished = run_fdt(script, out, limit_s=_LIMIT_S, options=given, cwd=tmp_path, **environment).expect(0)
+        given = ["--report", report, *options, *pool.options]
+        finished = way.run_fdt(script, out, limit_s=_LIMIT_S, options=given, cwd=tmp_path, **environment).expect(0)
         ((divided,),) = [rank["divided"] for rank in json.loads(report.read_text())["fits"][0]["ranks"][:1]]
         return json.loads(out.read_text()), divided["exchanges"], finished.stderr
 
-    run_python(script, out, limit_s=_LIMIT_S, cwd=tmp_path, **environment).expect(0)
+    way.run_python(script, out, limit_s=_LIMIT_S, cwd=tmp_path, **environment).expect(0)
     plain = json.loads(out.read_text())
     exact, exchanges, _ = trained()
     relaxed, fewer, said = trained("--relax", "batch-norm,random")

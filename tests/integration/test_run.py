@@ -4,7 +4,9 @@ import json
 import textwrap
 from pathlib import Path
 
-from tests.helpers.processes import run_fdt
+from tests.helpers import processes
+from tests.helpers.pool import Pool
+from tests.helpers.warm import run_fdt
 
 _LIMIT_S = 240.0
 
@@ -26,13 +28,14 @@ def _script(directory: Path, *parts: str) -> Path:
     return path
 
 
-def test_report_tells_what_was_done(tmp_path: Path) -> None:
+def test_report_tells_what_was_done(pool: Pool, tmp_path: Path) -> None:
     fits = """
         model.fit(x, y, batch_size=20, epochs=3, verbose=0)
         model.fit(x, y, batch_size=20, epochs=1, verbose=0)
     """
     report = tmp_path / "report.json"
-    run_fdt(_script(tmp_path, _TRAIN, fits), workers=2, options=("--report", str(report)), limit_s=_LIMIT_S).expect(0)
+    options = ("--report", str(report), *pool.options)
+    run_fdt(_script(tmp_path, _TRAIN, fits), workers=2, options=options, limit_s=_LIMIT_S).expect(0)
     content = json.loads(report.read_text())
     assert (content["mode"], content["workers"], content["exit_status"]) == ("sync", 2, 0)
     assert content["versions"]["pool"]["tensorflow"]
@@ -54,7 +57,7 @@ def x_bytes() -> int:
     return 96 * 9 * 4
 
 
-def test_per_worker_batches_and_scaled_learning_rate(tmp_path: Path) -> None:
+def test_per_worker_batches_and_scaled_learning_rate(pool: Pool, tmp_path: Path) -> None:
     """Two workers with the script's batch each are one machine with twice the batch and a learning rate that warms up."""
     fit = """
         import sys
@@ -74,9 +77,9 @@ def test_per_worker_batches_and_scaled_learning_rate(tmp_path: Path) -> None:
         print("loss", *[f"{loss:.5f}" for loss in history.history["loss"]])
     """
     script = _script(tmp_path, _TRAIN, fit)
-    options = ("--batch", "per-worker", "--scale-lr", "linear")
+    options = ("--batch", "per-worker", "--scale-lr", "linear", *pool.options)
     scaled = run_fdt(script, workers=2, options=options, limit_s=_LIMIT_S).expect(0)
-    by_hand = run_fdt(script, "--by-hand", workers=1, limit_s=_LIMIT_S).expect(0)
+    by_hand = run_fdt(script, "--by-hand", workers=1, options=pool.options, limit_s=_LIMIT_S).expect(0)
     assert "global batch 16 = 2 x the script's batch" in scaled.stderr
     assert scaled.stdout == by_hand.stdout
     assert "steps 48" in scaled.stdout
@@ -105,7 +108,7 @@ def test_no_socket_is_off_loopback(tmp_path: Path) -> None:
 
         model.fit(x, y, epochs=1, callbacks=[Look()], verbose=0)
     """
-    finished = run_fdt(_script(tmp_path, _TRAIN, look), workers=2, limit_s=_LIMIT_S).expect(0)
+    finished = processes.run_fdt(_script(tmp_path, _TRAIN, look), workers=2, limit_s=_LIMIT_S).expect(0)
     bound = [line for line in finished.stdout.splitlines() if line.startswith("bound")]
     assert bound, "the ranks of Horovod are connected to each other"
     # 127.0.0.1, as the kernel writes it.
@@ -116,4 +119,27 @@ def test_a_script_may_have_a_package_called_protos(tmp_path: Path) -> None:
     (tmp_path / "protos").mkdir()
     (tmp_path / "protos" / "__init__.py").write_text("owner = 'the script'\n")
     script = _script(tmp_path, "import protos\n", _TRAIN, "model.fit(x, y, verbose=0)\n", "print(protos.owner)\n")
-    assert run_fdt(script, workers=1, limit_s=_LIMIT_S).expect(0).stdout == "the script\n"
+    assert processes.run_fdt(script, workers=1, limit_s=_LIMIT_S).expect(0).stdout == "the script\n"
+
+
+def test_steps_of_train_on_batch_bring_home_what_the_script_looks_at(pool: Pool, tmp_path: Path) -> None:
+    steps = """
+        twin = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1000), keras.layers.Dense(1)])
+        twin.compile("adam", "mse")
+        wide = keras.Sequential([keras.Input((8,)), twin])
+        wide.compile("adam", "mse")
+        for step in range(20):
+            losses = twin.train_on_batch(x[:32], y[:32]), wide.train_on_batch(x[32:64], y[32:64])
+        print("bytes", sum(v.numpy().nbytes for v in (*twin.variables, *twin.optimizer.variables, *wide.optimizer.variables)))
+    """
+    report = tmp_path / "report.json"
+    options = ("--report", str(report), *pool.options)
+    script = _script(tmp_path, _TRAIN, steps)
+    finished = run_fdt(script, workers=2, options=options, limit_s=_LIMIT_S).expect(0)
+    size = int(finished.stdout.split()[-1])
+    (account,) = json.loads(report.read_text())["fits"]
+    assert account["steps"] == 40
+    # Once in the end, a snapshot perhaps, and 40 times a loss.
+    assert account["bytes_from_pool"] < 3 * size
+    # Both models' steps begin with all of theirs.
+    assert account["bytes_to_pool"] < 2 * size

@@ -1,11 +1,12 @@
 """`fdt verify` on the models that people train: the steps of two ranks are those of this machine."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import run
+from tests.fidelity.selection import ALL
+from tests.helpers.pool import Pool
+from tests.helpers.warm import fdt
 
 LIMIT_S = 200.0
 ROOT = Path(__file__).parents[2]
@@ -46,13 +47,13 @@ for start in range(0, 96, 16):
             (name, FIT)
             for name in ("resnet_34", "text", "vision_transformer", "variational_autoencoder", "adversarial")
         ),
-        ("text", LOOP),
         ("adversarial", LOOP),
+        *([("text", LOOP)] if ALL else []),
     ],
     ids=lambda value: {FIT: "fit", LOOP: "loop"}.get(value, value),
 )
-def test_two_ranks_make_the_same_steps(name: str, form: str, tmp_path: Path) -> None:
+def test_two_ranks_make_the_same_steps(name: str, form: str, pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MODEL.replace("NAME", repr(name)) + form)
-    command = [sys.executable, "-m", "fdt", "verify", "--workers", "2", "--steps", "4", "train.py"]
-    finished = run(command, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    options = ("--workers", "2", "--steps", "4", *pool.options)
+    finished = fdt("verify", *options, "train.py", limit_s=LIMIT_S, cwd=tmp_path).expect(0)
     assert "4 steps compared" in finished.stderr, finished.describe()

@@ -1,11 +1,12 @@
 """`fdt check` and `fdt verify`: nothing to complain of in a plain script, and each planted fault found and named."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import Finished, run
+from tests.helpers import warm
+from tests.helpers.pool import Pool
+from tests.helpers.processes import Finished
 
 LIMIT_S = 150.0
 
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+open("written.txt", "w").write("by a script that is only looked at")
 keras.utils.set_random_seed(1)
 x = np.random.default_rng(0).random((200, 6), np.float32)
 y = x.sum(1, keepdims=True)
@@ -110,7 +112,23 @@ EAGER = LOOP.replace("@tf.function\n", "")
 def fdt(command: str, folder: Path, text: str, *options: str) -> Finished:
     script = folder / "train.py"
     script.write_text(text)
-    return run([sys.executable, "-m", "fdt", command, "--workers", "2", *options, script], limit_s=LIMIT_S, cwd=folder)
+    finished = warm.fdt(command, "--workers", "2", *options, script, limit_s=LIMIT_S, cwd=folder)
+    assert not (folder / "written.txt").exists(), finished.describe()
+    return finished
+
+
+SAVING = (
+    DATA
+    + NET
+    + """
+model.compile("sgd", "mse")
+keeps = keras.callbacks.ModelCheckpoint("best.keras", monitor="val_loss", save_best_only=True)
+model.fit(x, y, epochs=3, verbose=0, validation_split=0.2, callbacks=[keeps, keras.callbacks.CSVLogger("log.csv")])
+best = keras.models.load_model("best.keras")
+best.save("final.keras")
+print("rows", len(open("log.csv").readlines()))
+"""
+)
 
 
 SCRIPTS = {
@@ -126,12 +144,20 @@ SCRIPTS = {
 }
 
 
+def test_a_checked_script_reads_its_own_files_back_and_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "final.keras").write_text("trained")
+    finished = fdt("check", tmp_path, SAVING).expect(0)
+    assert "rows 4" in finished.stderr and "all of it would be distributed" in finished.stdout
+    assert (tmp_path / "final.keras").read_text() == "trained"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["final.keras", "train.py"]
+
+
 @pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
-def test_plain_script_passes(text: str, tmp_path: Path) -> None:
+def test_plain_script_passes(text: str, pool: Pool, tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, text).expect(0)
     assert "train.py, line" in checked.stdout
     assert "The script trains in 1 place; all of it would be distributed." in checked.stdout
-    verified = fdt("verify", tmp_path, text, "--steps", "6").expect(0)
+    verified = fdt("verify", tmp_path, text, "--steps", "6", *pool.options).expect(0)
     assert "6 steps compared" in verified.stderr
     assert "within the tolerance" in verified.stderr
     assert "after" not in verified.stdout
@@ -149,11 +175,30 @@ def test_planted_eager_loop_is_refused_and_named(command: str, tmp_path: Path) -
     assert f"cannot be outlined: line {line - 1}: " in finished.output
 
 
+def test_weights_of_keras_that_are_changed_by_hand_are_noticed(tmp_path: Path) -> None:
+    # By Keras's own variables, out of sight of the outline.
+    text = (
+        DATA
+        + NET
+        + """
+import tensorflow as tf
+rules = {"sgd": lambda weight, gradient: weight.assign_sub(0.1 * gradient)}
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean((model(x) - y) ** 2)
+for weight, gradient in zip(model.trainable_weights, tape.gradient(loss, model.trainable_weights)):
+    rules["sgd"](weight, gradient)
+"""
+    )
+    finished = fdt("check", tmp_path, text)
+    assert finished.status not in (0, None), finished.describe()
+    line = next(n for n, each in enumerate(text.splitlines(), 1) if "rules = " in each)
+    assert f"train.py, line {line}: a variable (" in finished.output
+
+
 def test_a_step_that_cannot_be_outlined_runs_here_where_that_is_asked_for(tmp_path: Path) -> None:
-    planted = EAGER.replace("model(a) - b))\n", "model(a) - b))\n        loss = loss if loss > 0 else -loss\n")
-    (tmp_path / "train.py").write_text(planted)
-    options = ("run", "--workers", "2", "--else", "local", tmp_path / "train.py")
-    finished = run([sys.executable, "-m", "fdt", *options], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    script = tmp_path / "train.py"
+    script.write_text(EAGER.replace("model(a) - b))\n", "model(a) - b))\n        loss = loss if loss > 0 else -loss\n"))
+    finished = warm.fdt("run", "--workers", "2", "--else", "local", script, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
     assert "after" in finished.stdout
     assert finished.stderr.count("is made on this machine") == 1
 

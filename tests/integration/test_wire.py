@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import run_fdt
+from tests.helpers.pool import Pool
+from tests.helpers.warm import run_fdt
 
 LIMIT_S = 120.0
 SCRIPT = """
@@ -22,12 +23,13 @@ print(*model.fit(words, words.mean(axis=1) / 50, batch_size=24, epochs=4, verbos
 """
 
 
-def test_ranks_exchange_half_the_bytes(tmp_path: Path) -> None:
+def test_ranks_exchange_half_the_bytes(pool: Pool, tmp_path: Path) -> None:
     script, losses, num_bytes = tmp_path / "script.py", {}, {}
     script.write_text(SCRIPT)
     for wire in ("exact", "fp16"):
         report = tmp_path / f"{wire}.json"
-        finished = run_fdt(script, limit_s=LIMIT_S, options=("--report", str(report), "--wire", wire)).expect(0)
+        options = ("--report", str(report), "--wire", wire, *pool.options)
+        finished = run_fdt(script, limit_s=LIMIT_S, options=options).expect(0)
         losses[wire] = [float(loss) for loss in finished.stdout.split()]
         (fit,) = json.loads(report.read_text())["fits"]
         num_bytes[wire] = fit["bytes_exchanged"]

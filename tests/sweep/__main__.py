@@ -3,30 +3,42 @@
     make sweep CHECKOUTS=DIR                      # DIR/OWNER+NAME: a checkout of each repository in repositories.json
     python -m tests.sweep DIR --mode sync --only mnist
 
-The scripts are picked by `picking.py`; those that do not end well in plain python (with Keras 3, else with Keras 2), or not in
-time, say nothing about fdt and are only counted. Writes sweep.json and sweep.md into the folder of the benchmarks' results.
+The scripts are picked by `picking.py`. Those that fail in plain python (with Keras 3, and with Keras 2) say nothing about fdt
+and are only counted. One that does not end in time is judged by the lines that it has printed until then, if there are
+enough; one whose plain run was stopped is stopped when it trains and has printed as many lines. Scripts are tried one after
+the other; what is known of them is kept in a folder, with the commit that it is known of, so that a sweep can be done in
+pieces. Writes sweep.json and sweep.md into the folder of the benchmarks' results.
 """
 
 import argparse
-import concurrent.futures
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.processes import PYTHON, Finished, run
-from tests.sweep.comparing import largest_difference
-from tests.sweep.picking import TRAINS, candidates
+from tests.helpers.processes import PYTHON, Finished, background
+from tests.sweep.picking import TRAINS, Candidate, candidates
+from tests.sweep.results import runs, trains, write
 
 _HERE = Path(__file__).parent
-_RESULTS = _HERE.parents[1] / "benchmarks" / "results"
-_PLAIN_LIMIT_S, _FDT_LIMIT_S = 75.0, 240.0
+_ROOT = _HERE.parents[1]
+_PLAIN_LIMIT_S, _FDT_LIMIT_S = 45.0, 120.0
+_LOOK_S = 0.2
+# Of what a script has printed, so much is kept.
+_KEPT_CHARACTERS = 200_000
 # A script may ask for a folder that its author has.
 _FOLDERS = ("images", "logs", "log", "save", "figures")
+# Errors that another Keras does not help against.
+_NOT_OF_KERAS = ("ModuleNotFoundError", "FileNotFoundError", "URL", "ConnectionError")
+_DISTRIBUTED = "training on 2 workers"
 _COMMANDS = {
     "plain": (),
     "sync": ("-m", "fdt", "run", "--workers", "2"),
@@ -41,51 +53,116 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of a path")
     parser.add_argument("--eager", action="store_true", help="only scripts with a GradientTape and no tf.function")
     parser.add_argument("--most", type=int, default=1000, help="of each repository, by path")
+    parser.add_argument("--count", type=int, default=1000, help="of those that are not known yet")
+    parser.add_argument("--keep", type=Path, help="a folder with what is known of each script")
+    parser.add_argument("--again", action="store_true", help="what is known of the modes is tried anew")
     options = parser.parse_args()
     repositories = json.loads((_HERE / "repositories.json").read_text())
     found = []
     for repository in repositories:
         checkout = options.checkouts / repository["name"].replace("/", "+")
         picked = candidates(checkout, (b"GradientTape",) if options.eager else TRAINS)
-        paths = [p for p in picked if not options.eager or b"tf.function" not in p.read_bytes()]
-        found += [(repository["name"], checkout, p) for p in paths[: options.most] if options.only in str(p)]
-    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        entries = list(pool.map(lambda each: _tried(*each, options.mode, Path(scratch)), found))
-    _write(repositories, options.mode, entries)
+        tried = [each for each in picked if not options.eager or b"tf.function" not in each.path.read_bytes()]
+        tried = [each for each in tried[: options.most] if options.only in str(each.path)]
+        found += [(place, repository["name"], checkout, each) for place, each in enumerate(tried)]
+    # The first of each repository, then the second, and so on: a sweep that is broken off has seen something of all.
+    found.sort(key=lambda each: each[0])
+    with tempfile.TemporaryDirectory() as scratch:
+        keep = options.keep or Path(scratch) / "kept"
+        keep.mkdir(exist_ok=True)
+        tries = _Tries(keep, Path(scratch), options.mode, options.again)
+        known = [each for each in found if tries.is_known(*each[1:])]
+        new = [each for each in found if each not in known][: options.count]
+        entries = [tries.script(*each[1:]) for each in (*known, *new)]
+    write(repositories, options.mode, entries)
     return 0
 
 
-def _tried(name: str, checkout: Path, script: Path, modes: Sequence[str], scratch: Path) -> dict[str, Any]:
-    """Runs a script in every way; returns what came of it."""
-    entry: dict[str, Any] = {"repository": name, "path": str(script.relative_to(checkout))}
-    for keras in (3, 2):
-        plain = _run(script, "plain", keras, scratch, _PLAIN_LIMIT_S)
-        if plain.status == 0:
-            break
-    entry |= {"plain": _why(plain), "keras": keras}
-    for mode in modes if plain.status == 0 else ():
-        finished = _run(script, mode, keras, scratch, _FDT_LIMIT_S)
-        difference = largest_difference(plain.stdout, finished.stdout) if finished.status == 0 else None
-        is_distributed = "training on 2 workers" in finished.stderr
-        entry[mode] = {"ended": _why(finished), "distributed": is_distributed, "difference": difference}
-    print(json.dumps(entry, ensure_ascii=False), flush=True)
-    return entry
+class _Tries:
+    """Runs scripts in all ways that are not known yet."""
+
+    def __init__(self, keep: Path, scratch: Path, modes: Sequence[str], is_again: bool) -> None:
+        self._keep, self._scratch, self._modes, self._is_again = keep, scratch, modes, is_again
+        command = ("git", "-C", str(_ROOT), "rev-parse", "--short", "HEAD")
+        self._commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def is_known(self, name: str, checkout: Path, script: Candidate) -> bool:
+        """Whether nothing is left to be run of a script."""
+        entry = self._known(name, checkout, script)
+        if "plain" not in entry or not runs(entry) or not trains(entry):
+            return "plain" in entry
+        return not self._is_again and all(mode in entry for mode in self._modes)
+
+    def script(self, name: str, checkout: Path, script: Candidate) -> dict[str, Any]:
+        """Returns what is known of a script when all that was not known has been run."""
+        entry = self._known(name, checkout, script)
+        if self.is_known(name, checkout, script):
+            return entry
+        for keras in (3, 2) if "plain" not in entry else ():
+            entry |= {"plain": self._tried(script, "plain", keras, None), "keras": keras}
+            if entry["plain"]["status"] in (0, None) or any(name in entry["plain"]["why"] for name in _NOT_OF_KERAS):
+                break
+        for mode in self._modes if runs(entry) else ():
+            if not trains(entry):
+                break
+            if mode not in entry or self._is_again:
+                plain = entry["plain"]
+                lines = len(plain["stdout"].splitlines()) if plain["status"] is None else None
+                entry[mode] = self._tried(script, mode, entry["keras"], lines)
+        self._kept(name, checkout, script).write_text(json.dumps(entry))
+        shown = {way: entry[way]["why"] for way in ("plain", *self._modes) if way in entry}
+        print(f"{name}/{entry['path']}", json.dumps(shown, ensure_ascii=False), flush=True)
+        return entry
+
+    def _kept(self, name: str, checkout: Path, script: Candidate) -> Path:
+        return self._keep / f"{name}/{script.path.relative_to(checkout)}.json".replace("/", "+")
+
+    def _known(self, name: str, checkout: Path, script: Candidate) -> dict[str, Any]:
+        kept = self._kept(name, checkout, script)
+        known: dict[str, Any] = {"repository": name, "path": str(script.path.relative_to(checkout))}
+        return json.loads(kept.read_text()) if kept.exists() else known
+
+    def _tried(self, script: Candidate, way: str, keras: int, lines: int | None) -> dict[str, Any]:
+        begun = time.monotonic()
+        finished = _run(script, way, keras, self._scratch, lines)
+        return {
+            "commit": self._commit,
+            "status": finished.status,
+            "why": _why(finished),
+            "took_s": round(time.monotonic() - begun, 1),
+            "distributed": _DISTRIBUTED in finished.stderr,
+            "stdout": finished.stdout[:_KEPT_CHARACTERS],
+            "stderr": finished.stderr[-6000:],
+        }
 
 
-def _run(script: Path, way: str, keras: int, scratch: Path, limit_s: float) -> Finished:
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+def _run(script: Candidate, way: str, keras: int, scratch: Path, lines: int | None) -> Finished:
+    """Runs a script until it ends, its time is up, or it has printed so many lines."""
+    with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as folder:
         work = Path(folder) / "work"
-        shutil.copytree(script.parent, work, symlinks=True, ignore_dangling_symlinks=True)
+        shutil.copytree(script.path.parent, work, symlinks=True, ignore_dangling_symlinks=True)
         for name in _FOLDERS:
             (work / name).mkdir(exist_ok=True)
-        root = str(_HERE.parents[1])
+        paths = [str(_HERE / "stand_ins"), str(_ROOT), *map(str, script.folders), os.environ.get("PYTHONPATH", "")]
         environment = {
-            "PYTHONPATH": os.pathsep.join([str(_HERE / "stand_ins"), root]),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTHONHASHSEED": "0",
             "MPLBACKEND": "Agg",
             "TF_USE_LEGACY_KERAS": "1" if keras == 2 else "0",
         }
-        return run([PYTHON, *_COMMANDS[way], script.name], limit_s=limit_s, cwd=work, **environment)
+        limit_s = _PLAIN_LIMIT_S if way == "plain" else _FDT_LIMIT_S
+        end = time.monotonic() + limit_s
+        with background([PYTHON, *_COMMANDS[way], script.path.name], cwd=work, **environment) as running:
+            finished = running.so_far()
+            while finished.status is None and time.monotonic() < end:
+                with suppress(subprocess.TimeoutExpired):
+                    running.process.wait(timeout=_LOOK_S)
+                finished = running.so_far()
+                is_enough = lines is not None and len(finished.stdout.splitlines()) > lines
+                if is_enough and _DISTRIBUTED in finished.stderr:
+                    break
+        # What it printed last may have come since; what it says when it is stopped is of no use.
+        return replace(running.so_far(), status=finished.status)
 
 
 def _why(finished: Finished) -> str:
@@ -97,38 +174,6 @@ def _why(finished: Finished) -> str:
     lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith("fdt: ") or "Error" in line]
     return f"status {finished.status}: {(told or lines or [''])[-1][:300]}"
-
-
-def _write(repositories: Sequence[dict[str, str]], modes: Sequence[str], entries: Sequence[dict[str, Any]]) -> None:
-    content = {"repositories": repositories, "command": " ".join(sys.argv[1:]), "scripts": entries}
-    (_RESULTS / "sweep.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    runnable = [entry for entry in entries if entry["plain"] == "ended"]
-    lines = [
-        "# Public scripts",
-        "",
-        f"{len(entries)} scripts, {len(runnable)} of which end well in plain python here.",
-        "",
-    ]
-    for mode in modes:
-        ended = [e for e in runnable if e[mode]["ended"] == "ended"]
-        same = [e for e in ended if e[mode]["difference"] is not None and e[mode]["difference"] < 1e-3]
-        on_workers = sum(e[mode]["distributed"] for e in ended)
-        lines.append(
-            f"- {mode}, 2 workers: {len(ended)} of {len(runnable)} ended well, {on_workers} of these trained on workers, and "
-            f"{len(same)} printed plain python's figures (within a thousandth)."
-        )
-    lines += ["", "| script | Keras | " + " | ".join(modes) + " |", "|---|---|" + "---|" * len(modes)]
-    for entry in runnable:
-        cells = [_cell(entry[mode]) for mode in modes]
-        lines.append(f"| {entry['repository']}: {entry['path']} | {entry['keras']} | " + " | ".join(cells) + " |")
-    (_RESULTS / "sweep.md").write_text("\n".join(lines) + "\n")
-
-
-def _cell(result: dict[str, Any]) -> str:
-    if result["ended"] != "ended":
-        return result["ended"].replace("|", "/")
-    where = "" if result["distributed"] else ", on this machine"
-    return ("other lines" if result["difference"] is None else f"{result['difference']:.1e}") + where
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import pytest
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission
 from fdt.pool.operations import ALLOWED, ATTRIBUTES, OPERATIONS, REASONS, REFUSED
-from protos import program_pb2
-from protos.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
+from fdt.v1 import program_pb2
+from fdt.v1.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
 from tests.helpers.hostile import CORPUS, HOSTILE, READERS, WRITERS, Hostile
 
 ORDINARY = """

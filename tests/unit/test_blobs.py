@@ -11,7 +11,7 @@ import pytest
 from fdt import blobs, wire
 from fdt.blobs import BlobStore, WorkerStore, one_time, reference
 from fdt.errors import CapacityError, ProtocolError
-from protos import blobs_pb2
+from fdt.v1 import blobs_pb2
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 
 from fdt.blobs import one_time
 from fdt.chunk import Chunk
-from protos import program_pb2
+from fdt.v1 import program_pb2
 
 
 def spec(array: np.ndarray) -> program_pb2.Tensor:

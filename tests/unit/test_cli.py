@@ -12,15 +12,17 @@ from typing import Self
 
 import pytest
 
-from fdt import cli, doctor, options, pool_commands, script, settings
+from fdt import cli, command_line, doctor, pool_commands, script, settings, values
 from fdt.config import Credentials, RunConfig, ServeConfig
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
-from protos import pool_pb2
+from fdt.pool.bounds import Bounds
+from fdt.v1 import pool_pb2
 
 _LIMIT_S = 60
 _BOTH = ("sync", "async")
 
 # Public, and therefore frozen: changing it is a decision, to be told in the CHANGELOG.
+_PLACING_OPTIONS = ["--dry-run", "--gpus", "--interface", "--on", "--shared-folder", "--slots", "--trusted-network"]
 _POOL_OPTIONS = ["--server", "--tls-ca", "--token-file"]
 _ASYNC_OPTIONS = [
     "--average-every",
@@ -36,25 +38,33 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, "--batch", "--else", "--mode", "--prediction", "--report", "--scale-lr",
-        "--stop-after", "--tensorboard", "--relax", "--warm-up", "--wire",
-        "--workers",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--batch", "--detach", "--disk", "--else", "--memory", "--mode",
+        "--prediction", "--reconnect", "--report", "--scale-lr", "--scheduler-arg", "--stop-after", "--tensorboard", "--relax",
+        "--warm-up", "--wire", "--workers",
     ]),
     "check": sorted([*_ASYNC_OPTIONS, "--else", "--mode", "--relax", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
-    "serve": [
-        "--interface", "--join", "--listen", "--metrics", "--mode", "--no-token", "--no-walls", "--open-servers", "--slots",
-        "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--trusted-network", "--workers",
-    ],
+    "serve": sorted([
+        *_PLACING_OPTIONS, "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file", "--limit", "--listen",
+        "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token", "--no-walls",
+        "--open-servers", "--page", "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--workers",
+    ]),
     "predict": sorted([
-        *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--json", "--latency", "--load",
+        *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
+        "--latency", "--load",
         "--measure", "--overlap", "--plot", "--queueing", "--relax", "--wire", "--workers",
     ]),
     "compare": sorted([*_POOL_OPTIONS, "--out", "--prediction", "--repeat", "--seconds", "--steps", "--workers"]),
     "jobs": _POOL_OPTIONS,
     "logs": _POOL_OPTIONS,
     "cancel": _POOL_OPTIONS,
+    "attach": ["--tail"],
+    "page": _POOL_OPTIONS,
+    "top": sorted([*_POOL_OPTIONS, "--interval"]),
     "doctor": _POOL_OPTIONS,
+    "setup": ["--rebuild"],
+    "config": [],
+    "completion": [],
 }
 # fmt: on
 
@@ -75,11 +85,11 @@ def train(tmp_path: Path) -> str:
 
 
 def _parse(*argv: str, modes: tuple[str, ...] = _BOTH) -> types.SimpleNamespace:
-    return types.SimpleNamespace(**vars(options.parse("fdt", modes, argv)))
+    return types.SimpleNamespace(**vars(command_line.parse("fdt", modes, argv)))
 
 
 def test_options_are_frozen() -> None:
-    _, commands = options.build_parser("fdt", _BOTH)
+    _, commands = command_line.build_parser("fdt", _BOTH)
     found = {
         name: sorted(
             text for action in parser._actions for text in action.option_strings if text not in ("-h", "--help")
@@ -95,10 +105,14 @@ def test_options_are_frozen() -> None:
         (["run", "--worker", "2", "train.py"], "unknown option '--worker'. Did you mean --workers?"),
         (["rum", "train.py"], "unknown command 'rum'. Did you mean run?"),
         (["serve", "--tls-cret", "x"], "Did you mean --tls-cert?"),
-        (["run", "notes.ipynb"], "jupyter nbconvert --to script notes.ipynb"),
         (["run", "-c", "print()"], "write it to one"),
         (["run", "-m"], "the name of a module"),
         (["predict", "-m", "train"], "expected a SCRIPT. Received: -m train"),
+        (["predict", "--hosts", "4", "train.py"], "needs the --bandwidth"),
+        (
+            ["predict", "--hosts", "4", "--bandwidth", "1Gbit", "--workers", "8", "train.py"],
+            "4 workers at most on 4 hosts",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_said(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,22 +132,24 @@ def test_a_module_is_named_after_m() -> None:
 
 def test_options_behind_a_script_that_does_not_know_them_are_said() -> None:
     given = _parse("run", "train.py", "--workers", "2", "--epochs", "3")
-    said = options.misplaced(given, "print('no options')")
+    said = command_line.misplaced(given, "print('no options')")
     assert said is not None
     assert "fdt run --workers ... train.py" in said
-    assert options.misplaced(given, "parser.add_argument('--workers')") is None
-    assert options.misplaced(_parse("run", "train.py", "--epochs", "3"), "") is None
+    assert command_line.misplaced(given, "parser.add_argument('--workers')") is None
+    assert command_line.misplaced(_parse("run", "train.py", "--epochs", "3"), "") is None
 
 
 def test_run_by_default() -> None:
     options = _parse("run", "train.py")
     chosen = {k: v for k, v in vars(options).items() if k != "command"}
     assert chosen == {
-        "script": "train.py", "arguments": (), "mode": "sync", "workers": 2, "batch": "global", "scale_lr": "none",
+        "script": "train.py", "arguments": (), "mode": "sync", "workers": (2, 2), "batch": "global", "scale_lr": "none",
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None, "relax": None,
-        "otherwise": "refuse", "module": False,
+        "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
+        "on": None, "slots": None, "gpus": None, "dry_run": False, "shared_folder": None, "trusted_network": None,
+        "interface": None, "scheduler_args": (), "command_line": ("run", "train.py"),
     }  # fmt: skip
 
 
@@ -151,7 +167,13 @@ def test_run_by_default() -> None:
 def test_everything_after_the_script_is_its_own(argv: list[str], name: str, arguments: tuple[str, ...]) -> None:
     options = _parse("run", *argv)
     assert (options.script, options.arguments) == (name, arguments)
-    assert options.workers == (4 if any("--workers" in text for text in argv[:1]) else 2)
+    assert options.workers == ((4, 4) if any("--workers" in text for text in argv[:1]) else (2, 2))
+
+
+def test_a_range_of_workers() -> None:
+    assert _parse("run", "--workers", "2..8", "train.py").workers == (2, 8)
+    with pytest.raises(SystemExit):
+        _parse("run", "--workers", "4..2", "train.py")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +196,18 @@ def test_everything_after_the_script_is_its_own(argv: list[str], name: str, argu
         (["serve", "--workers", "-1"], "1 or more"),
         (["serve", "--slots", "2"], "--join"),
         (["serve", "--no-token", "--token-file", "t"], "not both"),
+        (["serve", "--on", "slurm"], "--on needs --trusted-network"),
+        (["serve", "--hosts", "0..2"], "expected --on NAME too"),
+        (["serve", "--on", "slurm", "--trusted-network", "lo", "--hosts", "3..2"], "the least and the most"),
+        (["serve", "--on", "slurm", "--trusted-network", "lo", "--hosts", "0"], "the least and the most"),
+        (["serve", "--", "--partition=gpu"], "--on NAME says whose"),
+        (["serve", "--dry-run"], "--dry-run shows what"),
+        (["serve", "--name", "x"], "--name goes with --join"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--name", "a b"], "letters"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--on", "slurm"], "not both"),
+        (["run", "--on", "slurm", "--trusted-network", "lo", "--server", "pool:1", "t.py"], "expected one of them"),
+        (["run", "--slots", "2", "t.py"], "expected --on NAME too"),
+        (["run", "--scheduler-arg=-x", "t.py"], "--on NAME says whose"),
         (["serve", "--join", "pool:1", "--slots", "2", "--no-token"], "--no-token is the pool's own"),
         (["serve", "--interface", "10.0.0.5"], "--trusted-network"),
         (["serve", "--open-servers"], "expected --trusted-network too"),
@@ -185,6 +219,12 @@ def test_everything_after_the_script_is_its_own(argv: list[str], name: str, argu
         (["serve", "--join", "pool:1", "--slots", "2", "--listen", "0.0.0.0:1"], "--listen is the pool's own"),
         (["serve", "--join", "pool:1", "--slots", "2", "--mode", "sync"], "--mode is the pool's own"),
         (["serve", "--join", "pool:1", "--slots", "2", "--tls-cert", "c", "--tls-key", "k"], "give --tls-ca"),
+        (["serve", "--join", "pool:1", "--slots", "2", "--state", "d"], "--state is the pool's own"),
+        (["serve", "--memory", "4"], "such as 4GB or 512MiB. Received: 4"),
+        (["run", "--disk", "0GB", "t.py"], "such as 4GB or 512MiB"),
+        (["run", "--memory", "4GB", "--server", "pool:1", "t.py"], "`fdt serve --memory`"),
+        (["attach"], "RUN"),
+        (["attach", "run-1", "--tail", "0"], "1 or more"),
         (["logs"], "JOB"),
         ([], "COMMAND"),
         (["walk"], "walk"),
@@ -295,6 +335,40 @@ def test_a_pool_by_default_and_with_hosts() -> None:
         settings.serve_config(_parse("serve", "--trusted-network", "203.0.113.77"))
 
 
+def test_what_each_worker_may_take() -> None:
+    for text, num_bytes in (("4GB", 4 * 10**9), ("512MiB", 512 << 20), ("1.5kb", 1500), ("2 TiB", 2 << 40)):
+        assert values.size(text) == num_bytes
+    options = ("--memory", "4GB", "--disk", "1GB")
+    join = ("--join", "pool:7077", "--slots", "3", "--trusted-network", "127.0.0.1")
+    expected = Bounds(4 * 10**9, 10**9)
+    assert settings.serve_config(_parse("serve", *options)).bounds == expected
+    assert settings.join_config(_parse("serve", *options, *join)).bounds == expected
+    assert settings.run_config(_parse("run", *options, "t.py")).bounds == expected
+
+
+def test_where_a_pool_keeps_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path, is_asked = settings.state_folder(_parse("serve", "--listen", "127.0.0.1:1"))
+    assert path is not None and path.is_relative_to(tmp_path / "fdt") and path.name == "127.0.0.1-1" and not is_asked
+    # Nobody comes back to a port that the system chooses.
+    assert settings.state_folder(_parse("serve", "--listen", "127.0.0.1:0")) == (None, False)
+    assert settings.state_folder(_parse("serve", "--state", "/d")) == (Path("/d"), True)
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    monkeypatch.setenv("HOME", "nowhere")
+    assert settings.state_folder(_parse("serve"))[0] is None
+
+
+def test_a_state_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert cli._kept(_parse("serve")) is None  # type: ignore[arg-type]
+    assert "will be forgotten with this pool" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="--state DIR"):
+        cli._kept(_parse("serve", "--state", str(tmp_path / "file/of")))  # type: ignore[arg-type]
+
+
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "token"
     assert settings._token(None) is None
@@ -369,7 +443,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)
-    monkeypatch.setattr(cli, "_require_launchers", lambda _: None)
+    monkeypatch.setattr(cli, "require_launchers", lambda _: None)
     monkeypatch.setattr(_Session, "failure", None)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -527,7 +601,52 @@ def test_doctor_names_what_is_broken_and_its_remedy(
     assert cli.main(["doctor"]) == 0
 
 
-_HEAVY = ("tensorflow", "keras", "numpy", "grpc", "google", "protos")
+def test_doctor_does_not_call_a_slow_machine_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_PROBES", {"grpc": ("import time; time.sleep(60)", "grpcio")})
+    monkeypatch.setattr(doctor, "_PROBE_LIMIT_S", 0.2)
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "BROKEN" not in printed and "-      grpc        did not import within 0 s" in printed
+    assert "install" not in printed
+
+
+@pytest.mark.parametrize(
+    ("pip", "uv", "expected"),
+    [
+        (True, True, "-m pip install"),
+        (False, True, "uv pip install --python"),
+        (False, False, "into the environment of"),
+    ],
+)
+def test_doctor_recommends_what_is_there(
+    pip: bool, uv: bool, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_PROBES", {"grpc": ("import no_such_module", "grpcio>=1.62")})
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object() if pip else None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/uv" if name == "uv" and uv else None)
+    assert cli.main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert f"{expected} " in printed and "grpcio>=1.62" in printed
+
+
+@pytest.mark.parametrize("address", ["http://localhost:7077", "https://pool:7077", "grpc://pool:1", "pool:1/x", "pool"])
+def test_an_address_that_is_none_is_refused_before_anything_runs(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["run", "--server", address, "no_such_script.py"])
+    assert left.value.code == 2
+    assert "expected HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["pool.example:7077", "10.0.0.5:1", "[::1]:7077", "my_pool:65535"])
+def test_addresses(address: str) -> None:
+    assert values.address(address) == address
+
+
+_HEAVY = ("tensorflow", "keras", "numpy", "grpc", "google")
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["--version"], ["run", "--workers", "0", "x"]])
@@ -544,3 +663,32 @@ def test_starts_without_heavy_imports(argv: list[str]) -> None:
     assert [
         name for name in imported if name.partition(".")[0] in _HEAVY and name not in sys.builtin_module_names
     ] == []
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_after_a_syntax_error_nothing_more_is_said(
+    train: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("last_type", "last_value", "last_traceback"):
+        monkeypatch.setattr(sys, name, None, raising=False)
+    Path(train).write_text("print(")
+    assert cli.main(["run", train]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith("SyntaxError: ")
+    # One that the script itself meets is its own affair: some of it has run.
+    Path(train).write_text("exec('print(')")
+    assert cli.main(["run", train]) == 1
+    assert "no training step was found" in capsys.readouterr().err
+
+
+def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second() -> None:
+    code = (
+        "import os, signal; from fdt import cli\n"
+        "leave = cli._stop_on_signals(); leave.append(lambda: print('leaves'))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "try: os.kill(os.getpid(), signal.SIGTERM); print('goes on')\n"
+        "except cli._Stopped: print('stops')\n"
+        "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT); print('to its end')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n") == ["leaves", "stops", "to its end", ""]

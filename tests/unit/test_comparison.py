@@ -22,7 +22,8 @@ from fdt.comparing.comparison import (
     text,
 )
 from fdt.predicting.forecasts import Prediction
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Machine, Timed, Workload
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Timed, Workload
+from fdt.predicting.transport import Machine
 
 WORKLOAD = Workload(
     script="train.py",

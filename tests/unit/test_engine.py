@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from fdt.engine import _tensor
 from fdt.program import tensor_spec
-from protos import job_pb2
+from fdt.v1 import job_pb2
 
 _TYPES = (
     "bfloat16 float16 float32 float64 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128"

@@ -14,8 +14,8 @@ from fdt.blobs import BlobStore, one_time
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission, examiner
 from fdt.pool.examiner import Examiner
+from fdt.v1 import blobs_pb2, graph_pb2, program_pb2
 from fdt.wire import varint
-from protos import blobs_pb2, graph_pb2, program_pb2
 from tests.helpers.ends import wait_gone
 from tests.helpers.processes import PYTHON, background
 

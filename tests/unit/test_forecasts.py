@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fdt import cli
 from fdt.errors import UsageError
 from fdt.predicting.calibration import Observation, calibrate, fit
 from fdt.predicting.forecasts import Prediction, read
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Hosts, Machine, Timed, Workload
+from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Timed, Workload
+from fdt.predicting.transport import Hosts, Machine
 
 LOAD = Workload(
     script="train.py",
@@ -47,6 +49,28 @@ def test_rounding_halves_what_travels() -> None:
     rounded = dataclasses.replace(NETWORK, transport=Hosts(62.5e6, 1e-4, rounded=True))
     assert rounded.forecasts() == NETWORK.forecasts()
     assert "rounded to 16 bits" in rounded.text() and "rounded" not in NETWORK.text()
+
+
+def test_a_cluster_is_told_by_its_hosts_and_their_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Servers are one a host, money is for hosts, and a model of four tensors goes on four hosts."""
+    NETWORK.save(tmp_path / "p.json")
+    told = ["predict", "--load", str(tmp_path / "p.json"), "--json", str(tmp_path / "c.json")]
+    assert cli.main([*told, "--hosts", "8", "--gpus-per-host", "4", "--bandwidth", "100Gbit"]) == 0
+    assert (
+        "assumed: 4 workers a host, which are joined by more than its link, links of 100 Gbit/s"
+        in capsys.readouterr().out
+    )
+    found = read(tmp_path / "c.json")
+    assert found.workers == (1, 2, 4, 8, 16, 32) and found.transport == Hosts(12.5e9, slots=4)
+    sharded = [each for each in found.forecasts() if each.form == SHARDED]
+    assert {each.workers: each.hosts for each in sharded} == {1: 1, 2: 1, 4: 1, 8: 2, 16: 4}
+    one, all_of_it = (found.of(RING, "sync", workers) for workers in (4, 32))
+    assert one.cost == pytest.approx(2.0 * 1 * one.seconds / 3600)
+    assert all_of_it.cost == pytest.approx(2.0 * 8 * all_of_it.seconds / 3600)
+    of_servers = dataclasses.replace(
+        found, workload=dataclasses.replace(LOAD, step=(Timed(64, 9.0),), dense=(4,) * 99, tables=())
+    )
+    assert "--mode async --ps 8 --workers 32)" in of_servers.text()
 
 
 def test_on_one_machine_servers_are_not_sharded() -> None:

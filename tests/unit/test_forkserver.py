@@ -1,4 +1,4 @@
-"""What a worker has open when it begins: what libraries opened before it was forked, and nothing of the server's."""
+"""What workers are forked from: without Keras; and what they have open: what libraries opened, and nothing of the server's."""
 
 import subprocess
 import sys
@@ -12,9 +12,9 @@ from fdt.pool import forkserver, walls
 from fdt.pool.isolation import Network
 
 folder = Path(sys.argv[1])
-os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, forkserver.NETWORK)})
+os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, forkserver.NETWORK, forkserver.BEAT)})
 library = os.open("/dev/urandom", os.O_RDONLY)
-server = forkserver.ForkServer(object, Network.HOST)
+server = forkserver.ForkServer(object, Network.HOST, 1.0)
 
 def work(*_):
     found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors()}
@@ -25,7 +25,8 @@ forkserver.work = work
 fields = walls.Reach(folder, (), ()).fields()
 for name in ("one", "two"):
     # The second must not have what the server keeps for the first.
-    server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False})
+    server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False,
+                   "bounds": {}})
 for pid, log in server._logs.items():
     os.waitpid(pid, 0)
     while log.read():
@@ -40,3 +41,17 @@ def test_a_worker_has_open_what_libraries_opened_and_nothing_of_the_servers(tmp_
     assert done.returncode == 0, done.stderr
     for name in ("one", "two"):
         assert (tmp_path / name).read_text() == "as it should be\n"
+
+
+def test_engines_need_no_keras() -> None:
+    """To import it takes as long as TensorFlow and Horovod together."""
+    program = """
+import sys
+from fdt.pool import forkserver
+sys.modules.update(dict.fromkeys(forkserver.NOT_NEEDED))
+import hfdt.runtime, nfdt.runtime
+print([name for name in sys.modules if name.partition(".")[0] in forkserver.NOT_NEEDED])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "['keras', 'tf_keras']\n"), done.stderr

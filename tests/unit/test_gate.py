@@ -1,4 +1,4 @@
-from nfdt.gate import Gate
+from nfdt.gate import Gate, default_max_delay
 
 
 def test_nobody_waits_without_a_limit() -> None:
@@ -42,3 +42,15 @@ def test_all_are_level_again_after_a_pause() -> None:
     gate.finished(0)
     gate.level()
     assert gate.is_open(0)
+
+
+def test_workers_that_share_a_host_do_not_drift_apart_by_default() -> None:
+    assert default_max_delay(["", "", ""]) == 2
+    # Of several, one may be slow for good: the others go on.
+    assert default_max_delay(["/job:fdt/replica:0/task:0", "/job:fdt/replica:0/task:1"]) is None
+    gate = Gate(2, default_max_delay(["", ""]))
+    ahead = 0
+    while gate.is_open(0):
+        gate.finished(0)
+        ahead += 1
+    assert ahead == 3, "while the other makes its first step"

@@ -32,11 +32,12 @@ from fdt.pool.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
+from fdt.pool.limits import DEFAULT
 from fdt.pool.network import choose, holds
 from fdt.pool.relay import Outbox
 from fdt.pool.state import MAX_FAILED_STARTS, Processes
 from fdt.runtime import Place, Placement
-from protos import host_pb2
+from fdt.v1 import host_pb2
 from tests.unit.test_jobs import MODES, ONE_PROCESS, Pool, failed, only
 
 TWO_MODES = {**MODES, "async": ONE_PROCESS}
@@ -158,7 +159,7 @@ def test_a_host_goes_and_its_jobs_fail_by_its_name(reason: str) -> None:
     own, *others = pool.running("a")
     out = pool.lose(1, reason)
     cause = pool.failure("a")
-    assert (cause.error, cause.rank) == ("WorkerError", 1)
+    assert (cause.error, cause.rank) == ("WorkerLostError", 1)
     assert cause.message == f"Host node1 (10.0.0.1) {reason}. Rank(s) [1, 2] of job a ran there."
     assert only(KillWorker, out) == [KillWorker(own)], "the others went with their host"
     assert only(EndJob, out) == [EndJob("a")] and DropHost("host-1", reason) in out
@@ -401,11 +402,11 @@ def test_a_pool_that_takes_no_hosts() -> None:
 
 
 def test_a_pool_that_is_full_of_hosts() -> None:
-    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1)) for n in range(hosts.MAX_HOSTS)]
-    with pytest.raises(UsageError, match="as large as it can be"):
+    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1)) for n in range(DEFAULT.hosts)]
+    with pytest.raises(UsageError, match="as large as it may be"):
         admit(hello(), joined=others)
-    with pytest.raises(UsageError, match="as large as it can be"):
-        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=hosts.MAX_JOINED_WORKERS), Outbox(1))])
+    with pytest.raises(UsageError, match="as large as it may be"):
+        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=DEFAULT.joined_workers), Outbox(1))])
 
 
 @pytest.mark.parametrize(
@@ -414,12 +415,14 @@ def test_a_pool_that_is_full_of_hosts() -> None:
         ServeConfig(num_workers=0),
         ServeConfig(num_workers=-1, network=NETWORK, token="t"),
         ServeConfig(network=NETWORK),
+        ServeConfig(network=NETWORK, token="t", join_token="t"),
     ],
 )
 def test_pools_that_make_no_sense(config: ServeConfig) -> None:
     with pytest.raises(FdtError):
         hosts.check(config)
     hosts.check(ServeConfig(num_workers=0, network=NETWORK, token="t"))
+    hosts.check(ServeConfig(num_workers=0, network=NETWORK, token="t", join_token="u"))
 
 
 def test_a_name_from_elsewhere_is_shown_in_one_line() -> None:

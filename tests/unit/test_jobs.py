@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from fdt.config import Timing
-from fdt.pool.jobs import JobState, WorkerState, describe_status
+from fdt.pool.jobs import Job, JobState, WorkerState, describe_status
 from fdt.pool.lifecycle import (
     Assign,
     Cancelled,
@@ -15,13 +15,19 @@ from fdt.pool.lifecycle import (
     EndWorker,
     Event,
     Instruction,
+    JobIdle,
     JobRefused,
     KillWorker,
+    Leaving,
+    LetGo,
     StartWorker,
+    Stop,
     Submitted,
     TellFailed,
+    TellLeaving,
     TellQueued,
     TellStarted,
+    TellWanted,
     Tick,
     WorkerClosed,
     WorkerExited,
@@ -62,9 +68,9 @@ class Pool:
                 self(WorkerReady(time_s, name))
 
     def submit(
-        self, job: str = "a", num_workers: int = 2, time_s: float = 2.0, mode: str = "sync"
+        self, job: str = "a", num_workers: int = 2, time_s: float = 2.0, mode: str = "sync", session: bytes = b""
     ) -> list[Instruction]:
-        return self(Submitted(time_s, job, mode, num_workers))
+        return self(Submitted(time_s, job, mode, num_workers, session=session))
 
     def running(self, job: str = "a") -> tuple[str, ...]:
         """Brings a new job to run on all workers; returns their names by rank."""
@@ -101,6 +107,43 @@ def test_no_more_processes_than_jobs_can_take() -> None:
     for max_jobs, expected in ((None, ["sync"] * 3 + ["async"] * 3), (1, ["sync"] * 3 + ["async"])):
         started = only(StartWorker, list(PoolState(3, modes, TIMING, max_jobs).handle(Tick(0.0))))
         assert [instruction.mode for instruction in started] == expected
+
+
+def test_what_was_kept_for_a_session_is_held_for_its_next_job() -> None:
+    pool = Pool(4)
+    pool.warm()
+    pool.submit("a", 2, session=b"mine")
+    first, _ = pool.state.jobs["a"].workers
+    out = pool(WorkerExited(10.0, first, -9))
+    assert pool.state_of("a") is JobState.FAILED and not only(LetGo, out)
+    assert pool.state._held == {b"mine": 10.0 + TIMING.hold_s}
+    pool.submit("b", 2, time_s=11.0, session=b"mine")
+    pool(*(WorkerJoined(12.0, name) for name in pool.state.jobs["b"].workers))
+    assert not only(LetGo, pool(Tick(10.0 + TIMING.hold_s))), "its client came back in time"
+    # A client whose connection broke comes before the pool has heard of that.
+    out = pool.submit("c", 2, time_s=200.0, session=b"mine")
+    assert pool.state_of("b") is JobState.CANCELLED and pool.state.jobs["b"].reason == "goes on as c"
+    assert only(EndJob, out) == [EndJob("b")] and not only(LetGo, out)
+    # One that ends well needs nothing any more.
+    pool.warm(201.0)
+    pool(Closing(202.0, "c", 0), *(WorkerClosed(202.0, name) for name in pool.state.jobs["c"].workers))
+    assert only(LetGo, pool.out) == [LetGo(b"mine")]
+
+
+def test_what_was_kept_for_a_client_that_stays_away_is_let_go() -> None:
+    pool = Pool()
+    pool.warm()
+    pool.submit(session=b"mine")
+    assert not only(LetGo, pool(ClientGone(20.0, "a")))
+    assert only(LetGo, pool(Tick(20.0 + TIMING.hold_s))) == [LetGo(b"mine")]
+    assert not pool.state._held
+
+
+def test_who_has_lost_the_others_is_no_cause() -> None:
+    pool = Pool()
+    first, second = pool.running()
+    pool(failed(first, time_s=5.0, error="WorkerLostError"), failed(second, time_s=5.2))
+    assert (pool.failure().rank, pool.failure().error) == (1, "WorkerError")
 
 
 def test_whole_life() -> None:
@@ -181,7 +224,7 @@ def test_death_is_the_cause_before_and_after_the_others_errors() -> None:
     assert pool.state_of() is JobState.RUNNING, "the error waits a moment for a better explanation"
     out = pool(WorkerExited(5.1, first, -9, "last words"))
     cause = pool.failure()
-    assert (cause.rank, cause.error) == (0, "WorkerError")
+    assert (cause.rank, cause.error) == (0, "WorkerLostError")
     assert "SIGKILL" in cause.message and "last words" in cause.message and "Rank 0" in cause.message
     assert KillWorker(second) in out and KillWorker(first) in out
     assert pool(failed(second, 5.2), WorkerExited(5.3, second, -9)) == []
@@ -357,6 +400,147 @@ def test_old_jobs_are_forgotten() -> None:
     assert len(pool.state.jobs) == DEFAULT.remembered_jobs and "job-0" not in pool.state.jobs
 
 
+@pytest.mark.parametrize(
+    ("status", "out_of_memory", "cause"),
+    [
+        (-9, True, "The system killed it for want of memory"),
+        (-9, False, "Somebody killed it, or the system did"),
+        (-6, True, "A library stopped it"),
+        (-7, False, "The disk or /dev/shm is full"),
+    ],
+)
+def test_the_cause_comes_before_the_log(status: int, out_of_memory: bool, cause: str) -> None:
+    pool = Pool()
+    first, _ = pool.running()
+    event = WorkerExited(5.1, first, status, "its log", " after 7 steps, with 5.1 GB of memory in use", out_of_memory)
+    pool(event)
+    message = pool.failure("a").message
+    begins = (
+        f"Rank 0 of job a ended with {describe_status(status)} after 7 steps, with 5.1 GB of memory in use. {cause}"
+    )
+    assert message.startswith(begins) and message.endswith(" The end of its log: its log"), message
+
+
+def test_a_job_that_is_cancelled_in_the_queue_says_that_nothing_was_trained() -> None:
+    pool = Pool()
+    pool.submit("a", 1)
+    pool(Cancelled(5.0, "a"))
+    assert "nothing has been trained" in pool.failure("a").message
+    started = Pool()
+    started.running()
+    started(Cancelled(5.0, "a"))
+    assert "trained" not in started.failure("a").message
+
+
 @pytest.mark.parametrize(("status", "words"), [(0, "exit status 0"), (-9, "SIGKILL"), (-64, "signal 64")])
 def test_status_in_words(status: int, words: str) -> None:
     assert words in describe_status(status)
+
+
+def test_a_pool_without_jobs_goes_down_at_once() -> None:
+    pool = Pool()
+    assert only(Stop, pool(Leaving(3.0, 10.0)))
+    pool = Pool()
+    workers = pool.running()
+    pool(*(WorkerClosed(4.0, name) for name in workers))
+    assert only(Stop, pool(Leaving(5.0, 10.0)))
+
+
+def test_running_jobs_have_their_time_and_waiting_ones_come_again() -> None:
+    pool = Pool()
+    pool.running("a")
+    pool.submit("b")
+    out = pool(Leaving(5.0, 10.0))
+    assert only(TellLeaving, out) == [TellLeaving("a", 10.0)] and not only(Stop, out)
+    (told,) = only(TellFailed, out)
+    assert isinstance(told, TellFailed) and (told.job, told.error) == ("b", "PoolRestartingError")
+    assert pool.state_of("b") is JobState.INTERRUPTED and pool.state.is_leaving
+    assert pool.state.next_deadline_s() == 15.0
+    (refused,) = only(TellFailed, pool.submit("c", time_s=6.0))
+    assert isinstance(refused, TellFailed) and refused.error == "PoolRestartingError"
+    # The client has what it needs, and lets go.
+    assert only(Stop, pool(ClientGone(7.0, "a")))
+    assert (pool.state_of("a"), pool.state.jobs["a"].reason) == (
+        JobState.INTERRUPTED,
+        "the pool went down to be started again",
+    )
+    assert not only(StartWorker, pool(Tick(8.0)))
+
+
+def test_who_does_not_let_go_is_put_away_when_the_time_is_over() -> None:
+    pool = Pool()
+    workers = pool.running("a")
+    pool(Leaving(5.0, 10.0))
+    assert not only(TellFailed, pool(Tick(14.9)))
+    assert pool(Leaving(14.9, 10.0)) == [], "once is enough"
+    out = pool(Tick(15.0))
+    (told,) = only(TellFailed, out)
+    assert isinstance(told, TellFailed) and told.error == "PoolRestartingError"
+    assert [each.worker for each in only(KillWorker, out) if isinstance(each, KillWorker)] == list(workers)
+    assert only(Stop, out)
+
+
+def test_a_job_that_is_cancelled_while_the_pool_goes_down_is_told_so() -> None:
+    pool = Pool()
+    pool.running("a")
+    pool(Leaving(5.0, 10.0))
+    (told,) = only(TellFailed, pool(Cancelled(6.0, "a")))
+    assert isinstance(told, TellFailed) and told.error == "JobCancelledError"
+
+
+def test_jobs_of_the_pool_before_say_where_they_go_on() -> None:
+    before = [Job(f"job-{n}", "sync", 2, "t.py", 1.0, session=b"s", state=JobState.INTERRUPTED) for n in (1, 2)]
+    state = PoolState(2, MODES, TIMING, before=before)
+    assert state.num_busy == 0
+    state.handle(Submitted(2.0, "job-3", "sync", 2, session=b"s"))
+    state.handle(Submitted(3.0, "job-4", "sync", 2, session=b"s"))
+    assert [state.jobs[name].reason for name in ("job-1", "job-2", "job-3")] == [
+        "goes on as job-3",
+        "goes on as job-3",
+        "goes on as job-4",
+    ]
+
+
+def test_what_a_worker_took_beyond_its_bounds_is_the_steps_own_fault() -> None:
+    pool = Pool()
+    workers = pool.running("a")
+    over = "used 2.10 GB of memory, and may use 2.00 GB (--memory)"
+    (told,) = only(TellFailed, pool(WorkerExited(5.0, workers[1], -9, "last words", " after 7 steps", False, over)))
+    assert isinstance(told, TellFailed) and told.error == "WorkerError"
+    assert told.message.startswith(f"Rank 1 of job a {over}. It was ended after 7 steps;")
+
+
+def elastic(pool: Pool, job: str, num_workers: int, least: int, time_s: float = 2.0) -> list[Instruction]:
+    return pool(Submitted(time_s, job, "sync", num_workers, least_workers=least))
+
+
+def test_an_elastic_job_is_asked_once_for_what_the_first_in_the_queue_lacks() -> None:
+    pool = Pool(4)
+    pool.warm()
+    elastic(pool, "a", 4, 2)
+    pool(*(WorkerJoined(3.0, name) for name in pool.state.jobs["a"].workers))
+    assert only(TellWanted, elastic(pool, "b", 1, 1)) == [TellWanted("a", 1)]
+    assert only(TellWanted, pool(Tick(5.0))) == []
+    # Its client lets go of the job and asks for another with fewer; nobody comes before those that waited.
+    pool(ClientGone(6.0, "a"))
+    pool.warm(7.0)
+    assert pool.state.jobs["b"].state is JobState.STARTING
+    elastic(pool, "a2", 3, 2, 8.0)
+    pool.warm(9.0)
+    assert pool.state.jobs["a2"].state is JobState.STARTING
+
+
+def test_nobody_is_asked_for_what_would_not_be_enough() -> None:
+    pool = Pool(4)
+    pool.warm()
+    elastic(pool, "a", 4, 3)
+    pool(*(WorkerJoined(3.0, name) for name in pool.state.jobs["a"].workers))
+    assert only(TellWanted, elastic(pool, "b", 2, 2)) == []
+
+
+def test_a_job_none_of_whose_workers_does_anything_is_lost() -> None:
+    pool = Pool()
+    pool.running("a")
+    (told,) = only(TellFailed, pool(JobIdle(500.0, "a", 181.0)))
+    assert isinstance(told, TellFailed) and told.error == "WorkerLostError"
+    assert "in the first step of a program none of them has used its processor for 181 s" in told.message

@@ -1,5 +1,6 @@
 """Bounds where no process is needed: boxes of messages, threads of calls, names, room on a disk."""
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fdt.blobs import BlobStore, one_time, reference
-from fdt.errors import CapacityError
+from fdt.errors import CapacityError, UsageError
 from fdt.pool.door import CallThreads
-from fdt.pool.limits import DEFAULT, Limits, check_name, cut
+from fdt.pool.limits import DEFAULT, Limits, changed, check_name, cut
 from fdt.pool.relay import Outbox, Room
 
 LIMIT_S = 20.0
@@ -146,3 +147,19 @@ def test_a_job_uses_so_many_blobs(tmp_path: Path) -> None:
     store = BlobStore(tmp_path)
     with pytest.raises(CapacityError, match=r"2 blobs.*3 blobs"):
         store.use("job", [reference(bytes((n,))) for n in range(3)], bound=2)
+
+
+def test_an_operator_can_set_every_bound() -> None:
+    limits = changed(DEFAULT, ["hosts=1000", "joined_workers=8000", "idle_s=2.5"])
+    assert (limits.hosts, limits.joined_workers, limits.idle_s) == (1000, 8000, 2.5)
+    assert dataclasses.replace(limits, hosts=64, joined_workers=512, idle_s=60.0) == DEFAULT
+    for field in dataclasses.fields(Limits):
+        assert changed(DEFAULT, [f"{field.name}=1"]) != DEFAULT
+
+
+@pytest.mark.parametrize(
+    "asked", ["hosts", "hosts=", "hosts=0", "hosts=-1", "hosts=1.5", "idle_s=inf", "idle_s=nan", "host=3"]
+)
+def test_bounds_that_are_none(asked: str) -> None:
+    with pytest.raises(UsageError, match="--limit"):
+        changed(DEFAULT, [asked])

@@ -13,7 +13,7 @@ from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, trace_step
 from fdt.config import RunConfig
 from fdt.patch import Patches
-from protos import program_pb2
+from fdt.v1 import program_pb2
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)
 Y = np.array([0, 1, 2, 0, 1, 2])

@@ -15,7 +15,7 @@ from fdt.pool import meeting
 from fdt.pool.door import Door
 from fdt.pool.limits import DEFAULT
 from fdt.pool.meeting import MeetingPlaces, PoolMeetingPlace
-from protos import worker_pb2
+from fdt.v1 import worker_pb2
 
 TIMING = Timing(connect_s=5.0, call_s=5.0)
 

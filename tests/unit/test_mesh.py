@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from fdt.division.layout import Combine
 from fdt.errors import WorkerError
 from hfdt import mesh
-from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh, combined
+from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
 LIMIT_S = 20.0
 
@@ -54,33 +57,45 @@ def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], meeting: Meeting | N
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
-def test_all_get_the_same_in_the_order_of_the_ranks(num_ranks: int) -> None:
-    def run(connected: Mesh, rank: int) -> list[list[bytes]]:
-        # Of every size that is allowed, none of them alike; the largest twice, as far as one may be ahead of another.
-        sizes = [rank, 0, 7 * rank + 1, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES]
-        return [connected.exchange(bytes([rank]) * size) for size in sizes]
-
-    found = on_all(num_ranks, run)
-    assert all(each == found[0] for each in found)
-    assert found[0][2] == [bytes([rank]) * (7 * rank + 1) for rank in range(num_ranks)]
-
-
-def test_sums_are_the_same_bit_for_bit() -> None:
-    random = np.random.default_rng(0)
-    numbers = random.normal(size=(3, 100)).astype("float32")
-    flags = random.random((3, 4)) > 0.5
+def test_rows_come_in_the_order_of_the_ranks(num_ranks: int) -> None:
+    # Of every size that is allowed, none of them alike; the largest twice, as far as one may be ahead of another.
+    largest = MAX_MESSAGE_BYTES // 8
+    counts = [[rank, 0, 7 * rank + 1, largest, largest] for rank in range(num_ranks)]
 
     def run(connected: Mesh, rank: int) -> list[np.ndarray]:
-        arrays = [numbers[rank].reshape(20, 5), flags[rank]]
-        return combined(connected.exchange(b"".join(a.tobytes() for a in arrays)), arrays, np.maximum)
+        totals = [sum(each) for each in zip(*counts, strict=True)]
+        own = [np.full([count, 2], rank, "int32") for count in counts[rank]]
+        return [connected.gather(tf.constant(a), n).numpy() for a, n in zip(own, totals, strict=True)]
 
-    found = on_all(3, run)
-    for largest, either in found:
-        assert largest.tobytes() == numbers.max(0).tobytes() and largest.shape == (20, 5)
-        assert (either == flags.any(0)).all() and either.dtype == bool
-    parts = [numbers[rank].tobytes() for rank in range(3)]
-    (total,) = combined(parts, [numbers[0]], np.add)
-    assert total.tobytes() == ((numbers[0] + numbers[1]) + numbers[2]).tobytes()
+    for found in on_all(num_ranks, run):
+        for turn, rows in enumerate(found):
+            whole = np.concatenate([np.full([each[turn], 2], rank, "int32") for rank, each in enumerate(counts)])
+            np.testing.assert_array_equal(rows, whole)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize(
+    ("combine", "numpy"), [(Combine.SUM, np.add), (Combine.MAX, np.maximum), (Combine.MIN, np.minimum)]
+)
+def test_tensors_are_put_together_in_the_order_of_the_ranks(combine: Combine, numpy: np.ufunc) -> None:
+    random = np.random.default_rng(0)
+    types = [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.uint8, tf.bool]
+    numbers = random.normal(size=(3, 20, 5)) * 100
+    numbers[1, 3, 2] = np.nan
+    # The second follows a tensor of an odd number of bytes.
+    given = [
+        [
+            tf.constant([rank > 0] * 3),
+            *(tf.cast(numbers[rank] if t.is_floating else numbers[rank] > 0, t) for t in types),
+        ]
+        for rank in range(3)
+    ]
+    found = on_all(3, lambda connected, rank: [t.numpy() for t in connected.reduce(given[rank], combine)])
+    for place, whole in enumerate(found[0]):
+        first, second, third = (given[rank][place].numpy() for rank in range(3))
+        expected = numpy(numpy(first, second), third)
+        assert whole.dtype == first.dtype and whole.tobytes() == expected.tobytes()
+        assert all(other[place].tobytes() == whole.tobytes() for other in found)
 
 
 def test_a_stranger_is_not_taken_for_a_rank() -> None:
@@ -103,29 +118,48 @@ def test_a_stranger_is_not_taken_for_a_rank() -> None:
         first = threads.submit(Mesh, 0, 2, "127.0.0.1", meeting)
         knocking.result(LIMIT_S)
         second = Mesh(1, 2, "127.0.0.1", meeting)
-        answers = threads.submit(first.result(LIMIT_S).exchange, b"one"), threads.submit(second.exchange, b"two")
-        assert [answer.result(LIMIT_S) for answer in answers] == [[b"one", b"two"]] * 2
+        meshes = first.result(LIMIT_S), second
+        answers = [threads.submit(one.gather, tf.constant([rank]), 2) for rank, one in enumerate(meshes)]
+        assert [answer.result(LIMIT_S).numpy().tolist() for answer in answers] == [[0, 1]] * 2
         first.result().close()
         second.close()
 
 
 def test_a_rank_that_is_elsewhere_or_gone_is_named() -> None:
     def elsewhere(connected: Mesh, rank: int) -> None:
+        # One wants a sum of numbers of which the other sends rows.
         if rank:
-            connected._num_exchanges += 1
-        connected.exchange(b"")
+            connected.reduce([tf.constant([1.0, 2.0])], Combine.SUM)
+        else:
+            connected.gather(tf.constant([1.0]), 2)
 
-    with pytest.raises(WorkerError, match=r"is at exchange .* their steps differ"):
+    with pytest.raises(tf.errors.InternalError, match="Ranks gather other rows than were expected"):
         on_all(2, elsewhere)
 
     def gone(connected: Mesh, rank: int) -> None:
         if rank:
             connected.close()
         else:
-            connected.exchange(b"")
+            connected.gather(tf.constant([1.0]), 2)
 
-    with pytest.raises(WorkerError, match="connection to rank 1 of this job is lost"):
+    with pytest.raises(tf.errors.UnavailableError, match="connection to rank 1 of this job is lost"):
         on_all(2, gone)
+
+
+def test_a_rank_that_is_at_another_exchange_is_named() -> None:
+    meeting = Meeting()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(Mesh, 0, 2, "127.0.0.1", meeting)
+        place = json.loads(meeting.wait("mesh/0", LIMIT_S))
+        with socket.create_connection((place["address"], place["port"])) as other:
+            other.sendall(mesh._HELLO.pack(bytes.fromhex(place["token"]), 1))
+            connected = first.result(LIMIT_S)
+            other.sendall(struct.pack("<II", 2, 0))
+            with pytest.raises(
+                tf.errors.InternalError, match="Rank 1 is at exchange 2 and rank 0 at 1: their steps differ"
+            ):
+                connected.gather(tf.constant([1.0]), 2)
+            connected.close()
 
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

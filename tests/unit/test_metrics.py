@@ -4,9 +4,9 @@ import itertools
 import urllib.request
 
 from fdt.pool.metrics import serve
-from fdt.pool.supervisor import JobSnapshot, Snapshot, WorkerSnapshot
+from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
 from fdt.sampler import Sampler, Series
-from protos import job_pb2
+from fdt.v1 import job_pb2
 
 USAGE = [
     job_pb2.WorkerUsage(rank=0, samples=30, exchange_s=1.5, exchanged_bytes=1000, delays={0: 3, 2: 1}),

@@ -2,7 +2,7 @@
 
 import random
 
-from fdt.capture.loop.newest import Newest
+from fdt.capture.newest import Newest
 
 
 def test_a_step_gets_what_another_wrote_from_there_and_what_the_script_changed_from_the_script() -> None:

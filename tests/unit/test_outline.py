@@ -108,7 +108,7 @@ def test_a_counter_goes_before_what_reads_it() -> None:
     tree, (site,) = _outlined(source)
     assert site.problem is None
     assert "t += 1\n    def " in ast.unparse(tree).replace("\n\n", "\n")
-    assert site.numbers == (True,)
+    assert site.numbers == ("computed",)
 
 
 def test_numbers_that_python_computes_are_arguments() -> None:
@@ -117,7 +117,70 @@ def test_numbers_that_python_computes_are_arguments() -> None:
             loss = self.scale * f(x, self.batch) + self.scale
         w.assign_sub(tape.gradient(loss, w) * (rate * 2))
     """
-    assert _site(source).numbers == (False, False, True)
+    kinds = [kind for kind in _site(source).numbers if kind != "drawn"]
+    assert kinds == ["looked up", "looked up", "computed"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [
+        ("np.random.normal(size=(len(x), 3))", 1),
+        ("rng.normal(size=3) + rng.normal(size=3)", 2),
+        ("np.random.rand(3).astype('float32') * random.random()", 4),
+        ("random.choice(seen)", 1),
+        ("tf.constant(np.random.rand(3))", 1),
+        ("np.arange(3)", 0),
+        ("np.random.rand(len(np.arange(3)))", 1),
+        ("rng.normal(size=made)", 0),
+        ("rng.normal(size=draw())", 0),
+        ("[rng.normal() for _ in x]", 0),
+        ("rng.normal() if x else 0", 0),
+    ],
+)
+def test_a_call_that_may_draw_is_an_argument_if_it_is_made_once_in_each_step(expression: str, count: int) -> None:
+    source = f"""
+        with tf.GradientTape() as tape:
+            made = tf.constant(1)
+            loss = tf.reduce_sum({expression})
+        w.assign_sub(tape.gradient(loss, w))
+    """
+    site = _site(source)
+    assert site.problem is None
+    assert site.numbers.count("drawn") == count
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [
+        ("np.vstack(self.seen)", 1),
+        ("np.array([x]).astype('float32')", 2),
+        ("np.mean(made)", 0),
+        ("tf.stack([x])", 0),
+        ("np.array(f(x))", 0),
+    ],
+)
+def test_what_numpy_makes_of_what_was_there_may_be_an_argument(expression: str, count: int) -> None:
+    source = f"""
+        with tf.GradientTape() as tape:
+            made = tf.constant(1)
+            loss = model({expression})
+        w.assign_sub(tape.gradient(loss, w))
+        loss = model(np.array(w))
+    """
+    assert _site(source).numbers.count("array") == count
+
+
+def test_what_is_taken_from_an_iterator_is_taken_before_the_step() -> None:
+    source = """
+        with tf.GradientTape() as tape:
+            x = next(batches)
+            loss = f(x)
+        w.assign_sub(tape.gradient(loss, w))
+    """
+    tree, (site,) = _outlined(source)
+    assert site.problem is None
+    assert ast.unparse(tree).startswith("x = next(batches)\n")
+    assert "x" in site.reads
 
 
 def test_lists_that_the_step_fills_are_named() -> None:
@@ -135,8 +198,11 @@ def test_lists_that_the_step_fills_are_named() -> None:
     [
         ("if float(loss) < 1: w.assign(w * 0.5)", 4, "trains by it"),
         ("loss = loss * float(loss)", 4, "needs it"),
-        ("self.loss = loss", 4, "is set in the step"),
+        ("self.model.loss = loss", 4, "is set in the step"),
+        ("self.moments[0] = loss", 4, "is set in the step"),
         ("exec('loss')", 4, "a call of `exec`"),
+        ("y = next(loss)", 4, "takes from an iterator"),
+        ("seen.append(loss); loss = tf.add_n(seen)", 4, "needs it"),
     ],
 )
 def test_what_is_in_the_way_is_named(statement: str, line: int, why: str) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fdt.errors import ProtocolError
-from fdt.messages import program_pb2
 from fdt.packing import empty, pack, pack_outputs, unpack, unpack_outputs
+from fdt.v1 import program_pb2
 
 
 def test_pack_and_unpack_are_inverse() -> None:

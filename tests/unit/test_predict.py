@@ -1,7 +1,9 @@
 """The arithmetic of predictions: limits that must hold, and examples worked out by hand."""
 
 import dataclasses
+import importlib
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,6 @@ from fdt.predicting.step_time import (
     RING,
     SHARDED,
     Forecast,
-    Network,
     Range,
     Timed,
     Workload,
@@ -27,6 +28,7 @@ from fdt.predicting.step_time import (
     servers_in_step,
     shard_loads,
 )
+from fdt.predicting.transport import Network
 
 # 1 MB of gradients in eight equal tensors; 0.1 s a step of 80 rows, all of it for rows; updates cost nothing.
 EVEN = Workload(
@@ -196,7 +198,7 @@ def test_shards_are_dealt_like_the_parameter_servers() -> None:
 
 def test_from_when_on_more_workers_do_not_pay() -> None:
     def at(workers: int, speedup: float) -> Forecast:
-        return Forecast(RING, "sync", workers, Range(1, 1, 1), speedup, speedup / workers)
+        return Forecast(RING, "sync", workers, workers, Range(1, 1, 1), speedup, speedup / workers)
 
     assert pays_up_to([at(1, 1.0), at(2, 1.8), at(4, 1.9), at(8, 1.7)]) == 2
     assert pays_up_to([at(1, 1.0), at(2, 1.9), at(4, 3.6)]) == 4
@@ -247,3 +249,50 @@ def test_on_a_slow_network_the_ring_beats_one_server_and_shards_could_close_the_
     # As far as the links go; hosts that do one thing at a time keep most of the gap open.
     assert shards.best == pytest.approx(one_each.estimate, rel=0.5)
     assert shards.estimate < 1.05 * central.estimate
+
+
+# ---- several workers on a host --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [4, 16, 512])
+def test_a_ring_goes_once_through_each_host(workers: int) -> None:
+    """However many ranks a host has, one stream comes in and one goes out."""
+    alone, together = Network(1e6, 1e-3), Network(1e6, 1e-3, slots=4)
+    assert ring(EVEN, together, workers) == ring(EVEN, alone, workers)
+    assert (alone.hosts(workers), together.hosts(workers)) == (workers, workers // 4)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_workers_of_a_host_share_its_link_to_sharded_servers(slots: int) -> None:
+    """Eight even tensors on two hosts: each pulls a half of what its own workers need, and hands out what the others do."""
+    found = servers_in_step(EVEN, Network(1e6, slots=slots), 2 * slots, SHARDED)
+    assert found.worst * 2 * slots == pytest.approx(0.1 + 2 * slots * 0.5 * 1.0)
+
+
+def test_servers_on_one_host_move_nothing() -> None:
+    found = servers_at_will(EVEN, Network(1e3, slots=8), 8, SHARDED)
+    assert found.estimate * 8 == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("form", "mode"), FORMS)
+@pytest.mark.parametrize("slots", [2, 4])
+def test_large_clusters_follow_small_ones(form: str, mode: str, slots: int) -> None:
+    """More workers than are played through: ranges stay in order, and the way there has no jump."""
+    network = Network(1e9, 1e-4, slots=slots)
+    many = dataclasses.replace(EVEN, dense=(1000,) * 1000)
+    found = [forecast(many, network, form, mode, workers).step for workers in (64, 68, 512)]
+    assert all(each.best <= each.estimate <= each.worst for each in found)
+    assert found[1].estimate == pytest.approx(found[0].estimate, rel=0.25)
+
+
+def test_what_horovod_has_published_of_512_gpus() -> None:
+    """The range holds it; one overlap for both models comes within three points; and ours, without any, is less."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+        cluster = importlib.import_module("cluster_512")
+    assert sum(cluster.resnet_101()) == pytest.approx(44.55e6, rel=1e-3)
+    assert sum(cluster.vgg_16()) == 138_357_544
+    for model, published in cluster.PUBLISHED.items():
+        none, half = (cluster.efficiencies(model, overlap) for overlap in (0.0, 0.5))
+        assert none["worst"] < none["estimate"] < published < none["best"]
+        assert half["estimate"] == pytest.approx(published, abs=0.03)

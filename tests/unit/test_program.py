@@ -17,7 +17,7 @@ from fdt.errors import UnsupportedError
 from fdt.packing import pack, unpack
 from fdt.program import load
 from fdt.state import SharedState
-from protos import program_pb2
+from fdt.v1 import program_pb2
 from tests.helpers.programs import element_like
 
 _ROWS = 12

@@ -9,7 +9,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 _ROOT = Path(__file__).parents[2]
-_SOURCES = sorted((_ROOT / "protos").glob("*.proto"))
+_PROTOS = _ROOT / "protos"
+_SOURCES = sorted(_PROTOS.rglob("*.proto"))
 _KINDS = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 _LIMIT_S = 60
 
@@ -18,9 +19,9 @@ def test_stubs_are_not_stale(tmp_path: Path) -> None:
     """What they describe is compared, not their text: they are made by an older compiler than the one here."""
     pytest.importorskip("grpc_tools", reason="grpcio-tools is for developers")
     described = tmp_path / "descriptors"
-    sources = [str(path.relative_to(_ROOT)) for path in _SOURCES]
+    sources = [str(path.relative_to(_PROTOS)) for path in _SOURCES]
     subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", "-I", ".", f"--descriptor_set_out={described}", *sources],
+        [sys.executable, "-m", "grpc_tools.protoc", "-I", "protos", f"--descriptor_set_out={described}", *sources],
         cwd=_ROOT, timeout=_LIMIT_S, check=True,
     )  # fmt: skip
     made = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(described.read_bytes()).file}
@@ -46,5 +47,5 @@ def _plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescr
 
 
 def test_every_stub_has_its_source() -> None:
-    stubs = {path.name for kind in _KINDS for path in (_ROOT / "protos").glob(f"*{kind}")}
+    stubs = {path.name for kind in _KINDS for path in (_ROOT / "fdt" / "v1").glob(f"*{kind}")}
     assert stubs == {source.stem + kind for source in _SOURCES for kind in _KINDS}

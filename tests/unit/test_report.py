@@ -1,15 +1,16 @@
 """What a run is said to have done."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from fdt.config import RunConfig
 from fdt.predicting.forecasts import Prediction
-from fdt.predicting.step_time import Hosts, Timed, Workload
+from fdt.predicting.step_time import Timed, Workload
+from fdt.predicting.transport import Hosts
 from fdt.report import FitRecord, Report, closing_line, delay_summary, usage_since
-from protos import job_pb2
+from fdt.v1 import job_pb2
+from tests.helpers import reports
 
 
 def usage(rank: int, delays: dict[int, int], **fields: float) -> job_pb2.WorkerUsage:
@@ -72,9 +73,38 @@ def test_a_record_works_out_rates_delays_and_corrections() -> None:
     assert "100 updates, 25.0 a second; delay mean 0.98, 95th percentile 1, largest 9" in line
 
 
-def test_a_synchronous_run_has_no_delays() -> None:
-    record = fit(ranks=[{"rank": 0}])
-    assert (record.delay, record.correction, closing_line([record])) == (None, None, None)
+def test_a_synchronous_run_says_how_fast_it_was_and_why() -> None:
+    ranks = [{"rank": rank, "compute_s": 2.0, "exchange_s": 1.0 + rank, "wait_s": 0.1} for rank in range(2)]
+    first, second = (
+        fit(ranks=ranks, steps=101, seconds=4.0),
+        fit(ranks=ranks, steps=301, seconds=6.0, step_seconds=0.01),
+    )
+    assert (first.delay, first.correction) == (None, None)
+    line = closing_line([first, second], plain_s=0.14)
+    # Of 20 seconds of two workers they computed for 8 and exchanged for 6.
+    assert line == (
+        "402 steps in 10.0 s, 1.0 s of them up to the first; then 14.3 a second, 2.00 times plain python's as predicted; "
+        "the workers' time: 40 % computing, 30 % exchanging, the rest waiting"
+    )
+    assert "predicted" not in str(closing_line([first, second]))
+    assert closing_line([]) is None
+    assert closing_line([fit(steps=0, step_seconds=None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("delays", "said", "not_said"),
+    [
+        ({"0": 50}, "the workers took turns", "may learn less"),
+        ({"0": 50, "1": 3}, "largest 1", ";  "),
+        ({"1": 50, "18": 1}, "may learn less: --max-delay 2", "took turns"),
+    ],
+)
+def test_an_asynchronous_run_says_what_its_delays_mean(delays: dict[str, int], said: str, not_said: str) -> None:
+    ranks = [{"delays": delays, "corrected": 0, "correction": 0.0}, {"delays": {}, "corrected": 0, "correction": 0.0}]
+    line = closing_line([fit(ranks=ranks)])
+    assert line is not None and said in line and not_said not in line
+    alone = closing_line([fit(ranks=ranks[:1])])
+    assert alone is not None and "took turns" not in alone
 
 
 def test_a_rounded_run_is_compared_with_a_rounded_prediction(tmp_path: Path) -> None:
@@ -93,6 +123,6 @@ def test_a_rounded_run_is_compared_with_a_rounded_prediction(tmp_path: Path) -> 
         report = Report(config)
         report.fits.append(fit())
         report.write(0)
-        predicted.append(json.loads((tmp_path / "report.json").read_text())["prediction"]["predicted"]["best"])
+        predicted.append(reports.read(tmp_path / "report.json")["prediction"]["predicted"]["best"])
     # Of 4 MB each of two ranks sends and receives as much, or half of it.
     assert predicted[0] - predicted[1] == pytest.approx(2.0, rel=0.01)

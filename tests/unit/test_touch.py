@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from fdt.capture.loop.touch import Touch
+from fdt.capture.touch import Touch
 from fdt.patch import Patches
 
 
 @pytest.fixture
 def told() -> Iterator[tuple[Touch, list[set[int]]]]:
     told: list[set[int]] = []
-    touch, patches = Touch(told.append), Patches()
+    touch, patches = Touch(), Patches()
+    touch.listen(told.append)
     touch.install(patches)
     try:
         yield touch, told

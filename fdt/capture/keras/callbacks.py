@@ -1,7 +1,8 @@
 """What a model's callbacks can see: it decides how often they must be told, and what."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -34,7 +35,7 @@ class Audience:
     @classmethod
     def of_fit(cls, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]) -> "Audience":
         """Reads the arguments of `fit`."""
-        callbacks = _flatten(keras, arguments["callbacks"])
+        callbacks = flatten(keras, arguments["callbacks"])
         hooked = [callback for callback in callbacks if _has_batch_hooks(keras, callback)]
         validates = arguments["validation_data"] is not None or bool(arguments["validation_split"])
         logs_only = tuple(getattr(keras.callbacks, name) for name in _LOGS_ONLY)
@@ -52,11 +53,36 @@ class Audience:
         return cls(logs_each_step=True, state_each_step=True, state_each_epoch=True, progress=False)
 
 
-def _flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
+def flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
+    """Returns the callbacks of the script's own that were given to `fit`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         kept = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
         return [callback for callback in callbacks.callbacks if not isinstance(callback, kept)]
     return tf.nest.flatten(callbacks) if callbacks else []
+
+
+def write_files(keras: KerasVersion, model: Any, arguments: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Makes Keras's callbacks write their files although nothing was trained: the script may read them again.
+
+    Args:
+        keras: The generation of Keras that the model is of.
+        model: As it is.
+        arguments: Of the `fit`.
+        names: Of the logs; all are 0.
+    """
+    epochs, logs = range(arguments["initial_epoch"], arguments["epochs"]), dict.fromkeys(names, 0.0)
+    for callback in flatten(keras, arguments["callbacks"]):
+        if not isinstance(callback, (keras.callbacks.CSVLogger, keras.callbacks.ModelCheckpoint)):
+            continue
+        # What cannot be written is missed where the script reads it.
+        with contextlib.suppress(OSError, ValueError):
+            callback.set_model(model)
+            callback.on_train_begin()
+            if isinstance(getattr(callback, "save_freq", None), int):
+                callback._save_model(epochs.stop - 1, 0, logs)
+            for epoch in epochs if isinstance(callback, keras.callbacks.CSVLogger) else epochs[-1:]:
+                callback.on_epoch_end(epoch, logs)
+            callback.on_train_end()
 
 
 def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:

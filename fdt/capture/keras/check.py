@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fdt.capture.keras.callbacks import write_files
 from fdt.capture.keras.fit import KerasFit, check_model
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.keras.run import RemoteTrainFunction, Run, batches_like
@@ -15,9 +16,9 @@ from fdt.config import RunConfig
 from fdt.data import ArrayBatches
 from fdt.errors import FdtError
 from fdt.findings import Finding, Findings
-from fdt.messages import program_pb2
 from fdt.pool import admission
 from fdt.program import dtype_of
+from fdt.v1 import program_pb2
 
 
 class CheckedError(BaseException):
@@ -34,7 +35,7 @@ class KerasCheck(KerasFit):
         self._said: set[str] = set()
 
     def close(self) -> None:
-        """Has nothing to end."""
+        """Nothing to do: no job was started."""
 
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
@@ -55,7 +56,9 @@ class KerasCheck(KerasFit):
             self._run = None
         if run.traced is not None:
             self._looked(run, f"{type(model).__name__}.fit")
-        return _history(self._keras, model, run.traced, arguments.arguments)
+        history = _history(self._keras, model, run.traced, arguments.arguments)
+        write_files(self._keras, model, arguments.arguments, history.history)
+        return history
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(original).bind(model, *args, **kwargs)
@@ -115,7 +118,7 @@ class CheckedRun(Run):
         self.model.train_function = steps
 
     def run_step(self, iterator: Any) -> Any:
-        """Takes the first batch, and ends the `fit`."""
+        """Reads the first batch, and ends the `fit`."""
         self.take(next(iter(iterator)))
         raise CheckedError
 
@@ -125,7 +128,7 @@ class CheckedRun(Run):
         self.shapes = [array.shape for array in self.batches.encode(item)]
 
     def end_epoch(self) -> None:
-        """Has nothing to bring home."""
+        """Nothing to do: nothing was trained."""
 
     def _needs_batch(self) -> bool:
         """Whether only a batch tells how large they are."""

@@ -16,6 +16,7 @@ from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.run import OnBatchRun, RemoteTrainFunction, Run
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion
+from fdt.capture.remote import RemoteVariables
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import FdtError, UnsupportedError
 from fdt.patch import Patches
@@ -26,8 +27,8 @@ from fdt.session import Session
 class KerasFit:
     """The hooks. One `fit` at a time: Keras's own trainer is not made for more."""
 
-    def __init__(self, session: Session, keras: KerasVersion):
-        self._session, self._keras = session, keras
+    def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
+        self._session, self._keras, self._variables = session, keras, variables
         self._run: Run | None = None
         # Of the `fit` that runs.
         self._arguments: dict[str, Any] = {}
@@ -100,7 +101,8 @@ class KerasFit:
                 self._run.finish()
             raise
         finally:
-            self._run = None
+            # They hold the model.
+            self._run, self._arguments = None, {}
 
     def _start(self, model: Any, audience: Audience) -> Run:
         verification = self._session.verification
@@ -117,9 +119,8 @@ class KerasFit:
             raise UnsupportedError(
                 "`fdt verify` compares the steps of model.fit; this script calls model.train_on_batch."
             )
-        self._renew()
         if self._on_batch is None:
-            self._on_batch = OnBatchRun(self._session, self._keras, model)
+            self._on_batch = OnBatchRun(self._session, self._keras, model, self._variables)
         self._run = self._on_batch
         self._run.model = model
         try:
@@ -147,7 +148,8 @@ class KerasFit:
         say(f"{what} runs on this machine: the model has no trainable weights, so nothing is trained")
 
     def _renew(self) -> None:
-        # Each step of `train_on_batch` has brought all home: there is nothing that a failed job could still give.
+        # What a job still has comes home; of one that has failed the script is told.
+        self._variables.come_home()
         if self._session.renew():
             self._on_batch = None
 

@@ -16,7 +16,7 @@ from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import all_of
 from fdt.capture.step.inlining import with_autograph
-from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
 from fdt.element import Element
 from fdt.patch import Patches
@@ -42,9 +42,9 @@ class Keras2:
         keras_2_step.hook_metrics(patches)
         patches.wrap(Model, "reset_metrics", _reset_metrics)
 
-    def hook_step(self, patches: Patches, trace: StepTrace) -> None:
+    def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
-        keras_2_step.StepHooks(trace).install(patches)
+        keras_2_step.StepHooks(seen).install(patches)
 
     def is_default(self, hook: Any) -> bool:
         """See `KerasVersion`."""
@@ -157,6 +157,7 @@ class _Data:
         if run.batches is None:
             run.check_streamed(type(handler._adapter).__name__)
             run.batches = StreamedBatches(handler._dataset.element_spec, tf.nest)
+        run.steps_in_epoch = handler.inferred_steps
         self._handlers = {id(handler): (handler, run)}
         return handler
 

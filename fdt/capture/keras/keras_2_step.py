@@ -12,7 +12,7 @@ from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 from tf_keras.src.utils import metrics_utils
 
-from fdt.capture.step.tracing import OptimizerParts, StepTrace
+from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
 from fdt.patch import Patches
 
@@ -20,21 +20,21 @@ OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)
 
 
 class _Active:
-    """The trace that is going on."""
+    """The observer of the trace that is going on."""
 
-    trace: StepTrace | None = None
+    seen: StepObserver | None = None
 
 
 def hook_metrics(patches: Patches) -> None:
-    """Has metrics that are made from now on tell the trace that is going on: each keeps the methods that it was made with."""
+    """Hooks metrics made from now on, so that they report to the running trace: each keeps the methods it was made with."""
 
     def update_state_wrapper(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
         wrapped = original(function)
 
         @functools.wraps(wrapped)
         def update_state(metric: Any, *args: Any, **kwargs: Any) -> Any:
-            if _Active.trace is not None:
-                _Active.trace.updates(metric)
+            if _Active.seen is not None:
+                _Active.seen.updates(metric)
             return wrapped(metric, *args, **kwargs)
 
         return update_state
@@ -45,8 +45,8 @@ def hook_metrics(patches: Patches) -> None:
         @functools.wraps(wrapped)
         def result(metric: Any, *args: Any) -> Any:
             found = wrapped(metric, *args)
-            if _Active.trace is not None:
-                _Active.trace.gives_result(metric, found)
+            if _Active.seen is not None:
+                _Active.seen.gives_result(metric, found)
             return found
 
         return result
@@ -56,14 +56,14 @@ def hook_metrics(patches: Patches) -> None:
 
 
 class StepHooks:
-    """The hooks besides those of metrics; they do nothing outside a trace."""
+    """The hooks besides those of metrics; they do nothing outside a seen."""
 
-    def __init__(self, trace: StepTrace):
-        self._trace = trace
+    def __init__(self, seen: StepObserver):
+        self._seen = seen
 
     def install(self, patches: Patches) -> None:
         """Puts them in place."""
-        patches.set(_Active, "trace", self._trace)
+        patches.set(_Active, "seen", self._seen)
         patches.wrap(BatchNormalizationBase, "call", self._normalise)
         for optimizer in OPTIMIZERS:
             if "apply_gradients" in vars(optimizer):
@@ -75,30 +75,30 @@ class StepHooks:
     def _apply_gradients(
         self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        trace = self._trace
-        if not trace.is_outside_optimizers:
+        seen = self._seen
+        if not seen.is_outside_optimizers:
             return original(optimizer, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
-        exchanged = trace.exchange([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
-        with trace.in_optimizer():
+        exchanged = seen.exchange([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+        with seen.in_optimizer():
             filled = zip(exchanged, [variable for _, variable in pairs], strict=True)
             result = original(optimizer, list(filled), *args, **kwargs)
-        trace.applied(_parts(optimizer))
+        seen.applied(_parts(optimizer))
         if isinstance(optimizer, LossScaleOptimizer | LossScaleOptimizerV3):
-            trace.applied(_parts(optimizer.inner_optimizer))
+            seen.applied(_parts(optimizer.inner_optimizer))
         return result
 
     def _learning_rate(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def learning_rate(optimizer: Any) -> Any:
-            return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations)
+            return self._seen.learning_rate(original(optimizer), lambda: optimizer.iterations)
 
         return learning_rate
 
     def _decayed_rate(self, original: Callable[..., Any], optimizer: Any, dtype: Any) -> Any:
-        return self._trace.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
+        return self._seen.learning_rate(original(optimizer, dtype), lambda: optimizer.iterations)
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._trace.normalises(original, layer, *args, **kwargs)
+        return self._seen.normalises(original, layer, *args, **kwargs)
 
 
 def _parts(optimizer: Any) -> OptimizerParts:

@@ -19,7 +19,7 @@ from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import all_of
-from fdt.capture.step.tracing import StepTrace
+from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
 from fdt.patch import Patches
@@ -40,9 +40,9 @@ class Keras3:
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(CompileMetrics, "reset_state", _reset_state)
 
-    def hook_step(self, patches: Patches, trace: StepTrace) -> None:
+    def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
-        StepHooks(trace).install(patches)
+        StepHooks(seen).install(patches)
 
     def is_default(self, hook: Any) -> bool:
         """See `KerasVersion`."""
@@ -137,6 +137,8 @@ def _epoch_iterator_class(fit: KerasFit) -> type:
         def __init__(self, *args: Any, **kwargs: Any):
             self._fdt_run = fit.awaiting_data()
             super().__init__(*args, **kwargs)
+            if self._fdt_run is not None:
+                self._fdt_run.steps_in_epoch = self.num_batches
 
         @property
         def data_adapter(self) -> Any:

@@ -10,16 +10,16 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.compile_utils import CompileMetrics
 
-from fdt.capture.step.tracing import OptimizerParts, StepTrace
+from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
 from fdt.patch import Patches
 
 
 class StepHooks:
-    """The hooks; they do nothing outside a trace."""
+    """The hooks; they do nothing outside a seen."""
 
-    def __init__(self, trace: StepTrace):
-        self._trace = trace
+    def __init__(self, seen: StepObserver):
+        self._seen = seen
 
     def install(self, patches: Patches) -> None:
         """Puts them in place."""
@@ -38,37 +38,37 @@ class StepHooks:
         patches.wrap(SeedGenerator, "next", self._next_seed)
 
     def _apply(self, original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        trace = self._trace
-        if not trace.is_outside_optimizers:
+        seen = self._seen
+        if not seen.is_outside_optimizers:
             return original(optimizer, grads, trainable_variables)
         if trainable_variables is None:
             trainable_variables = optimizer._trainable_variables
         trainable_variables = list(trainable_variables)
-        exchanged = trace.exchange(list(grads), trainable_variables)
-        with trace.in_optimizer():
+        exchanged = seen.exchange(list(grads), trainable_variables)
+        with seen.in_optimizer():
             result = original(optimizer, exchanged, trainable_variables)
-        trace.applied(_parts(optimizer))
+        seen.applied(_parts(optimizer))
         if isinstance(optimizer, LossScaleOptimizer):
-            trace.applied(_parts(optimizer.inner_optimizer))
+            seen.applied(_parts(optimizer.inner_optimizer))
         return result
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
-        return self._trace.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
+        return self._seen.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
 
     def _normalise(self, original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._trace.normalises(original, layer, *args, **kwargs)
+        return self._seen.normalises(original, layer, *args, **kwargs)
 
     def _update_metric(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
-        self._trace.updates(metric)
+        self._seen.updates(metric)
         return original(metric, *args, **kwargs)
 
     def _metric_result(self, original: Callable[..., Any], metric: Any) -> Any:
         result = original(metric)
-        self._trace.gives_result(metric, result)
+        self._seen.gives_result(metric, result)
         return result
 
     def _next_seed(self, original: Callable[..., Any], generator: SeedGenerator, *args: Any, **kwargs: Any) -> Any:
-        self._trace.draws(generator.state.value)
+        self._seen.draws(generator.state.value)
         return original(generator, *args, **kwargs)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.config import RunConfig
-from fdt.messages import program_pb2
 from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
+from fdt.v1 import program_pb2
 
 _RELAXED = {
     BATCH_NORM: "BatchNormalization takes the moments of each worker's own rows; moving statistics are their mean",
@@ -44,6 +44,18 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
     return [*lines, *own_views(config, traced)]
 
 
+def turns(config: RunConfig, is_watched: bool) -> list[str]:
+    """Returns what to say of workers that cannot work at once.
+
+    Args:
+        config: The run's configuration.
+        is_watched: Whether somebody looks at every step before the next one is made.
+    """
+    if config.mode == "sync" or config.num_workers == 1 or not is_watched:
+        return []
+    return ["the script looks at every step before it makes the next: the workers take turns, one step at a time"]
+
+
 def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
     """Returns, in words, what every worker has for itself, so that the result is not that of one machine to the last digit.
 
@@ -75,9 +87,9 @@ def _synchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     num_workers = config.num_workers
     if config.batch == "global":
         if batch_size is None:
-            size = f"global batch as in the script, every worker takes 1/{num_workers} of its rows"
+            size = "global batch as in the script, its rows divided over the workers"
         else:
-            size = f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)} rows a worker"
+            size = f"global batch {batch_size}, as in the script: {_shares(batch_size, num_workers)}"
         return ["Horovod ring all-reduce", f"{size}; number of steps and learning rate are the script's"]
     return [
         "Horovod ring all-reduce",
@@ -88,7 +100,7 @@ def _synchronous(config: RunConfig, batch_size: int | None) -> list[str]:
 
 def _asynchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     update = config.options.get("update", "ddc-asgd")
-    rows = "" if batch_size is None else f" ({batch_size} rows)"
+    rows = "" if batch_size is None else f" ({batch_size} {'row' if batch_size == 1 else 'rows'})"
     if update == "averaging":
         steps = int(config.options.get("average-every", 1))
         every = "step" if steps == 1 else f"{steps} steps"
@@ -110,8 +122,12 @@ def _asynchronous(config: RunConfig, batch_size: int | None) -> list[str]:
 
 
 def _shares(batch_size: int, num_workers: int) -> str:
+    """Returns what each worker takes of a batch."""
     small, extra = divmod(batch_size, num_workers)
-    return f"{small}" if not extra else f"{small} or {small + 1}"
+    if not small:
+        return f"one row for {extra} of the {num_workers} workers, none for the others"
+    rows = f"{small}" if not extra else f"{small} or {small + 1}"
+    return f"{rows} {'row' if rows == '1' else 'rows'} a worker"
 
 
 def _scaling(rule: str, num_workers: int) -> str:

@@ -47,7 +47,7 @@ class _SampledRun(CheckedRun):
         self._listener: Any = None
 
     def listen(self, arguments: dict[str, Any]) -> None:
-        """Has Keras tell how many steps an epoch has, as it tells every callback."""
+        """Learns from Keras how many steps an epoch has, as every callback does."""
         self._epochs_to_come = arguments["epochs"] - arguments["initial_epoch"]
         self._listener = self.keras.callbacks.Callback()
         callbacks = arguments["callbacks"]

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.answers import Drain
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.opening import opening_lines, stateful
+from fdt.capture.keras.opening import opening_lines, stateful, turns
+from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
+from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.watching import Watch
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
-from fdt.messages import job_pb2
 from fdt.report import FitRecord, usage_since
-from fdt.session import Drain, Job, Session
-from fdt.state import SharedState
+from fdt.session import Job, Session
+from fdt.v1 import job_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRICS = job_pb2.Drain.WHAT_METRICS
 _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
-# How often a progress bar is given fresh numbers inside an epoch.
-_REFRESH_S = 0.1
 _WARM_UP_EPOCHS = 5
 
 
@@ -38,6 +38,7 @@ class Run:
         model: The Keras model.
         keras: The generation of Keras that it is of.
         batches: The training data, once Keras has read its arguments.
+        steps_in_epoch: How many an epoch has; None if Keras does not know that either.
         sends_arrays: Whether data that are arrays are sent as a whole.
         num_together: How many of the script's batches make one of ours.
         begins_by_resetting: Whether Keras resets the metrics between `prepare` and the first step.
@@ -49,6 +50,7 @@ class Run:
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
         self.model, self.keras = model, keras
         self.batches: Batches | None = None
+        self.steps_in_epoch: int | None = None
         self._session = session
         self._config = session.config
         self._audience = audience
@@ -58,8 +60,7 @@ class Run:
         self._epochs = 0
         self._in_epoch = 0
         self._logs: Any = {}
-        self._refresh: Drain | None = None
-        self._refreshed_s = 0.0
+        self._refreshing = Refreshing()
         self._stale = False
         self._ran_out = False
 
@@ -71,8 +72,8 @@ class Run:
         self._steps = 0
 
     def _leave_out(self) -> None:
-        """Has the account tell of what comes from now on."""
-        self._settle_refresh()
+        """Begins the account anew."""
+        self._refreshing.settle()
         self._pull(_ALL)
         self._begin_account()
 
@@ -113,7 +114,9 @@ class Run:
     def _open(self) -> None:
         """Says what is about to happen."""
         assert self._step is not None and self.batches is not None
-        self._session.opening(opening_lines(self._config, self.batches.batch_size, self._step.traced))
+        is_watched = self._audience.state_each_step or self._audience.logs_each_step
+        lines = opening_lines(self._config, self.batches.batch_size, self._step.traced)
+        self._session.opening([*lines, *turns(self._config, is_watched)])
 
     def _trace(self, element: Element) -> TracedStep:
         asynchronous = self._config.mode == "async"
@@ -194,7 +197,7 @@ class Run:
         elif self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
             self._pull(_METRICS)
         elif self._audience.progress:
-            self._refresh_logs(first)
+            self._refresh_logs(len(items), first)
         elif not self._logs:
             # Nobody shows these; they have Keras's keys, so that the end of the epoch can fill them in.
             self._logs = self._step.traced.placeholder()
@@ -210,7 +213,7 @@ class Run:
     def _group(self) -> None:
         """Goes on with a step for batches whose tensors differ in their numbers of rows."""
         assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
-        self._settle_refresh()
+        self._refreshing.settle()
         if self._stale:
             self._pull(_ALL)
         self.batches.element = self.batches.element.in_groups()
@@ -218,23 +221,25 @@ class Run:
         self._step.begin(self._job)
         self._job.assign(self._step.program, *self._step.state.changes())
 
-    def _refresh_logs(self, first: bool) -> None:
-        """Gives the progress bar the newest numbers, without ever waiting for them after an epoch's first step."""
+    def _refresh_logs(self, steps: int, first: bool) -> None:
+        """Gives the progress bar the newest numbers, and waits for them in an epoch's first and last step alone.
+
+        Behind the last one all is waited for anyway, and a bar that is full has figures that stay where they are printed.
+        """
         assert self._step is not None
-        if first:
+        program = self._step.program
+        if first or self._in_epoch == self.steps_in_epoch:
             self._pull(_METRICS)
-        elif self._refresh is None:
-            if time.monotonic() - self._refreshed_s > _REFRESH_S:
-                self._refresh = self._job.request(self._step.program, _METRICS_SO_FAR)
-        elif self._refresh.ready():
-            self._accept(self._refresh)
-            self._refresh = None
+            return
+        for drain in self._refreshing.arrived():
+            self._accept(drain)
+        self._refreshing.sent(steps, self._job.ahead, lambda: self._job.request(program, _METRICS_SO_FAR))
 
     def end_epoch(self) -> None:
         """Waits for the epoch's steps and puts their outcome into the script's own objects."""
         if self._step is None or not (self._in_epoch or self._ran_out):
             return
-        self._settle_refresh()
+        self._refreshing.settle()
         if self._in_epoch:
             self._epochs += 1
             last = self._logs
@@ -252,15 +257,10 @@ class Run:
         """Brings everything home and writes the account of this training."""
         if self._step is None:
             return
-        self._settle_refresh()
+        self._refreshing.settle()
         if self._stale or not self._steps:
             self._pull(_ALL)
         self._record()
-
-    def _settle_refresh(self) -> None:
-        if self._refresh is not None:
-            self._refresh.result()
-            self._refresh = None
 
     def _pull(self, what: "job_pb2.Drain.What") -> None:
         assert self._step is not None
@@ -273,7 +273,7 @@ class Run:
         answer = drain.result()
         self._step.state.accept(answer.variables, answer.values)
         self._logs = self._step.traced.logs(answer.outputs)
-        self._refreshed_s = time.monotonic()
+        self._job.show(lambda: _numbers(self._logs))
 
     def _record(self) -> None:
         assert self.batches is not None
@@ -297,12 +297,17 @@ class Run:
 
 
 class OnBatchRun(Run):
-    """The calls of `train_on_batch`, of one model or of several in turn: the script looks at everything after each."""
+    """The calls of `train_on_batch`, of one model or of several in turn: the script sees metrics after each, all else stays."""
 
     begins_by_resetting = False
 
-    def __init__(self, session: Session, keras: KerasVersion, model: Any):
+    def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
         super().__init__(session, keras, model, Audience.of_script())
+        self._variables = variables
+
+    def _leave_out(self) -> None:
+        self._variables.come_home()
+        self._begin_account()
 
     def prepare(self, force: bool) -> None:
         """Waits for the first batch: only it tells what is to be traced."""
@@ -312,9 +317,39 @@ class OnBatchRun(Run):
 
     def run_step(self, iterator: Any) -> Any:
         """Stands for one call of Keras's train_function."""
-        self.batches, item = batches_like(self.keras, next(iter(iterator)))
-        super().prepare(force=False)
-        return super().run_step(iter([item]))
+        with self._variables.told():
+            job = self._variables.job()
+            if job is not self._job:
+                self.finish()
+                self._job = job
+                self._begin_account()
+            self.batches, item = batches_like(self.keras, next(iter(iterator)))
+            if not self.batches.takes(item):
+                self.batches.element = self.batches.element.in_groups()
+            super().prepare(force=False)
+            self._check_unchanged()
+            self._logs = self._made(job, item)
+        self.keras.count(self.model, 1)
+        self._steps += 1
+        self._session.count(1, self._leave_out)
+        return self._logs
+
+    def _made(self, job: Job, item: Any) -> Any:
+        """Makes a step; returns what it gives the script."""
+        assert self._step is not None and self.batches is not None
+        with self._variables.paused():
+            self._variables.enter(job, self._step)
+            self.batches.run(job, self._step.program, item)
+            self._variables.ran(self._step)
+            logs = self._step.traced.logs(self._variables.metrics_of(job, self._step).outputs)
+        job.show(lambda: _numbers(logs))
+        return logs
+
+    def finish(self) -> None:
+        """Brings everything home and writes the account of this training."""
+        self._variables.come_home()
+        if self._step is not None:
+            self._record()
 
 
 def batches_like(keras: KerasVersion, item: Any) -> tuple[Batches, Any]:
@@ -344,22 +379,6 @@ def warm_up(target: float, num_steps: int) -> Callable[[tf.Tensor], tf.Tensor]:
         return 1.0 + (target - 1.0) * progress
 
     return factor
-
-
-class RemoteStep:
-    """One traced step and what the pool holds of its variables."""
-
-    def __init__(self, traced: TracedStep):
-        self.traced = traced
-        self.program = -1
-        self.state = SharedState(traced.program, traced.variables)
-        self._job: Job | None = None
-
-    def begin(self, job: Job) -> None:
-        """Has a job know the program; of one that has taken another's place nothing is held yet."""
-        if self._job is not job:
-            self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
-            self.program = job.load(self.traced.program)
 
 
 class RemoteTrainFunction:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.draws import States, as_before, replayed, states
+from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
@@ -31,7 +32,7 @@ def trace_train_step(
         keras: The generation of Keras that the model is of.
         model: The model.
         element: What a batch looks like.
-        scale_learning_rate: See `StepTrace`.
+        scale_learning_rate: See `StepObserver`.
         rows: Of every batch, if that is known.
 
     Returns:
@@ -40,8 +41,8 @@ def trace_train_step(
 
     def traced(element: Element) -> TracedStep:
         own = keras.has_own_step(model)
-        trace = StepTrace(config, keras.metrics(model), scale_learning_rate, own)
-        return trace.trace(keras.converted(model.train_step), element)
+        seen = StepObserver(config, keras.metrics(model), scale_learning_rate, own)
+        return StepTrace(config, seen).trace(keras.converted(model.train_step), element)
 
     before = states()
     try:

@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.answers import Answer
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import own_views
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
 from fdt.capture.step.variables import tf_variable
-from fdt.messages import job_pb2, program_pb2
 from fdt.packing import pack, unpack
 from fdt.report import say
-from fdt.session import Answer, Session
+from fdt.session import Session
+from fdt.v1 import job_pb2, program_pb2
 from fdt.verification import Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -99,7 +100,7 @@ class VerifiedRun(Run):
             variable.assign(value)
 
     def end_epoch(self) -> None:
-        """Has brought everything home already: it was computed here."""
+        """Nothing to do: everything was computed here."""
         self._epochs += 1
         self._in_epoch = 0
 

@@ -11,7 +11,7 @@ from fdt.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.capture.keras.fit import KerasFit
-    from fdt.capture.step.tracing import StepTrace
+    from fdt.capture.step.observer import StepObserver
 
 
 class KerasVersion(Protocol):
@@ -28,10 +28,10 @@ class KerasVersion(Protocol):
     trainer: type
 
     def hook_fit(self, patches: Patches, fit: "KerasFit") -> None:
-        """Has `fit` hand over its data, and wait where an epoch ends."""
+        """Hooks `fit`: it hands over its data, and waits at the end of each epoch."""
 
-    def hook_step(self, patches: Patches, trace: "StepTrace") -> None:
-        """Has what a step calls tell a trace of it."""
+    def hook_step(self, patches: Patches, seen: "StepObserver") -> None:
+        """Hooks what a step calls, so that it reports to the running trace."""
 
     def is_default(self, hook: Any) -> bool:
         """Returns whether a callback's hook is the empty one of its base class."""
@@ -78,14 +78,14 @@ class KerasVersion(Protocol):
         """
 
     def building_metrics(self, model: Any) -> None:
-        """Takes note that the trace of a `fit`'s step is going to build compiled metrics.
+        """Records that the trace of a `fit`'s step is going to build compiled metrics.
 
         Keras itself builds them in the first step, after the reset that begins the epoch: what state a metric brings along from
         another model is then still in its first result. That reset passes them by here too.
         """
 
     def count(self, model: Any, num_steps: int) -> None:
-        """Takes note of steps where Keras's own train function would."""
+        """Records steps where Keras's own train function would."""
 
 
 def all_of(package: str, parts: Sequence[Any]) -> bool:

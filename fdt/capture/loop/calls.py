@@ -13,11 +13,12 @@ from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outlined import Outlined
 from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
-from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling, is_driving
 from fdt.capture.refusals import Refusals, is_in_place
+from fdt.capture.step import seeds, unseen
 from fdt.capture.step.draws import as_before
+from fdt.capture.touch import Touch
 from fdt.errors import UnsupportedError
 from fdt.outline.sites import SITES
 from fdt.patch import Patches
@@ -33,25 +34,22 @@ class Steps(Protocol):
         """Runs a call of a tf.function that trains; returns its outputs, flat."""
 
     def ran_out(self, function: Any) -> None:
-        """Is told that a step found no more data."""
-
-    def touched(self, variables: set[int]) -> None:
-        """Is told, by ids, of watched variables that the script is about to look at or to change."""
+        """Called when a step found no more data."""
 
 
 class Loops:
     """The hooks. TensorFlow traces the script's functions as ever; running those that train is what we do."""
 
-    def __init__(self, make_steps: Callable[[Touch], Steps], refusals: Refusals):
-        """Starts.
-
+    def __init__(self, make_steps: Callable[[Touch], Steps], refusals: Refusals, touch: Touch):
+        """
         Args:
             make_steps: Called when the script calls a step for the first time.
             refusals: What becomes of others.
+            touch: Tells of the script's looks at variables.
         """
         self._make_steps, self._refusals = make_steps, refusals
         self._steps: Steps | None = None
-        self._touch = Touch(lambda variables: self._steps.touched(variables) if self._steps is not None else None)
+        self._touch = touch
         self._observer = Observer(self._refuse_eager)
         self._outside = Outside()
         self._unrolling = Unrolling()
@@ -66,6 +64,8 @@ class Loops:
         self._touch.install(patches)
         self._outside.install(patches)
         self._unrolling.install(patches)
+        seeds.install(patches)
+        unseen.install(patches)
         patches.set(SITES, "runner", self._outlined)
         patches.wrap(Function, "__call__", self._called)
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)

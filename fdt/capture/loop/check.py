@@ -59,10 +59,7 @@ class LoopCheck:
         self._findings.add(Finding(where(), what, self._lines[key]))
 
     def ran_out(self, function: Any) -> None:
-        """Has counted nothing."""
-
-    def touched(self, variables: set[int]) -> None:
-        """Has nothing to bring home."""
+        """Nothing to do: nothing was counted."""
 
 
 def _nothing(output: Any, num_rows: int | None) -> tf.Tensor:

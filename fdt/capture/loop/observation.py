@@ -16,6 +16,8 @@ from fdt.patch import Patches
 
 # How the names of operations begin that write variables.
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+# Modules through which an assignment comes from whoever calls for it: ours, and those of Keras's variables.
+_NOT_CALLERS = ("fdt.", "keras.src.backend.common.variables", "keras.src.backend.tensorflow.core")
 
 
 class Observation:
@@ -42,8 +44,7 @@ class Observer:
     """The hooks, and the graphs that were found to train."""
 
     def __init__(self, refuse: Callable[[str], None]):
-        """Has seen nothing.
-
+        """
         Args:
             refuse: Called with what a loop does that no tf.function is around.
         """
@@ -81,7 +82,7 @@ class Observer:
             graph = original(*args, **kwargs)
         finally:
             _current.reset(token)
-        if inner.trains or (inner.differentiates and _writes(graph)):
+        if inner.trains or (inner.differentiates and writes(graph)):
             self._training[graph] = before
             if outer is not None:
                 outer.trains = True
@@ -116,7 +117,7 @@ class Observer:
         return original(variable, *args, **kwargs)
 
 
-def _writes(graph: Any) -> bool:
+def writes(graph: Any) -> bool:
     """Returns whether a function writes variables, be it in a branch, a loop or a function that it calls."""
     if any(operation.type.startswith(_WRITES) for operation in graph.get_operations()):
         return True
@@ -127,6 +128,6 @@ def _writes(graph: Any) -> bool:
 def _by_a_library() -> bool:
     """Returns whether an assignment was called for inside TensorFlow or Keras: to restore weights, for example."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fdt."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_CALLERS):
         frame = frame.f_back
     return frame.f_globals.get("__name__", "").split(".")[0] in ("tensorflow", "keras", "tf_keras")

@@ -1,7 +1,6 @@
 """Steps of eager loops: what `fdt.outline` has made functions of is traced and called as the script's own tf.functions are."""
 
 import builtins
-import contextlib
 import dataclasses
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,17 +9,31 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.capture.contents import Contents
+from fdt.capture.loop.attached import NAMES, attach, attached
+from fdt.capture.loop.carried import Carried
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
+from fdt.capture.refusals import in_place
+from fdt.capture.step import seeds
+from fdt.capture.step.draws import Draws
+from fdt.capture.step.unseen import Unseen, unseen
 from fdt.capture.watching import Place, Watch
-from fdt.errors import FdtError
+from fdt.errors import FdtError, UnsupportedError
 from fdt.outline.rewriting import Site
+from fdt.report import say
 
 # A step that reads numbers which change is traced so often before it is given up.
 _MAX_TRACES = 16
 _DATA, _UNKNOWN = object(), object()
+# Among results: what is set beside the step's own names.
+_SET = "what it sets"
+# Of lists that are drawn, longer ones are no arguments.
+_MAX_DRAWN = 256
 # Of what TensorFlow says of a step that cannot be traced, so much is quoted.
 _MAX_SAID = 200
+# What TensorFlow says of a function that makes variables when it is traced again.
+_MAKES_VARIABLES = "tf.function only supports singleton tf.Variables"
 # How numbers that change are given to a step, one way after the other: as what they are, as the type of most tensors, and as
 # constants of a trace each.
 _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {int: tf.float32, float: tf.float32}, {})
@@ -30,8 +43,7 @@ class Outlined:
     """See `fdt.outline.sites.Runner`."""
 
     def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
-        """Has seen no step.
-
+        """
         Args:
             observer: Is told of graphs that train.
             is_on: Whether training that the script begins now is to be taken over.
@@ -63,6 +75,10 @@ class _StaysError(Exception):
     """A step is no function of TensorFlow's."""
 
 
+class _MakesVariablesError(Exception):
+    """A step makes variables, which a function of TensorFlow's can make at one time only."""
+
+
 @dataclasses.dataclass
 class _Traced:
     """A step for certain constants.
@@ -71,13 +87,19 @@ class _Traced:
         function: Of tensors.
         watch: What else its Python read.
         lifted: Where numbers are that are given to it behind its arguments.
+        num_seeds: How many random operations are given a seed in each step, behind those.
         results: By name: what came out beside tensors, and where they are among it.
+        changed: Of these names, lists and dicts that are changed in place.
+        carried: Attributes and other names that it sets.
     """
 
     function: Any
     watch: Watch
     lifted: list[Place]
+    num_seeds: int
     results: dict[str, Any]
+    changed: frozenset[str]
+    carried: Carried
 
 
 class _Step:
@@ -95,6 +117,13 @@ class _Step:
         self._lifted: dict[Any, Place] = {}
         # As what numbers that change are given to the step: its place in _WAYS.
         self._way = 0
+        # Whether arrays of float64 are given to the step as float32, as TensorFlow takes those that meet such tensors: where it
+        # cannot be traced otherwise.
+        self._is_narrow = False
+        # Whether arrays that NumPy makes in the step are made before it: where it cannot be traced otherwise.
+        self._has_arrays = False
+        # Whether a call was made here because it made variables.
+        self._made_variables = False
         # What of the script's expressions were no numbers when they were looked at.
         self._no_numbers: set[int] = set()
         # What constants are known by has to stay alive.
@@ -105,35 +134,85 @@ class _Step:
     ) -> dict[str, Any]:
         given = {name: value for name in self.site.reads if (value := _found(name, names, function)) is not _UNKNOWN}
         given |= {name: None for name in self.site.reads if name not in given}
-        parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
-        for place, compute in enumerate(numbers):
-            given[parameters[len(self.site.reads) + place]] = self._number(place, compute)
-        leaves = {(name, i): leaf for name, value in given.items() for i, leaf in enumerate(_leaves(value))}
+        draws = Draws()
+        try:
+            given |= self._computed(function, numbers, draws)
+            traced, tensors = self._find_in_some_way(function, given)
+        except _MakesVariablesError:
+            return self._run_here(function, given)
+        except _StaysError:
+            # The script draws for itself, unless there is another way.
+            draws.undo()
+            if self._has_arrays or "array" not in self.site.numbers:
+                raise
+            self._has_arrays = True
+            return self.run(function, names, numbers)
+        return self._results(traced, traced.function(*tensors), given)
+
+    def _run_here(self, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes a step as plain Python does; the next one finds the variables that it has made."""
+        if self._made_variables:
+            raise _StaysError("it makes variables in more than its first call")
+        self._made_variables = True
+        lines = f"lines {self.site.line} to {self.site.end_line}"
+        say(f"{self.site.file}: the step in {lines} makes variables, so its first call is made here")
+        with in_place():
+            after = function(**given)
+        return {name: after[name] for name in self.site.results if name in after}
+
+    def _find_in_some_way(
+        self, function: Callable[..., Any], given: Mapping[str, Any]
+    ) -> tuple["_Traced", list[tf.Tensor]]:
+        leaves: dict[Any, Any] = {}
+        for name, value in given.items():
+            for i, leaf in enumerate(_leaves(value)):
+                leaves[name, i] = leaf
+                leaves |= {(name, i, attribute): other for attribute, other in attached(leaf).items()}
         self._look_at_numbers(leaves)
         while True:
             try:
-                traced, tensors = self._find(function, given, leaves)
-                break
+                return self._find(function, given, leaves)
             except _StaysError:
                 # Numbers may be needed in another form, or as they are.
-                if self._way == len(_WAYS) - 1 or not (self._changing or self._lifted):
+                if self._way < len(_WAYS) - 1 and (self._changing or self._lifted):
+                    self._way += 1
+                elif not self._is_narrow and any(map(_is_wide, leaves.values())):
+                    self._way, self._is_narrow = 0, True
+                else:
                     raise
-                self._way += 1
-        return self._results(traced, traced.function(*tensors), given)
 
     # ---- what it is given ---------------------------------------------------------------------------------------
 
-    def _number(self, place: int, compute: Callable[[], Any]) -> Any:
-        if place in self._no_numbers:
+    def _computed(
+        self, function: Callable[..., Any], numbers: Sequence[Callable[[], Any]], draws: Draws
+    ) -> dict[str, Any]:
+        """Returns what Python computes for the step, by the names of its parameters."""
+        parameters = function.__code__.co_varnames[len(self.site.reads) : function.__code__.co_argcount]
+        values: list[Any] = []
+        # Those that are there, or are a part of one that is.
+        there: set[int] = set()
+        for place, compute in enumerate(numbers):
+            value = None if self.site.within[place] in there else self._number(place, compute, draws)
+            values.append(value)
+            if value is not None or self.site.within[place] in there:
+                there.add(place)
+        return dict(zip(parameters, values, strict=True))
+
+    def _number(self, place: int, compute: Callable[[], Any], draws: Draws) -> Any:
+        kind = self.site.numbers[place]
+        if place in self._no_numbers or (kind == "array" and not self._has_arrays):
             return None
         try:
-            value = compute()
+            value = draws.draw(*compute()) if kind == "drawn" else compute()
         except Exception:  # the script's own expression: it may not be come to at all
             value = None
-        is_computed = self.site.numbers[place]
         # What is computed of tensors belongs into the step: a tape may have to see it.
-        if isinstance(value, bool | int | float | np.generic) or (not is_computed and _is_array(value)):
+        if isinstance(value, bool | int | float | np.generic) or (kind == "looked up" and _is_array(value)):
             return value
+        if kind in ("drawn", "array") and _is_plain(value):
+            return value
+        if kind == "drawn":
+            draws.undo_last()
         self._no_numbers.add(place)
         return None
 
@@ -145,7 +224,7 @@ class _Step:
     def _as_data(self, leaf: Any, changes: bool) -> Any:
         """Returns a leaf as a tensor; None if it is a constant of the step."""
         if _is_array(leaf):
-            return resolved(leaf)
+            return tf.constant(leaf, tf.float32) if self._is_narrow and _is_wide(leaf) else resolved(leaf)
         dtype = _WAYS[self._way].get(type(leaf)) if changes else None
         return None if dtype is None else tf.constant(leaf, dtype)
 
@@ -157,84 +236,139 @@ class _Step:
         data = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
         constants = tuple(_DATA if data[place] is not None else _identity(leaf) for place, leaf in leaves.items())
         structure = tuple((name, repr(_structure(value))) for name, value in given.items())
-        known = self._traced.setdefault((constants, structure), [])
+        known = self._traced.setdefault((constants, structure, seeds.is_seeded()), [])
         tensors = [value for value in data.values() if value is not None]
         changed: list[Place] = []
         for traced in known:
             changed = traced.watch.changed()
             if not changed:
-                return traced, tensors + self._values(traced.lifted)
-        self._lifted |= {place.key: place for place in changed if type(place.get()) in (int, float)}
+                return traced, [*tensors, *self._beside(traced)]
+        self._lifted |= {p.key: p for p in changed if type(p.get()) in (int, float) or _is_array(p.get())}
         self._num_traces += 1
         if self._num_traces > _MAX_TRACES:
             raise _StaysError(f"its Python reads what changes from step to step ({_MAX_TRACES} traces)")
-        known.append(self._trace(function, given, {p for p, value in data.items() if value is not None}, tensors))
+        is_data = {place for place, value in data.items() if value is not None}
+        traced = self._trace(function, given, is_data, tensors, num_seeds=0)
+        if traced.num_seeds:
+            # It draws random numbers, and is traced again with their seeds.
+            traced = self._trace(function, given, is_data, tensors, traced.num_seeds)
+        known.append(traced)
         self._kept.append(given)
-        return known[-1], tensors + self._values(known[-1].lifted)
+        return traced, [*tensors, *self._beside(traced)]
+
+    def _beside(self, traced: _Traced) -> list[Any]:
+        """Returns what is given to a step behind its arguments."""
+        return [*self._values(traced.lifted), *seeds.drawn(traced.num_seeds)]
 
     def _values(self, lifted: Sequence[Place]) -> list[Any]:
         return [self._as_data(place.get(), changes=True) for place in lifted]
 
     def _trace(
-        self, function: Callable[..., Any], given: Mapping[str, Any], is_data: set[Any], tensors: Sequence[Any]
+        self,
+        function: Callable[..., Any],
+        given: Mapping[str, Any],
+        is_data: set[Any],
+        tensors: Sequence[Any],
+        num_seeds: int,
     ) -> _Traced:
         results: dict[str, Any] = {}
-        lifted = [place for place in self._lifted.values() if type(place.get()) in _WAYS[self._way]]
+        lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
+        num_taken, changed = 0, list[str]()
+        watch = Watch({place.key for place in lifted})
+        carried = Carried(watch, _leaves)
 
         def step(*data: tf.Tensor) -> list[tf.Tensor]:
-            values = iter(data)
+            nonlocal num_taken
+            values = iter(data[: len(is_data)])
+            of_lifted, of_seeds = data[len(is_data) :][: len(lifted)], data[len(is_data) + len(lifted) :]
             arguments = {}
             for name, value in given.items():
-                leaves = [next(values) if (name, i) in is_data else leaf for i, leaf in enumerate(_leaves(value))]
+                leaves = [_argument((name, i), leaf, values, is_data) for i, leaf in enumerate(_leaves(value))]
                 arguments[name] = _packed(value, leaves)
-            with _filled(lifted, list(values)):
-                after = function(**arguments)
+            own_seeds = seeds.Seeds(of_seeds)
+            contents = {n: Contents(v) for n, v in arguments.items() if Contents.are_in(v) or type(v) is tuple}
+            with own_seeds.taken(), unseen():
+                after, values_set = carried.traced(lambda: function(**arguments), lifted, of_lifted)
+            num_taken = own_seeds.count
             tensors_out: list[tf.Tensor] = []
+            changed[:] = [name for name, before in contents.items() if not before.are_as_before()]
+            after |= {name: self._changed(name, arguments[name], after, contents[name]) for name in changed}
             results.clear()
-            results.update(self._taken(after, given, tensors_out))
+            results.update(self._taken(after, given, changed, tensors_out))
+            results[_SET] = self._sorted(_SET, values_set, set(), tensors_out)
             return tensors_out
 
         step.fdt_place = f"the step in lines {self.site.line} to {self.site.end_line}"  # type: ignore[attr-defined]
         traced = tf.function(step, autograph=False)
-        watch = Watch({place.key for place in lifted})
+        of_seeds = [tf.TensorSpec([], tf.int64)] * (num_seeds + 1 if num_seeds else 0)
         try:
             with watch.watching():
-                concrete = traced.get_concrete_function(*tensors, *self._values(lifted))
+                concrete = traced.get_concrete_function(*tensors, *self._values(lifted), *of_seeds)
         except FdtError:
             raise
         except Exception as error:  # the script's own code runs here
+            if _MAKES_VARIABLES in str(error):
+                raise _MakesVariablesError from None
             raise _StaysError(_reason(error, self.site.file)) from None
+        if watch.taken is not None:
+            # What was taken is gone: the step cannot be run as it was either.
+            raise UnsupportedError(
+                f"{self.site.file}: the step in lines {self.site.line} to {self.site.end_line} cannot be outlined: "
+                f"{watch.taken}. Take it before the step, in a statement of the loop itself: batch = next(batches)."
+            )
         if watch.effects:
             raise _StaysError(watch.effects[0])
         # Gradients may be added up, and applied in later steps.
         self._observer.take_for_training(concrete.graph)
-        return _Traced(traced, watch, lifted, results)
+        return _Traced(traced, watch, lifted, num_taken, results, frozenset(changed), carried)
 
-    def _taken(self, after: Mapping[str, Any], given: Mapping[str, Any], outputs: list[tf.Tensor]) -> dict[str, Any]:
+    def _changed(self, name: str, value: Any, after: Mapping[str, Any], before: Contents) -> Any:
+        """Returns a list or dict that the step, or what it calls, has changed in place.
+
+        Raises:
+            _StaysError: It cannot be changed so in each step.
+        """
+        if type(value) in (list, dict) and (name not in self.site.results or after.get(name) is value):
+            return value
+        before.restore()
+        raise _StaysError(f"it changes {name}")
+
+    def _taken(
+        self, after: Mapping[str, Any], given: Mapping[str, Any], changed: Sequence[str], outputs: list[tf.Tensor]
+    ) -> dict[str, Any]:
         """Sorts out what a step has bound: tensors become its outputs."""
         known = {id(leaf) for value in given.values() for leaf in _leaves(value)}
         taken = {}
-        for name in (*self.site.results, *self.site.changed):
+        for name in dict.fromkeys((*self.site.results, *changed)):
             if name not in after:
                 continue
-            value = after[name]
-            places: list[int | _Constant] = []
-            for leaf in _leaves(value):
-                if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
-                    places.append(len(outputs))
-                    outputs.append(leaf)
-                else:
-                    places.append(_Constant(leaf if _may_leave(leaf, known) else Spent(name, self.site)))
-            taken[name] = (_structure(value), places)
+            taken[name] = self._sorted(name, after[name], known, outputs)
         return taken
+
+    def _sorted(self, name: str, value: Any, known: set[int], outputs: list[tf.Tensor]) -> tuple[Any, list[Any]]:
+        places: list[_Tensor | _Array | _Constant] = []
+        for leaf in _leaves(value):
+            if isinstance(leaf, Unseen):
+                places.append(_Array(len(outputs)))
+                outputs.append(leaf.tensor)
+            elif tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
+                others = attached(leaf)
+                places.append(_Tensor(len(outputs), {name: len(outputs) + 1 + i for i, name in enumerate(others)}))
+                outputs += [leaf, *others.values()]
+            else:
+                places.append(_Constant(leaf if _may_leave(leaf, known) else Spent(name, self.site)))
+        return _structure(value), places
 
     # ---- what comes out -----------------------------------------------------------------------------------------
 
     def _results(self, traced: _Traced, outputs: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         results = {}
         for name, (structure, places) in traced.results.items():
-            leaves = [place.value if isinstance(place, _Constant) else outputs[place] for place in places]
+            leaves = [_at(place, outputs) for place in places]
             value = _packed(structure, leaves)
+            if name == _SET:
+                traced.carried.set(value)
+                continue
             if (
                 type(given.get(name)) in (int, float)
                 and (name, 0) in self._numbers
@@ -242,7 +376,7 @@ class _Step:
             ):
                 # A number stays one.
                 value = type(given[name])(resolved(value).numpy())
-            if name in self.site.changed:
+            if name in traced.changed:
                 _put_into(given[name], value)
             else:
                 results[name] = value
@@ -252,6 +386,34 @@ class _Step:
 @dataclasses.dataclass(frozen=True)
 class _Constant:
     value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class _Array:
+    output: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    output: int
+    attached: dict[str, int]
+
+
+def _at(place: _Tensor | _Array | _Constant, outputs: Sequence[Any]) -> Any:
+    if isinstance(place, _Constant):
+        return place.value
+    if isinstance(place, _Array):
+        return resolved(outputs[place.output]).numpy()
+    others = {name: outputs[output] for name, output in place.attached.items()}
+    return attach(outputs[place.output], others) if others else outputs[place.output]
+
+
+def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], is_data: set[Any]) -> Any:
+    """Returns what a step is traced with for a leaf."""
+    if place not in is_data:
+        return leaf
+    tensor = next(values)
+    return attach(tensor, {name: next(values) for name in NAMES if (*place, name) in is_data})
 
 
 class Spent:
@@ -270,24 +432,19 @@ class Spent:
         raise AttributeError(f"{why}, which ran on the pool: {name!r} of it is not here. Use it inside the step.")
 
 
-@contextlib.contextmanager
-def _filled(places: Sequence[Place], values: Sequence[Any]) -> Iterator[None]:
-    """Within it the script's functions find these values in these places."""
-    before = [place.get() for place in places]
-    for place, value in zip(places, values, strict=True):
-        place.set(value)
-    try:
-        yield
-    finally:
-        for place, value in zip(places, before, strict=True):
-            place.set(value)
-
-
 def _found(name: str, names: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     for scope in (names, function.__globals__, vars(builtins)):
         if name in scope:
             return scope[name]
     return _UNKNOWN
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an array, or a short list of arrays and numbers."""
+    if isinstance(value, np.ndarray):
+        return value.dtype != object
+    is_short = isinstance(value, list | tuple) and 0 < len(value) <= _MAX_DRAWN
+    return is_short and all(isinstance(item, bool | int | float | np.generic) or _is_plain(item) for item in value)
 
 
 def _is_array(leaf: Any) -> bool:
@@ -296,6 +453,10 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, tf.Tensor | tf.RaggedTensor | tf.SparseTensor | np.generic) or (
         isinstance(leaf, np.ndarray) and leaf.dtype != object
     )
+
+
+def _is_wide(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == np.float64
 
 
 def _leaves(value: Any) -> list[Any]:

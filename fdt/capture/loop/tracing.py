@@ -2,11 +2,10 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.capture.loop.arguments import Arguments, Form
 from fdt.capture.step.draws import replayed
@@ -16,18 +15,11 @@ from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.writes import Writes
 from fdt.config import RunConfig
 from fdt.errors import FdtError, UnsupportedError
-from fdt.messages import program_pb2
-from fdt.patch import Patches
+from fdt.v1 import program_pb2
 
 
 class LoopTrace(StepTrace):
     """One trace of a step of the script's own; see `StepTrace`."""
-
-    def __init__(self, config: RunConfig):
-        """See `StepTrace`."""
-        super().__init__(config)
-        # Ids of variables that the step adds to.
-        self._added: set[int] = set()
 
     def step(self, function: Any, form: Form) -> TracedStep:
         """Traces a function for arguments of a form."""
@@ -44,18 +36,8 @@ class LoopTrace(StepTrace):
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         """Lets them have any size: the script gets them step by step."""
 
-    def _patches(self) -> Patches:
-        patches = super()._patches()
-        patches.wrap_inherited(ResourceVariable, "assign_add", self._assign_add)
-        return patches
-
-    def _assign_add(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.is_outside_optimizers:
-            self._added.add(id(variable))
-        return original(variable, *args, **kwargs)
-
     def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
-        if id(variable) in self._added and writes.follow_inputs and not writes.follow_holes:
+        if id(variable) in self._seen.added and writes.follow_inputs and not writes.follow_holes:
             return program_pb2.ROLE_METRIC
         return super()._role(variable, writes)
 
@@ -70,7 +52,7 @@ class Call:
     """
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
-        """Takes the call."""
+        """Reads the arguments of the call."""
         self.function = function
         self.arguments = Arguments(function, args, kwargs)
         self.as_they_are = Arguments(function, args, kwargs, as_they_are=True)

@@ -9,30 +9,30 @@ import tensorflow as tf
 from fdt.capture.keras.opening import own_views
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.run import LoopRun, LoopStep
-from fdt.capture.loop.touch import Touch
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
-from fdt.messages import program_pb2
+from fdt.capture.remote import RemoteVariables
 from fdt.report import say
 from fdt.session import Session
+from fdt.v1 import program_pb2
 from fdt.verification import Verification, nudged
 
 
 class VerifiedLoop(LoopRun):
     """See `fdt.capture.loop.calls.Steps`: the script goes on with what this machine computed."""
 
-    def __init__(self, session: Session, touch: Touch, verification: Verification):
-        super().__init__(session, touch)
+    def __init__(self, session: Session, variables: RemoteVariables, verification: Verification):
+        super().__init__(session, variables)
         self._verification = verification
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Makes a step on the pool, then here; compares."""
-        with self._touch.paused():
+        with self._variables.paused():
             step, _ = self._step_for(function, args, kwargs)
             variables = step.traced.variables
             before = _values(variables)
             on_pool = [resolved(output) for output in super().run(function, args, kwargs)]
-            self._bring_home(self._session.job(), self._newest.away())
+            self._variables.come_home()
             theirs = _values(variables)
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
@@ -40,13 +40,13 @@ class VerifiedLoop(LoopRun):
                 outputs = flat_outputs(function(*args, **kwargs))
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
-        self._newest.changed_at_home(step.places)
+        self._variables.changed_at_home(step)
         self._verification.reasons |= dict.fromkeys(own_views(self._session.config, step.traced))
         roles = [variable.role for variable in step.traced.program.variables]
         names = dict(enumerate(_names(step)))
 
         def again() -> dict[str, np.ndarray]:
-            with self._touch.paused(), in_place():
+            with self._variables.paused(), in_place():
                 for i, value in enumerate(before):
                     variables[i].assign(nudged(value) if roles[i] == program_pb2.ROLE_TRAINABLE else value)
                 function(*args, **kwargs)

@@ -31,8 +31,7 @@ class Sessions:
     """The hooks."""
 
     def __init__(self, steps: Callable[[], Steps]):
-        """Starts.
-
+        """
         Args:
             steps: Returns what runs the steps.
         """

@@ -5,8 +5,9 @@ find the generators afterwards as TensorFlow's trace has left them.
 """
 
 import contextlib
+import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -51,3 +52,58 @@ def replayed() -> Iterator[None]:
 def _set(to: States) -> None:
     random.setstate(to[0])
     np.random.set_state(to[1])
+
+
+Generator = random.Random | np.random.RandomState | np.random.Generator
+# Methods of generators that draw nothing, or change what they are given.
+_SETTING = frozenset({"seed", "shuffle", "getstate", "setstate", "get_state", "set_state"})
+
+
+class Draws:
+    """Numbers that are drawn for a step, which may turn out to draw them itself."""
+
+    def __init__(self) -> None:
+        # Of each expression: its generators, and where they were.
+        self._before: list[list[tuple[Generator, Any]]] = []
+
+    def draw(self, functions: Sequence[Any], compute: Callable[[], Any]) -> Any:
+        """Returns what is computed of what functions draw; None, and nothing is drawn, if another is among them."""
+        self._before.append([])
+        for function in functions:
+            generator = getattr(function, "__self__", None)
+            if not isinstance(generator, Generator) or function.__name__ in _SETTING:
+                return None
+            self._before[-1].append((generator, state(generator)))
+        return compute()
+
+    def undo_last(self) -> None:
+        """Restores the generators to where they were before the last expression."""
+        for generator, before in self._before.pop() if self._before else ():
+            set_state(generator, before)
+
+    def undo(self) -> None:
+        """Restores the generators to where they were before all of them."""
+        while self._before:
+            self.undo_last()
+
+
+def state(generator: Generator) -> Any:
+    """Returns where a generator is."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state()
+
+
+def is_at(generator: Generator, before: Any) -> bool:
+    """Whether a generator is where it was."""
+    return pickle.dumps(state(generator)) == pickle.dumps(before)
+
+
+def set_state(generator: Generator, to: Any) -> None:
+    """Restores a generator."""
+    if isinstance(generator, random.Random):
+        generator.setstate(to)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = to
+    else:
+        generator.set_state(to)

@@ -8,6 +8,7 @@ from tensorflow.python.autograph.core.converter import ConversionOptions
 from tensorflow.python.autograph.impl.api import do_not_convert
 from tensorflow.python.eager.polymorphic_function import autograph_util
 
+from fdt.capture.step.seeds import none_taken
 from fdt.holes import current_holes
 
 
@@ -15,7 +16,8 @@ def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: A
     """Calls a tf.function's Python again: one that was traced before has no holes, and a hole is found at the top level."""
     if current_holes() is None:
         return original(function, *args, **kwargs)
-    return in_graph(function)(*args, **kwargs)
+    with none_taken():
+        return in_graph(function)(*args, **kwargs)
 
 
 def in_graph(function: Any) -> Callable[..., Any]:

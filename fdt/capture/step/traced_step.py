@@ -8,8 +8,8 @@ import tensorflow as tf
 from fdt.blobs import Buffer
 from fdt.capture.watching import Watch
 from fdt.errors import UnsupportedError
-from fdt.messages import program_pb2
 from fdt.packing import unpack_outputs
+from fdt.v1 import program_pb2
 
 
 class Known:

@@ -286,6 +286,40 @@ def data_on_batch_frozen() -> Results:
 
 
 @case
+def data_on_batch_in_turn() -> Results:
+    """`train_on_batch`, a step of the script's own, `fit` and the script itself change the same weights in turn."""
+    x, y = digits(256)
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
+    own = keras.optimizers.SGD(0.02)
+    own.build(model.trainable_variables)
+
+    @tf.function
+    def step(rows: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(rows, training=True))
+        own.apply_gradients(
+            zip(tape.gradient(value, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return value
+
+    losses = []
+    for turn in range(4):
+        first, second = x[turn * 64 : turn * 64 + 32], y[turn * 64 : turn * 64 + 32]
+        losses.append(float(model.train_on_batch(first, second)))
+        losses.append(float(model.train_on_batch(first, second)))
+        losses.append(float(step(first, second)))
+        if turn == 1:
+            kernel = model.layers[0].kernel
+            kernel.assign(kernel * 0.5)
+        if turn == 2:
+            model.optimizer.learning_rate = 0.01
+            losses += model.fit(x, y, batch_size=64, epochs=1, shuffle=False, verbose=0).history["loss"]
+    return {"logs/loss": np.array(losses, "float64"), **from_model(model)}
+
+
+@case
 def data_on_batch_gan() -> Results:
     """Two models that share layers are trained in turn, each with the other's layers held."""
     x, _ = digits(256)

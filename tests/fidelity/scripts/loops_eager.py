@@ -3,10 +3,11 @@
 import contextlib
 import io
 import itertools
+import random
 
 import numpy as np
 import tensorflow as tf
-from loops import EPOCHS, batches, cross_entropy, outcome
+from loops import EPOCHS, UNEVEN, batches, cross_entropy, outcome
 from recording import Results, case, digits, from_weights, mlp
 from tensorflow import keras
 
@@ -21,7 +22,7 @@ def eager_tutorial() -> Results:
     with contextlib.redirect_stdout(printed):
         for epoch in range(EPOCHS):
             total = 0.0
-            for step, (x, y) in enumerate(batches()):
+            for step, (x, y) in enumerate(batches(UNEVEN)):
                 with tf.GradientTape() as tape:
                     logits = model(x, training=True)
                     loss = loss_of(y, logits)
@@ -78,7 +79,7 @@ def eager_by_hand() -> Results:
     weights = [w1, w2]
     first, second = [tf.zeros_like(w) for w in weights], [tf.zeros_like(w) for w in weights]
     beta_1, beta_2, t, losses = 0.9, 0.99, 0, []
-    images, labels = digits(199)
+    images, labels = digits(UNEVEN)
     for epoch in range(EPOCHS):
         rate = 0.01 * 0.9**epoch
         for start in range(0, len(images), 64):
@@ -218,3 +219,105 @@ def eager_lazy_model() -> Results:
 
 def cross_entropy_of(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x)))
+
+
+class OwnMomentum(tf.Module):
+    """An optimizer of the script's own, which makes its variables when it first sees gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.velocities, self.built, self.updates = [], False, 0.0
+
+    def update(self, gradients: list[tf.Tensor], variables: list[tf.Variable]) -> None:
+        if not self.built:
+            self.velocities += [tf.Variable(tf.zeros(variable.shape)) for variable in variables]
+            self.built = True
+        for velocity, gradient, variable in zip(self.velocities, gradients, variables, strict=True):
+            velocity.assign(0.9 * velocity + gradient)
+            variable.assign_sub(0.05 * velocity)
+        self.updates += 1
+
+
+@case
+def eager_own_optimizer() -> Results:
+    """Variables are made in the first step, by hand; the loop is around a function that holds the tape."""
+    model, optimizer, losses = mlp(), OwnMomentum(), []
+
+    def train(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = cross_entropy_of(model, x, y)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.update(gradients, model.trainable_variables)
+        return loss
+
+    for _ in range(EPOCHS):
+        losses += [float(train(x, y)) for x, y in batches(UNEVEN)]
+    velocities = [velocity.numpy() for velocity in optimizer.velocities]
+    values = from_weights([*model.get_weights(), *velocities])
+    return {**values, "history/loss": np.asarray(losses, np.float64), "count/updates": np.asarray(optimizer.updates)}
+
+
+@case
+def eager_random() -> Results:
+    """Numbers that TensorFlow, NumPy and Python draw in the step, and between steps; a batch taken within it."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.SGD(0.1), cross_entropy()
+    keras.utils.set_random_seed(5)
+    generator, losses, between = np.random.default_rng(7), [], []
+    data = iter(batches().repeat())
+    for _ in range(len(batches()) * EPOCHS):
+        with tf.GradientTape() as tape:
+            x, y = next(data)
+            noise = tf.random.normal(tf.shape(x), stddev=0.1) + generator.normal(size=(1, 64)).astype("float32") * 0.1
+            kept = tf.cast(tf.random.uniform(tf.shape(x)) < 0.8, x.dtype)
+            scale = tf.cast(tf.random.uniform([], 1, 4, tf.int32), x.dtype) * random.uniform(0.5, 1.5)
+            loss = loss_of(y, model(x * kept + noise)) * scale * np.random.rand()
+        gradients = tape.gradient(loss, model.trainable_weights)
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        losses.append(loss)
+        between.append(float(tf.random.normal([])) + random.random() + np.random.rand() + generator.random())
+    return outcome(model, optimizer, loss=[float(each) for each in losses], between=between)
+
+
+@case
+def eager_wide_arrays() -> Results:
+    """Arrays and numbers of float64 meet tensors of float32: TensorFlow takes them as such."""
+    model, optimizer = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)]), keras.optimizers.SGD(0.1)
+    images, losses = digits(UNEVEN)[0].astype("float64"), []
+    for epoch in range(EPOCHS):
+        weight = np.mean(images) + epoch
+        for start in range(0, len(images), 64):
+            x = images[start : start + 64]
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(x - model(x))) * weight
+            gradients = tape.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+            losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
+
+
+@case
+def eager_attached_to_tensors() -> Results:
+    """Keras keeps logits with probabilities, and masks with sequences; losses that are computed beside the step use them."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.SGD(1e-3), keras.losses.SparseCategoricalCrossentropy()
+    of_words = keras.Sequential([keras.layers.Embedding(17, 4, mask_zero=True), keras.layers.Dense(1)])
+    words_optimizer, squares = keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError()
+    metric, losses, beside = keras.metrics.SparseCategoricalCrossentropy(), [], []
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            before = model(x * 100.0)
+            with tf.GradientTape() as tape:
+                probabilities = model(x * 100.0)
+                loss = loss_of(y, probabilities) + tf.stop_gradient(loss_of(y, before))
+            gradients = tape.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+            metric(y, probabilities)
+            losses.append(float(loss))
+            words = tf.cast(x * 16.0, tf.int32)
+            with tf.GradientTape() as tape:
+                scores = of_words(words)
+                loss = tf.reduce_mean(scores**2)
+            gradients = tape.gradient(loss, of_words.trainable_weights)
+            words_optimizer.apply_gradients(zip(gradients, of_words.trainable_weights, strict=True))
+            beside.append(float(squares(tf.ones_like(scores), scores)))
+        beside.append(float(metric.result()))
+    return outcome(model, optimizer, loss=losses, beside=beside)

@@ -7,7 +7,7 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
-from loops import EPOCHS, batches, cross_entropy, outcome
+from loops import EPOCHS, UNEVEN, batches, cross_entropy, outcome
 from recording import Results, case, mlp
 from tensorflow import keras
 
@@ -197,7 +197,7 @@ def loop_over_data() -> Results:
             last = train_step(*next(iterator))
         return last
 
-    seen = [float(value) for _ in range(EPOCHS) for value in epoch(batches(), 2.2)]
+    seen = [float(value) for _ in range(EPOCHS) for value in epoch(batches(UNEVEN), 2.2)]
     epochs(batches())
     seen += [float(steps(iter(batches().repeat()))), float(mean.result())]
     return outcome(model, optimizer, seen=seen)

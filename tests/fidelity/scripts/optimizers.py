@@ -3,11 +3,12 @@
 from recording import Results, case, compiled, digits, fit, momentum
 from tensorflow import keras
 
-UNEVEN = 4 * 64 + 3
+# Whole batches: another size is another graph for all of them, and what becomes of it other cases show.
+EVEN = 4 * 64
 
 
 def with_optimizer(optimizer: keras.optimizers.Optimizer) -> Results:
-    return fit(compiled(optimizer=optimizer), *digits(UNEVEN))
+    return fit(compiled(optimizer=optimizer), *digits(EVEN))
 
 
 @case

@@ -50,7 +50,9 @@ def succeeds(name: str, out: pathlib.Path) -> bool:
         (out / f"{name}.error").write_text(traceback.format_exc())
         traceback.print_exc()
         return False
-    np.savez(out / f"{name}.npz", **results)
+    # Whole or not at all: some are kept.
+    np.savez(out / f"{name}.part.npz", **results)
+    (out / f"{name}.part.npz").rename(out / f"{name}.npz")
     return True
 
 

@@ -1,0 +1,156 @@
+"""Tables and plot of what `faults.py` measured."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tables import spread, table
+
+MODES = ("sync", "async")
+_NAMES = {"sync": "ring (synchronous)", "async": "parameter servers (asynchronous)"}
+Entry = dict[str, Any]
+
+
+def markdown(content: dict[str, Any]) -> str:
+    """Returns the page."""
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    machine = content["machine"]
+    lines = [
+        "# Faults",
+        "",
+        f"`python benchmarks/faults.py`, begun {content['date']}, {machine['processor']}, {machine['cores']} cores. "
+        f"{versions}.",
+    ]
+    for kind, page in (("schedules", _schedules), ("kills", _kills)):
+        entries = [entry for entry in content["measurements"] if entry["kind"] == kind]
+        if entries:
+            lines += page(entries, content["settings"])
+    return "\n".join(lines) + "\n"
+
+
+def _recovery(entries: Sequence[Entry]) -> list[str]:
+    """Returns the cells that tell of recoveries: how many, seconds, steps that were made again."""
+    seconds = sorted(s for entry in entries for s in entry["recovery_s"])
+    repeated = [float(n) for entry in entries for n in entry["repeated"]]
+    if not seconds:
+        return ["0", "–", "–", "–"]
+    tail = f"{seconds[int(0.95 * (len(seconds) - 1))]:.1f} / {seconds[-1]:.1f}"
+    return [str(len(seconds)), f"{statistics.median(seconds):.1f}", tail, spread(repeated, 0)]
+
+
+def _latest(entries: Sequence[Entry]) -> list[Entry]:
+    """Leaves out failures of runs that went well when they were tried again."""
+    good = [entry for entry in entries if "failed" not in entry]
+    names = [_name(entry) for entry in good]
+    return [*good, *({_name(e): e for e in entries if "failed" in e and _name(e) not in names}).values()]
+
+
+def _name(entry: Entry) -> tuple[Any, ...]:
+    return tuple(entry.get(label) for label in ("row", "mode", "between_s", "number", "seed"))
+
+
+def _schedules(entries: Sequence[Entry], _: dict[str, Any]) -> list[str]:
+    rows = []
+    for name in dict.fromkeys(entry["row"] for entry in entries):
+        runs = _latest([entry for entry in entries if entry["row"] == name])
+        good = [entry for entry in runs if "failed" not in entry]
+        faults = str(sum(entry["faults"] for entry in good))
+        rows.append([name, f"{len(good)} of {len(runs)}", faults, *_recovery(good)])
+    heads = [
+        "fault",
+        "runs whose steps count once each",
+        "faults",
+        "recoveries",
+        "seconds",
+        "95 % / largest",
+        "steps again",
+    ]
+    return [
+        "",
+        "## Schedules of faults",
+        "",
+        "A toy runtime on real pools and processes, a seed a run, each step checked to be in the state once and in its place, "
+        "and no process left. Who is stopped is noticed after 10 s without a heartbeat, as by default. Faults that are noticed "
+        "together are one recovery; its seconds are those until the job has come as far as before.",
+        "",
+        table(heads, rows),
+    ]
+
+
+def _cells(entries: Sequence[Entry]) -> dict[tuple[str, float, int], list[tuple[Entry, Entry]]]:
+    """Returns the disturbed runs by mode and how often workers were killed, each with the undisturbed one of its seed."""
+    good = [entry for entry in entries if "failed" not in entry]
+    calm = {(entry["mode"], entry["seed"]): entry for entry in good if not entry["between_s"]}
+    cells: dict[tuple[str, float, int], list[tuple[Entry, Entry]]] = {}
+    for entry in sorted(good, key=lambda e: (-MODES.index(e["mode"]), e["number"] == 0, e["between_s"]), reverse=True):
+        beside = calm.get((entry["mode"], entry["seed"]))
+        if entry["between_s"] and beside is not None:
+            cells.setdefault((entry["mode"], entry["between_s"], entry["number"]), []).append((entry, beside))
+    return cells
+
+
+def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
+    rows, failures = [], [entry for entry in _latest(entries) if "failed" in entry]
+    for (mode, between_s, number), pairs in _cells(entries).items():
+        runs = [run for run, _ in pairs]
+        often = f"{number} in a run, {between_s:.0f} s" if number else f"{between_s:.0f} s"
+        useful = spread([run["steps_per_s"] for run in runs], 1)
+        ratios = spread([run["steps_per_s"] / calm["steps_per_s"] for run, calm in pairs], 2)
+        off = max(abs(run["loss"] / calm["loss"] - 1) for run, calm in pairs)
+        kills = str(sum(run["kills"] for run in runs))
+        rows.append([f"{mode}, {often}", str(len(runs)), kills, *_recovery(runs), useful, ratios, f"{off:.1e}"])
+    heads = [
+        "mode, mean time between kills",
+        "seeds",
+        "kills",
+        "recoveries",
+        "seconds",
+        "95 % / largest",
+        "steps again",
+    ]
+    lines = [
+        "",
+        "## Ring and parameter servers under kills",
+        "",
+        f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps, batch 64, two workers of one host. "
+        "Useful: steps a second from the second epoch on, steps made again not counted; rate: the same over that of the "
+        "undisturbed run with the same seed; median (least–most). Every step is in the optimizer's count once. Loss off: the "
+        "largest relative difference of the final loss from the undisturbed run's.",
+        "",
+        table([*heads, "useful steps/s", "rate", "loss off"], rows),
+    ]
+    if failures:
+        lines += ["", "Runs that failed:", ""]
+        lines += [f"- {e['mode']}, {e['between_s']:g} s, seed {e['seed']}: {e['failed']}" for e in failures]
+    return lines
+
+
+def plot(content: dict[str, Any], path: Path) -> None:
+    """Draws useful steps a second over the mean time between kills, of both modes; nothing where there is none."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    cells = _cells([entry for entry in content["measurements"] if entry["kind"] == "kills"])
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    for mode in MODES:
+        points = sorted(
+            (between_s, pairs) for (m, between_s, number), pairs in cells.items() if m == mode and not number
+        )
+        if not points:
+            continue
+        ratios = [[run["steps_per_s"] / calm["steps_per_s"] for run, calm in pairs] for _, pairs in points]
+        middle = [statistics.median(each) for each in ratios]
+        below = [m - min(each) for m, each in zip(middle, ratios, strict=True)]
+        above = [max(each) - m for m, each in zip(middle, ratios, strict=True)]
+        where = [between_s for between_s, _ in points]
+        axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=_NAMES[mode])
+    axes.set(xscale="log", xlabel="mean seconds between kills of a worker", ylim=(0, 1.1))
+    axes.set_ylabel("useful steps/s over undisturbed")
+    axes.axhline(1.0, color="grey", linewidth=0.5)
+    if cells:
+        axes.legend()
+        figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)

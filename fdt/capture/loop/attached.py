@@ -1,0 +1,35 @@
+"""What Keras attaches to a tensor and looks for later: a mask, and the logits that probabilities were made of.
+
+A loss of probabilities that finds their logits computes with these, unclipped. A step that takes or gives such a tensor takes
+and gives what is attached to it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.capture.loop.pending import PendingTensor, resolved
+
+NAMES = ("_keras_logits", "_keras_mask")
+
+
+def attached(tensor: Any) -> dict[str, Any]:
+    """Returns the tensors that are attached to a tensor, by the attributes' names; none to anything else."""
+    if not tf.is_tensor(tensor) or isinstance(tensor, tf.Variable):
+        return {}
+    found = {name: getattr(resolved(tensor), name, None) for name in NAMES}
+    return {name: value for name, value in found.items() if tf.is_tensor(value)}
+
+
+def attach(tensor: Any, others: Mapping[str, Any]) -> Any:
+    """Attaches tensors to a tensor that may be pending, without waiting for it; returns it."""
+    if not isinstance(tensor, PendingTensor):
+        for name, other in others.items():
+            setattr(tensor, name, other)
+        return tensor
+    return PendingTensor(tensor.dtype, tensor._fdt_shape, lambda: attach(resolved(tensor), _resolved(others)))
+
+
+def _resolved(others: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: resolved(other) for name, other in others.items()}

@@ -1,0 +1,157 @@
+"""Traced steps on the pool, and the script's variables, whose newest values may be there."""
+
+import contextlib
+from collections.abc import Iterator
+
+from fdt.answers import Answer, Drain
+from fdt.capture.newest import Newest
+from fdt.capture.step.traced_step import MetricResult, TracedStep
+from fdt.capture.touch import Touch
+from fdt.errors import FdtError
+from fdt.session import Job, Session
+from fdt.state import SharedState
+from fdt.v1 import job_pb2, program_pb2
+
+# Who looks oftener than this, between two steps, looks at everything: it comes at once then.
+_FEW_LOOKS = 3
+METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
+
+
+class RemoteStep:
+    """One traced step and what the pool holds of its variables.
+
+    Attributes:
+        places: Of its variables, by their ids.
+        written: Ids of those that it may change.
+        metrics: Ids of those that add up over workers.
+        returns_metrics: Whether its outputs are computed from metrics, here.
+    """
+
+    def __init__(self, traced: TracedStep):
+        self.traced = traced
+        self.program = -1
+        self.state = SharedState(traced.program, traced.variables)
+        self._job: Job | None = None
+        self.places = {id(variable): place for place, variable in enumerate(traced.variables)}
+        self.written = {id(variable) for variable in traced.variables if traced.writes(variable)}
+        described = traced.program.variables
+        self.metrics = {v for v, place in self.places.items() if described[place].role == program_pb2.ROLE_METRIC}
+        self.returns_metrics = any(isinstance(output, MetricResult) for output in traced.outputs())
+
+    def begin(self, job: Job) -> None:
+        """Loads the program into a job; a job in place of a lost one holds nothing yet."""
+        if self._job is not job:
+            self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
+            self.program = job.load(self.traced.program, self)
+
+
+class RemoteVariables:
+    """The variables of steps that the script makes one by one: their newest values stay on the pool until it looks at them."""
+
+    def __init__(self, session: Session, touch: Touch):
+        """All are the script's.
+
+        Args:
+            session: Whose job has the steps.
+            touch: Tells of the script's looks.
+        """
+        self._session, self._touch = session, touch
+        self._newest: Newest[RemoteStep] = Newest()
+        # How often the script has looked at what the pool had, since the last step.
+        self._looks = 0
+        self._job: Job | None = None
+        self._watched: set[RemoteStep] = set()
+        touch.listen(self._touched)
+
+    def job(self) -> Job:
+        """Returns the job: another one, if the last has failed and the script has been told."""
+        if not self._newest.away():
+            self._session.renew()
+        job = self._session.job()
+        if job is not self._job:
+            self._job = job
+            self._newest.forget_pool()
+        return job
+
+    def enter(self, job: Job, step: RemoteStep) -> None:
+        """Brings a step's variables on the pool to their newest version."""
+        step.begin(job)
+        if step not in self._watched:
+            self._watched.add(step)
+            self._touch.watch(step.traced.variables)
+        from_script, from_steps = self._newest.missing(step, step.places)
+        for other, variables in from_steps.items():
+            here, there = ([s.places[v] for v in sorted(variables)] for s in (step, other))
+            job.move(step.program, here, other.program, there)
+            # Either may change what it has without the script's seeing it.
+            step.state.forget(here)
+            other.state.forget(there)
+        if from_script:
+            job.assign(step.program, *step.state.changes(from_script))
+
+    def ran(self, step: RemoteStep) -> None:
+        """Records that a step was given out, which changes what it writes."""
+        self._newest.written(step, step.written)
+        self._looks = 0
+
+    def changed_at_home(self, step: RemoteStep) -> None:
+        """Records that the script's values of a step's variables are others by now than those of the pool."""
+        self._newest.changed_at_home(step.places)
+
+    def metrics_of(self, job: Job, step: RemoteStep) -> Answer:
+        """Waits for a step, and brings its metrics home."""
+        return self._metrics_home(step, job.request(step.program, METRICS))
+
+    def come_home(self) -> None:
+        """Gives the script the newest values of all."""
+        away = self._newest.away()
+        if away:
+            with self._touch.paused():
+                self._bring_home(self._session.job(), away)
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Once the script has been told that the job is over, it has the values that it saw last."""
+        try:
+            yield
+        except FdtError:
+            self._newest.forget_pool()
+            raise
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, looks are ours, not the script's."""
+        return self._touch.paused()
+
+    def _touched(self, variables: set[int]) -> None:
+        """The script is about to look at variables, or to change them."""
+        away = self._newest.away(variables)
+        if away:
+            self._looks += 1
+            everything = self._looks > _FEW_LOOKS
+            self._bring_home(self._session.job(), self._newest.away() if everything else away)
+        self._newest.changed_at_home(variables)
+
+    def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
+        with self.told():
+            # All are asked for before the first is waited for.
+            metrics, others = [], []
+            for step, variables in away.items():
+                if variables <= step.metrics:
+                    metrics.append((step, job.request(step.program, METRICS)))
+                else:
+                    places = sorted(step.places[v] for v in variables)
+                    others.append((step, variables, job.request(step.program, ALL, places)))
+            for step, drain in metrics:
+                self._metrics_home(step, drain)
+            for step, variables, drain in others:
+                self._accept(step, variables, drain)
+
+    def _metrics_home(self, step: RemoteStep, drain: Drain) -> Answer:
+        # Others of them may have come from another step, or from the script, since.
+        return self._accept(step, step.metrics & self._newest.away().get(step, set()), drain)
+
+    def _accept(self, step: RemoteStep, variables: set[int], drain: Drain) -> Answer:
+        answer = drain.result()
+        step.state.accept(answer.variables, answer.values, variables)
+        self._newest.came_home(variables)
+        return answer

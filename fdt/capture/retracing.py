@@ -1,0 +1,112 @@
+"""What TensorFlow and Keras have traced in a process before the hooks were there, and what they trace while they are.
+
+A traced function is run as it was traced: it would train on this machine after we have come, and on a pool that is gone after
+we have left. So it is traced again. That changes no value: TensorFlow traces a function again for every new kind of argument.
+"""
+
+import contextlib
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from fdt.capture.keras.run import RemoteTrainFunction
+from fdt.capture.loop.observation import writes
+from fdt.outline.files import is_own
+
+# Where a function keeps that it has been traced, and what to.
+_STAGES = (
+    "_created_variables",
+    "_variable_creation_config",
+    "_no_variable_creation_config",
+    "_concrete_variable_creation_fn",
+)
+_STORES = ("_function_cache", "_function_captures")
+
+
+@contextlib.contextmanager
+def traced_anew(say: Callable[[str], None]) -> Iterator[None]:
+    """At its begin and at its end, functions and models forget the traces that do not hold any more.
+
+    Args:
+        say: Is told of the functions of the script's own that had been traced before, and may train.
+    """
+    before = [function for function in _functions() if any(writes(c.graph) for c in _traces(function))]
+    own = [function for function in before if _is_own(function.python_function)]
+    kept = {weakref.ref(concrete): _named(function) for function in own for concrete in _traces(function)}
+    for function in before:
+        _forget(function)
+    for model in _models():
+        model.train_function = None
+    if own:
+        say(f"traced before, so traced again when they are called: {', '.join(sorted(map(_named, own)))}")
+    gc.collect()
+    for name in sorted({name for concrete, name in kept.items() if concrete() is not None}):
+        say(f"warning: a concrete function of {name} is kept somewhere, and what it trains it trains on this machine")
+    known = weakref.WeakSet(concrete for function in _functions() for concrete in _traces(function))
+    try:
+        yield
+    finally:
+        forget_all(known)
+
+
+def forget_all(known: Collection[Any] = ()) -> None:
+    """Has functions forget all traces but these, and models their steps on a pool."""
+    for function in _functions():
+        if any(concrete not in known for concrete in _traces(function)):
+            _forget(function)
+    for model in _models():
+        if isinstance(model.train_function, RemoteTrainFunction):
+            model.train_function = None
+
+
+def _functions() -> list[Function]:
+    """Returns all tf.functions of this process that are made of Python functions."""
+    return [each for each in _objects(Function) if hasattr(each.python_function, "__code__")]
+
+
+def _models() -> list[Any]:
+    """Returns all models of Keras that have a step."""
+    trainers = []
+    with contextlib.suppress(ImportError):
+        from fdt.capture.keras.keras_3 import Keras3
+
+        trainers.append(Keras3.trainer)
+    with contextlib.suppress(ImportError):
+        if "tf_keras" in sys.modules:
+            from fdt.capture.keras.keras_2 import Keras2
+
+            trainers.append(Keras2.trainer)
+    found = [model for trainer in trainers for model in _objects(trainer)]
+    return [model for model in found if getattr(model, "train_function", None) is not None]
+
+
+def _objects(kind: type) -> list[Any]:
+    # Not isinstance: it asks an object, and there are objects that answer by doing something.
+    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+
+
+def _is_own(function: Any) -> bool:
+    of_a_library = str(function.__module__).split(".")[0] in ("keras", "tensorflow", "tf_keras")
+    return not of_a_library and is_own(function.__code__.co_filename)
+
+
+def _traces(function: Function) -> list[Any]:
+    # Not `_list_all_concrete_functions`, which traces.
+    return list(function._function_cache.values())
+
+
+def _forget(function: Function) -> None:
+    with function._lock:
+        for name in _STAGES:
+            setattr(function, name, None)
+        for name in _STORES:
+            setattr(function, name, type(getattr(function, name))())
+
+
+def _named(function: Function) -> str:
+    code = function.python_function.__code__
+    return f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name} (line {code.co_firstlineno})"

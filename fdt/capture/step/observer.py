@@ -1,0 +1,235 @@
+"""What a training step is seen to call while it is traced: gradients, optimizers, metrics, random numbers."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.ops import gradients_util
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
+
+from fdt.capture.keras.version import imported_versions
+from fdt.capture.step.inlining import inlined
+from fdt.capture.step.traced_step import MetricResult
+from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
+from fdt.config import RunConfig
+from fdt.holes import current_holes, pass_hole
+from fdt.patch import Patches
+from fdt.relaxation import BATCH_NORM, OWN_ROWS, relaxed
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerParts:
+    """What a trace is told of an optimizer that a step uses.
+
+    Attributes:
+        trained: The variables that it updates.
+        variables: Its own.
+        iterations: Counts its updates.
+        momenta: From id of a velocity to its momentum, of a momentum method.
+    """
+
+    trained: Sequence[tf.Variable]
+    variables: Sequence[tf.Variable]
+    iterations: tf.Variable
+    momenta: Mapping[int, float]
+
+
+class StepObserver:
+    """Hooks what a step calls; opens a hole where gradients come to an optimizer.
+
+    Who tells of calls of Keras are `keras_2_step.py` and `keras_3_step.py`.
+
+    Attributes:
+        own_step: Whether the step is Keras's own train_step.
+        optimizers: In the order in which they updated variables.
+        seeds: Variables that random numbers were drawn from, once for each draw.
+        normalisations: BatchNormalization layers, by name.
+        added: Ids of variables that the step has added to by itself.
+        moved: Name of a variable that the step has written by itself and then computed a gradient by; None if there is none.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        metrics: Iterable[Any] = (),
+        scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        own_step: bool = False,
+    ):
+        """
+        Args:
+            config: The run's configuration.
+            metrics: Those that are known beforehand; others are noticed when the step asks for their result.
+            scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
+            own_step: Whether the step is Keras's own train_step.
+        """
+        self.own_step = own_step
+        self._config = config
+        self._scale_learning_rate = scale_learning_rate
+        self._metrics: dict[int, Any] = {id(m): m for m in metrics}
+        # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
+        self._results: dict[int, tuple[Any, Any]] = {}
+        self._depth = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets a trace that does not count; metrics stay, which were made for good."""
+        self.optimizers: list[OptimizerParts] = []
+        self.seeds: list[tf.Variable] = []
+        self.normalisations: dict[str, Any] = {}
+        self.added: set[int] = set()
+        self.moved: str | None = None
+        # Variables whose gradients have passed a hole already, and those that the step has written by itself.
+        self._exchanged: set[int] = set()
+        self._assigned_by_hand: set[int] = set()
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        patches.wrap(polymorphic_function.Function, "__call__", inlined)
+        patches.wrap(tf.GradientTape, "gradient", self._gradient)
+        patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
+        for name in ("assign", "assign_sub"):
+            patches.wrap_inherited(ResourceVariable, name, self._assigned)
+        patches.wrap_inherited(ResourceVariable, "assign_add", self._added_to)
+        for version in imported_versions():
+            version.hook_step(patches, self)
+
+    def metric_variables(self) -> dict[int, Any]:
+        """Returns the metric of each variable of a metric's, by the variable's id."""
+        return {id(v): metric for metric in self._metrics.values() for v in tf_variables(metric.variables)}
+
+    def described(self, logs: Any) -> Any:
+        """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
+        return tf.nest.map_structure(
+            lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else as_tensor(leaf),
+            logs,
+        )
+
+    @property
+    def is_outside_optimizers(self) -> bool:
+        """Whether a step is being traced, and no optimizer is at work."""
+        return current_holes() is not None and self._depth == 0
+
+    @contextlib.contextmanager
+    def in_optimizer(self) -> Iterator[None]:
+        """Within it, an optimizer is at work."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def exchange(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns what an optimizer is to be given in the place of gradients; some may be None."""
+        variables = tf_variables(variables)
+        if self._exchanged.issuperset(map(id, variables)):
+            return gradients
+        return pass_hole(gradients, variables)
+
+    def applied(self, parts: OptimizerParts) -> None:
+        """Records an optimizer that has updated variables."""
+        self.optimizers.append(parts)
+        graph = tf.compat.v1.get_default_graph()
+        for variable in parts.variables:
+            # One that is only handed to an operation, by its handle, is not yet known as a variable.
+            graph.watch_variable(variable)
+
+    def learning_rate(self, rate: Any, iterations: Callable[[], tf.Variable]) -> Any:
+        """Returns what an optimizer at work is to take for its learning rate.
+
+        Args:
+            rate: What it would take.
+            iterations: Returns its count of updates.
+        """
+        holes = current_holes()
+        if holes is None or not self._depth:
+            return rate
+        if self._scale_learning_rate is not None:
+            rate = tf.convert_to_tensor(rate) * self._scale_learning_rate(iterations())
+        return holes.rate(rate)
+
+    def normalises(self, call: Callable[..., Any], layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls a BatchNormalization layer, in a function of its own where workers may take their own rows for the batch."""
+        self.normalisations[layer.name] = layer
+        if not self._names_own_rows or not tf.is_tensor(inputs):
+            return call(layer, inputs, *args, **kwargs)
+
+        def fdt_own_rows(rows: tf.Tensor) -> Any:
+            return call(layer, rows, *args, **kwargs)
+
+        fdt_own_rows.__name__ = OWN_ROWS
+        function = tf.function(fdt_own_rows, autograph=False)
+        return function.get_concrete_function(tf.TensorSpec(inputs.shape, inputs.dtype))(inputs)
+
+    def updates(self, metric: Any) -> None:
+        """Records a metric that updates its state."""
+        if current_holes() is not None:
+            self._metrics[id(metric)] = metric
+
+    def gives_result(self, metric: Any, result: Any) -> None:
+        """Records a metric's result."""
+        if self.is_outside_optimizers:
+            self._metrics[id(metric)] = metric
+            if tf.is_tensor(result):
+                self._results[id(result)] = (result, metric)
+
+    def draws(self, seed: tf.Variable) -> None:
+        """Records random numbers that are drawn from a seed."""
+        if current_holes() is not None:
+            self.seeds.append(seed)
+
+    def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
+        if current_holes() is not None:
+            # One that is written and never read the graph does not know: it sees its handle only.
+            tf.compat.v1.get_default_graph().watch_variable(variable)
+        if self.is_outside_optimizers:
+            self._assigned_by_hand.add(id(variable))
+        return original(variable, *args, **kwargs)
+
+    def _added_to(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.is_outside_optimizers:
+            self.added.add(id(variable))
+        return self._assigned(original, variable, *args, **kwargs)
+
+    def _gradient(
+        self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Exchanges gradients where the script's own step gets them, so that what it does to them it does to everybody's.
+
+        Not those that another tape goes on to differentiate: they are no gradients of the step.
+        """
+        return self._passed(original(tape, target, sources, *args, **kwargs), sources)
+
+    def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same for `tf.gradients`."""
+        return self._passed(original(ys, xs, *args, **kwargs), xs)
+
+    def _passed(self, result: Any, sources: Any) -> Any:
+        """Returns gradients as they come out of a hole, those of variables."""
+        if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
+            return result
+        flat = tf.nest.flatten(result)
+        variables = [tf_variable(source) for source in tf.nest.flatten(sources)]
+        chosen = [i for i, variable in enumerate(variables) if variable is not None and flat[i] is not None]
+        if not chosen:
+            return result
+        gradients = [flat[i] for i in chosen]
+        for variable in variables:
+            if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
+                self.moved = variable.name.removesuffix(":0")
+        exchanged = pass_hole(gradients, [variables[i] for i in chosen])
+        for i, gradient in zip(chosen, exchanged, strict=True):
+            flat[i] = gradient
+        # Those without a gradient have none on any worker.
+        self._exchanged |= {id(variable) for variable in variables if variable is not None}
+        return tf.nest.pack_sequence_as(result, flat)
+
+    @property
+    def _names_own_rows(self) -> bool:
+        """Whether anybody will look at these names; `fdt check` tells what would be saved."""
+        config = self._config
+        divides = config.mode == "sync" and config.num_workers > 1 and current_holes() is not None
+        return divides and (config.only_looks or BATCH_NORM in relaxed(config.options))

@@ -1,0 +1,127 @@
+"""Random numbers of TensorFlow's in a step that is eager in the script: those that plain python would draw.
+
+An eager operation without a seed of its own takes one from TensorFlow's context whenever it is run. In a traced step it
+would be given one for good, and count by itself. So the seeds are taken from the context for each step, and are arguments,
+of a step in which the operations are stateless ones of the same algorithm (Philox): the seed of the context is their key,
+that of the operation the upper half of their counter (`PhiloxRandom(seed_lo, seed_hi)` in TensorFlow's philox_random.h).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import random_seed
+from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
+
+from fdt.patch import Patches
+
+_PHILOX, _MAX_SEED = 1, 2**31 - 1
+_STATELESS: dict[str, Callable[..., tf.Tensor]] = {
+    "random_standard_normal": gen_stateless_random_ops_v2.stateless_random_normal_v2,
+    "random_uniform": gen_stateless_random_ops_v2.stateless_random_uniform_v2,
+    "truncated_normal": gen_stateless_random_ops_v2.stateless_truncated_normal_v2,
+    "random_uniform_int": gen_stateless_random_ops_v2.stateless_random_uniform_int_v2,
+}
+
+
+class Seeds:
+    """The seeds of a step while it is traced.
+
+    Attributes:
+        count: How many of its operations have taken one.
+    """
+
+    def __init__(self, given: Sequence[tf.Tensor]) -> None:
+        """Begins.
+
+        Args:
+            given: int64 scalars: that of the context, and one for each operation; none if their number is not known yet.
+        """
+        self.count = 0
+        self._given = given
+        self._graph = tf.compat.v1.get_default_graph()
+        # That of an operation which is about to be made.
+        self._next: tf.Tensor | None = None
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Within it, operations of the step take them."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def take(self, own: int | None) -> None:
+        """Called when a random operation with this seed of its own, if any, is about to be made."""
+        self._next = None
+        # One in a function of the script's has its seed for good in plain python too.
+        if own is None and self._graph.seed is not None and tf.compat.v1.get_default_graph() is self._graph:
+            self.count += 1
+            self._next = self._given[self.count] if self.count < len(self._given) else None
+
+    def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """Returns uint64 [1] and uint64 [2] for the operation that is being made; None if it is made as it is."""
+        seed, self._next = self._next, None
+        if seed is None:
+            return None
+        key, counter = tf.reshape(self._given[0], [1]), tf.stack([tf.zeros([], tf.int64), seed])
+        return tf.cast(key, tf.uint64), tf.cast(counter, tf.uint64)
+
+
+_current: ContextVar[Seeds | None] = ContextVar("fdt_seeds", default=None)
+
+
+def install(patches: Patches) -> None:
+    """Puts the hooks in place."""
+    patches.wrap(random_seed, "get_seed", _get_seed)
+    for name, stateless in _STATELESS.items():
+        patches.wrap(gen_random_ops, name, _drawing(stateless))
+
+
+@contextlib.contextmanager
+def none_taken() -> Iterator[None]:
+    """Within it a function of the script's own is traced into the step."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def is_seeded() -> bool:
+    """Whether the script has given TensorFlow a seed: else no run draws what another does."""
+    return context.global_seed() is not None
+
+
+def drawn(count: int) -> list[tf.Tensor]:
+    """Returns the seeds of one step with so many operations, as plain python would take them from the context."""
+    if not count:
+        return []
+    of_context = context.global_seed() % _MAX_SEED
+    own = [context.internal_operation_seed() % _MAX_SEED for _ in range(count)]
+    # TensorFlow takes two zeros for no seed at all, and says so.
+    seeds = [of_context, *(seed if of_context or seed else _MAX_SEED for seed in own)]
+    return [tf.constant(seed, tf.int64) for seed in seeds]
+
+
+def _get_seed(original: Callable[..., Any], op_seed: int | None) -> Any:
+    seeds = _current.get()
+    if seeds is not None:
+        seeds.take(op_seed)
+    return original(op_seed)
+
+
+def _drawing(stateless: Callable[..., tf.Tensor]) -> Callable[..., Any]:
+    def draw(original: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
+        seeds = _current.get()
+        taken = None if seeds is None else seeds.key_and_counter()
+        if taken is None:
+            return original(shape, *args, **kwargs)
+        rest = {name: value for name, value in kwargs.items() if name not in ("seed", "seed2")}
+        return stateless(shape, *taken, _PHILOX, *args, **rest)
+
+    return draw

@@ -1,0 +1,78 @@
+"""What `tensor.numpy()` gives in a step that is eager in the script, while it is traced: an array whose size alone is known.
+
+Scripts ask it for the shape (`np.shape(mean.numpy())`). Whoever looks at a value is told that there is none yet.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.ops import SymbolicTensor
+
+from fdt.outline.files import is_own
+from fdt.patch import Patches
+
+_is_traced: ContextVar[bool] = ContextVar("fdt_is_traced", default=False)
+
+
+class Unseen:
+    """Stands for an array.
+
+    Attributes:
+        tensor: Whose value it will be.
+        shape: Its shape.
+        dtype: Its type.
+        ndim: The number of its dimensions.
+        size: The number of its elements.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tensor: tf.Tensor) -> None:
+        if not tensor.shape.is_fully_defined():
+            raise AttributeError("a tensor's number of rows is looked at with .numpy(), and is not known yet")
+        self.tensor = tensor
+        self.shape: tuple[int, ...] = tuple(tensor.shape)
+        self.dtype: np.dtype = np.dtype(tensor.dtype.as_numpy_dtype)
+        self.ndim, self.size = len(self.shape), int(np.prod(self.shape))
+
+    def __len__(self) -> int:
+        """Returns its number of rows."""
+        return self.shape[0]
+
+    def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
+        """Returns the tensor as what a gradient takes for a constant."""
+        if dtype is not None and dtype != self.tensor.dtype:
+            raise TypeError(f"expected {dtype.name}, received an array of {self.dtype}")
+        return tf.stop_gradient(self.tensor)
+
+    def _look(self, *_: Any) -> Any:
+        raise NotImplementedError("a tensor's value is looked at with .numpy() before the step is over")
+
+    __array__ = __bool__ = __eq__ = __ne__ = __repr__ = __str__ = __format__ = _look  # type: ignore[assignment]
+
+
+def install(patches: Patches) -> None:
+    """Puts the hook in place."""
+
+    def numpy(tensor: tf.Tensor) -> Any:
+        if not _is_traced.get() or not is_own(sys._getframe(1).f_code.co_filename):
+            # Libraries tell by it whether a tensor has a value.
+            raise AttributeError("'SymbolicTensor' object has no attribute 'numpy'")
+        return lambda: Unseen(tensor)
+
+    patches.add(SymbolicTensor, "numpy", property(numpy))
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Within it a step that is eager in the script is traced."""
+    token = _is_traced.set(True)
+    try:
+        yield
+    finally:
+        _is_traced.reset(token)

@@ -1,0 +1,291 @@
+"""A function in the making: its nodes are written down as descriptions, and TensorFlow reads them all at once.
+
+To make an operation of TensorFlow in Python takes ten times as long as to describe it.
+"""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, op_def_pb2, tensor_pb2
+from tensorflow.python.framework import func_graph, op_def_registry
+
+# Attributes that describe the place of an operation in the graph it comes from.
+_LEFT_OUT = ("_output_shapes", "_class", "_has_manual_control_dependencies", "_XlaMustCompile")
+
+
+class Wire:
+    """An output of a node, or an argument, of a function in the making."""
+
+    __slots__ = ("body", "dtype", "name")
+
+    def __init__(self, body: "Body", name: str, dtype: tf.DType) -> None:
+        self.body, self.name, self.dtype = body, name, dtype
+
+    @property
+    def node(self) -> str:
+        """The node's name; an argument's is its own."""
+        return self.name.partition(":")[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What Python that makes operations is told of a tensor: its type, and the shape as far as it is known."""
+
+    dtype: tf.DType
+    shape: tuple[int | None, ...] | None
+
+
+class Sketch:
+    """Operations made by Python in a graph of its own, to be written into functions as often as they are needed."""
+
+    def __init__(self, make: Callable[..., Any], given: Sequence[Spec]) -> None:
+        """Makes them.
+
+        Args:
+            make: Given as many tensors, returns a tensor or several.
+            given: What they are.
+        """
+        self._graph = func_graph.FuncGraph("sketch")
+        with self._graph.as_default():
+            self.inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in given]
+            made = make(*self.inputs)
+            self.outputs = list(made) if isinstance(made, list | tuple) else [made]
+        self.operations = [op for op in self._graph.get_operations() if op.type != "Placeholder"]
+
+
+class Body:
+    """The nodes of a function.
+
+    Attributes:
+        outer: The one in which it is called; what it uses of that becomes an argument.
+        arguments: By the names of what was used of others, what stands for it here.
+        controls: Names of nodes that those written next wait for.
+        is_stateful: Whether it does something besides giving its outputs.
+    """
+
+    def __init__(
+        self, outer: "Body | None" = None, is_dry: bool = False, in_turn: frozenset[str] = frozenset()
+    ) -> None:
+        """Begins an empty one.
+
+        Args:
+            outer: See the class.
+            is_dry: Whether nothing is to be written, since only what follows for layouts matters.
+            in_turn: Kinds of operations that run one after the other, as they are written.
+        """
+        self.outer, self.is_dry, self._in_turn = outer, is_dry, in_turn
+        self.controls: list[str] = []
+        self.captured: dict[Wire, Wire] = {}
+        self.is_stateful = False
+        # In the place of whatever is not written.
+        self.nothing = Wire(self, "", tf.variant)
+        self._arguments: list[Wire] = []
+        self._nodes: list[node_def_pb2.NodeDef] = []
+        self._effects: list[str] = []
+        self._names: collections.Counter[str] = collections.Counter()
+        self._turn: list[str] = []
+
+    def around(self) -> "Iterator[Body]":
+        """Goes over this body and those around it."""
+        body: Body | None = self
+        while body is not None:
+            yield body
+            body = body.outer
+
+    def argument(self, dtype: tf.DType) -> Wire:
+        """Adds an argument."""
+        self._arguments.append(Wire(self, self._unique(f"a{len(self._arguments)}"), dtype))
+        return self._arguments[-1]
+
+    def here(self, wire: Wire) -> Wire:
+        """Returns what stands for something of this function, or of those around it, within it."""
+        if wire.body is self:
+            return wire
+        if wire not in self.captured:
+            assert self.outer is not None, f"{wire.name} is not of this function or one around it."
+            self.outer.here(wire)
+            self.captured[wire] = self.argument(wire.dtype)
+        return self.captured[wire]
+
+    def add(self, node: node_def_pb2.NodeDef, inputs: Sequence[Wire]) -> list[Wire]:
+        """Adds a node; returns its outputs.
+
+        Args:
+            node: With an operation and all its attributes; if another node has its name, it gets one like it.
+            inputs: Of this function, or of those around it.
+        """
+        kind, node.name = node.op, self._unique(node.name)
+        for name in _LEFT_OUT:
+            if name in node.attr:
+                del node.attr[name]
+        del node.input[:]
+        node.input.extend([self.here(wire).name for wire in inputs])
+        waits = [*self.controls, *(self._turn if kind in self._in_turn else [])]
+        if waits:
+            node.input.extend([f"^{control}" for control in dict.fromkeys(waits)])
+        self._nodes.append(node)
+        if is_stateful(kind):
+            self.is_stateful = True
+            self._effects.append(node.name)
+        if kind in self._in_turn:
+            self._turn = [node.name]
+        return [Wire(self, f"{node.name}:{output}", dtype) for output, dtype in _outputs(node)]
+
+    def constant(self, value: np.ndarray, name: str = "constant") -> Wire:
+        """Writes a constant."""
+        if self.is_dry:
+            return self.nothing
+        proto = tensor_proto(value)
+        node = node_def_pb2.NodeDef(name=name, op="Const")
+        node.attr["value"].tensor.CopyFrom(proto)
+        node.attr["dtype"].type = proto.dtype
+        # It waits for nothing, whatever is written around it.
+        controls, self.controls = self.controls, []
+        (wire,) = self.add(node, [])
+        self.controls = controls
+        return wire
+
+    def draw(self, sketch: Sketch, inputs: Sequence[Wire], name: str) -> list[Wire]:
+        """Writes the operations of a sketch; returns its outputs.
+
+        Args:
+            sketch: It.
+            inputs: In the place of the sketch's.
+            name: Before the names of its nodes.
+        """
+        wires = {tensor.name: self.here(wire) for tensor, wire in zip(sketch.inputs, inputs, strict=True)}
+        names: dict[str, str] = {}
+        before = self.controls
+        for op in sketch.operations:
+            # What is given to it waits, and with it what follows.
+            waits = [names[c.name] for c in op.control_inputs if c.name in names]
+            waits += [wires[t.name].node for c in op.control_inputs if c.name not in names for t in c.outputs]
+            self.controls = [*(before if not op.inputs else ()), *(w for w in waits if w not in self._argument_names)]
+            node = op.node_def
+            node.name = f"{name}/{op.name}"
+            made = self.add(node, [wires[t.name] for t in op.inputs])
+            names[op.name] = self._nodes[-1].name
+            wires.update(zip((tensor.name for tensor in op.outputs), made, strict=True))
+        self.controls = before
+        return [wires[tensor.name] for tensor in sketch.outputs]
+
+    @property
+    def _argument_names(self) -> set[str]:
+        return {argument.name for argument in self._arguments}
+
+    def last(self) -> str:
+        """Returns the name of the node that was written last."""
+        return self._nodes[-1].name
+
+    def finished(self, name: str, outputs: Sequence[Wire], captured: Sequence[Wire]) -> function_pb2.FunctionDef:
+        """Returns the function.
+
+        Args:
+            name: Its name.
+            outputs: Of it.
+            captured: What it gets of those around it, besides its own arguments: in this order, more than it needs perhaps.
+        """
+        inside = [self.here(wire) for wire in captured]
+        own = [argument for argument in self._arguments if argument not in set(inside)]
+        argument = op_def_pb2.OpDef.ArgDef
+        signature = op_def_pb2.OpDef(
+            name=name,
+            is_stateful=self.is_stateful,
+            input_arg=[argument(name=w.name, type=w.dtype.as_datatype_enum) for w in [*own, *inside]],
+            output_arg=[argument(name=f"o{i}", type=w.dtype.as_datatype_enum) for i, w in enumerate(outputs)],
+            control_output=[f"c{i}" for i in range(len(self._effects))],
+        )
+        return function_pb2.FunctionDef(
+            signature=signature,
+            node_def=self._nodes,
+            ret={f"o{i}": self.here(wire).name for i, wire in enumerate(outputs)},
+            control_ret={f"c{i}": effect for i, effect in enumerate(self._effects)},
+        )
+
+    def _unique(self, name: str) -> str:
+        self._names[name] += 1
+        count = self._names[name]
+        return name if count == 1 else self._unique(f"{name}_{count - 1}")
+
+
+# Stateful for TensorFlow, and without effect.
+LOOKING = frozenset(
+    {
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VariableShape",
+        "VarIsInitializedOp",
+        "Placeholder",
+        "VarHandleOp",
+    }
+)
+
+
+@functools.cache
+def is_stateful(kind: str) -> bool:
+    """Whether operations of a kind do something besides giving their outputs."""
+    definition = op_def_registry.get(kind)
+    return definition is not None and definition.is_stateful and kind not in LOOKING
+
+
+@functools.cache
+def names_functions(kind: str) -> bool:
+    """Whether operations of a kind name functions in their attributes."""
+    definition = op_def_registry.get(kind)
+    return definition is not None and any("func" in attribute.type for attribute in definition.attr)
+
+
+@functools.cache
+def _output_arguments(kind: str) -> list[tuple[str, str, int, str, str]]:
+    return [
+        (each.name, each.type_attr, each.type, each.number_attr, each.type_list_attr)
+        for each in op_def_registry.get(kind).output_arg
+    ]
+
+
+def _outputs(node: node_def_pb2.NodeDef) -> Iterator[tuple[str, tf.DType]]:
+    """Goes over a node's outputs: their names within a function, and their types."""
+    for name, of_type, dtype, of_number, of_list in _output_arguments(node.op):
+        types = [node.attr[of_type].type if of_type else dtype]
+        if of_number:
+            types *= node.attr[of_number].i
+        elif of_list:
+            types = list(node.attr[of_list].list.type)
+        for place, each in enumerate(types):
+            yield f"{name}:{place}", tf.as_dtype(each)
+
+
+def tensor_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
+    """Returns a constant's description."""
+    dtype = tf.as_dtype(value.dtype)
+    if dtype == tf.string:
+        return tf.make_tensor_proto(value)
+    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_content=np.ascontiguousarray(value).tobytes())
+    for size in value.shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto
+
+
+def attribute(value: Any) -> attr_value_pb2.AttrValue:
+    """Returns an attribute's description: of an integer, a truth, a type, or a list of integers or types."""
+    made = attr_value_pb2.AttrValue
+    if isinstance(value, bool):
+        return made(b=value)
+    if isinstance(value, int):
+        return made(i=value)
+    if isinstance(value, tf.DType):
+        return made(type=value.as_datatype_enum)
+    if all(isinstance(each, tf.DType) for each in value):
+        return made(list=made.ListValue(type=[each.as_datatype_enum for each in value]))
+    return made(list=made.ListValue(i=value))
+
+
+def named(function: str) -> attr_value_pb2.AttrValue:
+    """Returns an attribute that names a function."""
+    return attr_value_pb2.AttrValue(func=attr_value_pb2.NameAttrList(name=function))

@@ -1,0 +1,63 @@
+"""What the workers of a job are told when it gets them: who they are, and where they meet."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from fdt.config import ServeConfig
+from fdt.pool import hosts
+from fdt.pool.hosts import Host
+from fdt.pool.jobs import Job
+from fdt.pool.lifecycle import OWN_HOST
+from fdt.pool.meeting import MeetingPlaces
+from fdt.runtime import Launcher, Placement
+from fdt.v1 import job_pb2, worker_pb2
+
+
+class Assigner:
+    """Of one pool."""
+
+    def __init__(self, config: ServeConfig, launchers: Mapping[str, Launcher], meetings: MeetingPlaces) -> None:
+        self._config, self._launchers, self._meetings = config, launchers, meetings
+
+    def assignments(
+        self, job: Job, opening: job_pb2.OpenJob, known: Mapping[str, Host], threads: Sequence[int]
+    ) -> list[bytes]:
+        """Returns what is to be sent to each of a job's workers.
+
+        Args:
+            job: It has workers and places.
+            opening: What its client asked for.
+            known: The pool's hosts.
+            threads: Of an operation, for each worker.
+
+        Raises:
+            UsageError: Its hosts cannot be brought together; see `fdt.pool.hosts.check_tunnels`.
+            Exception: Whatever the launcher meets.
+        """
+        placement = self._placement(job, opening, known)
+        meeting = self._meetings.open(job.name, opening.num_workers)
+        launcher, members = self._launchers[opening.mode], []
+        if placement.tunnelled:
+            members = [place.address for place, _ in placement.processes]
+        assigned = [
+            worker_pb2.Assignment(
+                job=job.name,
+                rank=rank,
+                num_workers=opening.num_workers,
+                num_threads=num_threads,
+                environment=launcher.environment(placement, rank),
+                options=opening.options,
+                meeting=meeting,
+                members=members,
+            )
+            for rank, num_threads in enumerate(threads)
+        ]
+        return [worker_pb2.WorkerInstruction(assignment=each).SerializeToString() for each in assigned]
+
+    def _placement(self, job: Job, opening: job_pb2.OpenJob, known: Mapping[str, Host]) -> Placement:
+        workers = tuple(known[host].place for host, number in job.places for _ in range(number))
+        placement = Placement(workers, known[OWN_HOST].place, job.places[0] == (OWN_HOST, 0))
+        if self._launchers[opening.mode].tunnels and len(job.places) > 1 and not self._config.open_servers:
+            hosts.check_tunnels(known[host] for host, _ in job.places)
+            placement = dataclasses.replace(placement, tunnelled=True)
+        return placement

@@ -1,0 +1,128 @@
+"""How much of its machine one worker may take. Who forks workers looks at them often, and ends one that is over.
+
+The kernel's own bounds do not fit: RLIMIT_AS and RLIMIT_DATA count what is reserved (stacks of threads, arenas), RLIMIT_NPROC
+counts all processes of a user and none of root's, control groups need the machine's leave. What a worker takes between two
+looks is more than it may have: memory comes at some gigabytes a second.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+_Found = TypeVar("_Found")
+# Between two looks at a worker, at least; and so many times what one takes, so that looking costs little.
+LOOK_S = 0.1
+_RARELY = 50
+# In a worker's folder: the states that it writes are a file each.
+_MAX_FILES = 10_000
+# Fields of /proc/PID/stat behind the name, which may hold anything.
+_SESSION, _NUM_THREADS, _RSS = 3, 17, 21
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Of /proc/PID/smaps_rollup: what is the process's own, its share of what it has from the process that forked it, and no file of
+# the store's, which the kernel lets go of when it needs the room.
+_OWN = ("Pss_Anon:", "Pss_Shmem:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Of one worker process; None for no bound but the machine's."""
+
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    # Its threads and those of what it has started; TensorFlow has some for each core.
+    tasks: int = 4096
+
+
+class Watch:
+    """Looks at one worker."""
+
+    def __init__(self, pid: int, folder: Path, bounds: Bounds, *, may_fork: bool) -> None:
+        """Does not look yet.
+
+        Args:
+            pid: Of the worker, which leads its session.
+            folder: Its own.
+            bounds: What it may take.
+            may_fork: Whether it can start processes, which count as its own.
+        """
+        self._pid, self._folder, self._bounds, self._may_fork = pid, folder, bounds, may_fork
+        self._due_s = 0.0
+
+    def over(self) -> str:
+        """Returns what the worker took beyond its bounds, to be put behind its name; "" if it did not, or it is not time."""
+        if time.monotonic() < self._due_s:
+            return ""
+        self._due_s = time.monotonic() + LOOK_S
+        pids = self._members() if self._may_fork else [self._pid]
+        stats = [stat for stat in map(_stat, pids) if stat]
+        num_tasks = sum(int(stat[_NUM_THREADS]) for stat in stats)
+        if num_tasks > self._bounds.tasks:
+            return f"started {num_tasks:,} processes and threads, and may have {self._bounds.tasks:,}"
+        most = self._bounds.memory_bytes
+        if most is not None and sum(int(stat[_RSS]) for stat in stats) * _PAGE_BYTES > most:
+            used = self._rarely(lambda: sum(map(_own_bytes, pids)))
+            if used > most:
+                return f"used {shown(used)} of memory, and may use {shown(most)} (--memory)"
+        return self._rarely(self._over_disk)
+
+    def _rarely(self, look: Callable[[], _Found]) -> _Found:
+        """Looks at what may take long to look at, and has the next time come the later for it."""
+        began_s = time.monotonic()
+        found = look()
+        self._due_s = max(self._due_s, began_s + _RARELY * (time.monotonic() - began_s))
+        return found
+
+    def _over_disk(self) -> str:
+        most = self._bounds.disk_bytes
+        if most is None:
+            return ""
+        used, num_files = _disk(self._folder)
+        if num_files > _MAX_FILES:
+            return f"wrote more than {_MAX_FILES:,} files"
+        return f"used {shown(used)} of disk, and may use {shown(most)} (--disk)" if used > most else ""
+
+    def _members(self) -> list[int]:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        session = str(self._pid)
+        members = (pid for pid in pids if (stat := _stat(pid)) and stat[_SESSION] == session)
+        # Not all of a multitude.
+        return list(itertools.islice(members, self._bounds.tasks + 1))
+
+
+def _stat(pid: int) -> list[str]:
+    """Returns the fields behind a process's name; [] if it is no more."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
+
+
+def _own_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+        sizes = [line.split() for line in file if line.startswith((*_OWN, "Pss:"))]
+        own = [int(size[1]) for size in sizes if size[0] in _OWN]
+        # Linux before 5.2 tells the sum alone.
+        return 1024 * (sum(own) if own else sum(int(size[1]) for size in sizes))
+    return 0
+
+
+def _disk(folder: Path) -> tuple[int, int]:
+    """Returns the bytes and the number of files below a folder, as far as they were counted."""
+    num_bytes = num_files = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                num_bytes += 512 * os.lstat(os.path.join(directory, name)).st_blocks
+        num_files += 1 + len(names)
+        if num_files > _MAX_FILES:
+            break
+    return num_bytes, num_files
+
+
+def shown(num_bytes: int) -> str:
+    """Returns a size as people read it."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"

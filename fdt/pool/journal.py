@@ -1,0 +1,163 @@
+"""A pool's journal: its jobs in a SQLite file, for the pool that is started in its place.
+
+Written by one thread. What it says survives the death of the pool at any moment (write-ahead log); of a machine that fails, the
+last entries may be missing, and the journal is whole.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from fdt.errors import UsageError
+from fdt.pool.jobs import Job, JobState
+
+FILE = "journal.sqlite"
+# In the file's header: who has made it, and in which form.
+_APPLICATION, _VERSION = 0x66647431, 1
+# How long another program that reads the file may be waited for.
+_BUSY_S = 0.5
+_LOST = "its pool ended"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A job as the journal has it; see `fdt.pool.jobs.Job`."""
+
+    name: str
+    state: str
+    mode: str
+    num_workers: int
+    script: str
+    steps: int
+    submitted_s: float
+    ended_s: float
+    reason: str
+    session: bytes
+
+    @classmethod
+    def of(cls, job: Job, steps: int) -> "Entry":
+        """Returns a job's entry."""
+        return cls(
+            job.name, job.state.value, job.mode, job.num_workers, job.script, steps, job.submitted_s, job.ended_s,
+            job.reason, job.session,
+        )  # fmt: skip
+
+    def job(self) -> Job:
+        """Returns the job, as one that has ended."""
+        return Job(
+            self.name, self.mode, self.num_workers, self.script, self.submitted_s, False, self.session,
+            JobState(self.state), ended_s=self.ended_s, reason=self.reason,
+        )  # fmt: skip
+
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Entry))
+
+
+class Journal:
+    """An open journal."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens the file in a folder, or makes it.
+
+        Raises:
+            UsageError: It is no journal, of another version, or cannot be written.
+        """
+        self._path = folder / FILE
+        is_new = not self._path.exists()
+        # When it was last written: opening it writes, too.
+        self._left_s = max((path.stat().st_mtime for path in folder.glob(f"{FILE}*")), default=0.0)
+        try:
+            # Only one thread has it at a time: who opens it hands it over.
+            self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, check_same_thread=False)
+            try:
+                self._open(is_new)
+            except BaseException:
+                self._connection.close()
+                raise
+        except sqlite3.DatabaseError as error:
+            raise UsageError(_unusable(self._path, error)) from error
+        self._inode = os.stat(self._path).st_ino
+
+    def _open(self, is_new: bool) -> None:
+        run = self._connection.execute
+        if is_new:
+            run(f"PRAGMA application_id = {_APPLICATION}")
+            run(f"PRAGMA user_version = {_VERSION}")
+        found = tuple(run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        if found[0] != _APPLICATION:
+            raise UsageError(
+                f"{self._path} is no journal of a pool. Give the pool a folder of its own: --state DIR. Received: "
+                f"application_id={found[0]:#x}"
+            )
+        if found[1] != _VERSION:
+            raise UsageError(
+                f"{self._path} is of another version of fdt: expected version {_VERSION} of the journal. Give the pool another "
+                f"folder (--state DIR), or delete this one, and with it the list of its jobs. Received: version={found[1]}"
+            )
+        run("PRAGMA journal_mode = WAL")
+        # A commit is in the kernel's hands when it returns: enough for a process that is killed.
+        run("PRAGMA synchronous = NORMAL")
+        columns = ", ".join(f"{name} NOT NULL" for name in _COLUMNS[1:])
+        with self._connection:
+            run(f"CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, {columns})")
+            # Says at once whether it can be written.
+            run(f"PRAGMA user_version = {_VERSION}")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file is still where it was opened."""
+        with contextlib.suppress(OSError):
+            return os.stat(self._path).st_ino == self._inode
+        return False
+
+    def entries(self) -> list[Entry]:
+        """Returns the jobs of the pools before, oldest first; those that had not ended then are interrupted.
+
+        Raises:
+            UsageError: The file is damaged.
+        """
+        try:
+            rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM jobs").fetchall()
+            found = [_as_left(Entry(*row), self._left_s) for row in rows]
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise UsageError(_unusable(self._path, error)) from error
+        return sorted(found, key=lambda entry: number_of(entry.name))
+
+    def write(self, entries: Iterable[Entry], gone: Iterable[str]) -> None:
+        """Writes entries, in the place of those of the same names, and deletes others.
+
+        Raises:
+            sqlite3.Error: The disk is full or broken; nothing of it is written then.
+        """
+        places = ", ".join("?" * len(_COLUMNS))
+        with self._connection:
+            # Not `astuple`, which copies.
+            rows = [tuple(getattr(entry, name) for name in _COLUMNS) for entry in entries]
+            self._connection.executemany(f"INSERT OR REPLACE INTO jobs VALUES ({places})", rows)
+            self._connection.executemany("DELETE FROM jobs WHERE name = ?", [(name,) for name in gone])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+
+def number_of(job: str) -> int:
+    """Returns N of "job-N"; 0 for other names."""
+    digits = job.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _as_left(entry: Entry, last_s: float) -> Entry:
+    if JobState(entry.state).ended:
+        return entry
+    return dataclasses.replace(entry, state=JobState.INTERRUPTED.value, ended_s=last_s, reason=_LOST)
+
+
+def _unusable(path: Path, error: Exception) -> str:
+    return (
+        f"The journal of a pool cannot be used: {error}. Expected a file that this user may write, on a disk with room, as a "
+        f"pool has left it. Mend that, or give the pool another folder: --state DIR. Received: {path}"
+    )

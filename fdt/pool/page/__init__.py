@@ -1,0 +1,1 @@
+"""The pool's page: what it knows, in a browser, and a button that cancels a job. It needs the extra `page`."""

@@ -1,0 +1,95 @@
+"""The gate of the page: every request passes it, before anything of the pool is looked at."""
+
+from http.cookies import CookieError, SimpleCookie
+from importlib import resources
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fdt.pool.page.doors import COOKIE_S, Doors, is_own_host, is_own_origin
+
+_READS = ("GET", "HEAD")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # The first address has the code in it.
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_WRONG_HOST = (
+    "This page answers to 127.0.0.1, localhost and [::1] alone. Received: another name in the Host header. From elsewhere, "
+    "forward a port of your machine: ssh -L 8080:127.0.0.1:8080 MACHINE.\n"
+)
+_WRONG_ORIGIN = "Only the page itself may do this: expected an Origin header that names it.\n"
+
+
+class Gate:
+    """An ASGI application around another."""
+
+    def __init__(self, app: ASGIApp, doors: Doors, cookie: str) -> None:
+        """Makes it.
+
+        Args:
+            app: Sees requests of browsers that were let in.
+            doors: Know these.
+            cookie: The name of the page's cookie: browsers do not tell ports apart.
+        """
+        self._app, self._doors, self._cookie = app, doors, cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, or passes on."""
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        answer = self._answer(scope)
+        await (self._app if answer is None else answer)(scope, receive, guarded)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """Returns what to say to whoever is not let in, or is just coming in; None to pass a request on."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not is_own_host(host):
+            return PlainTextResponse(_WRONG_HOST, 403)
+        if scope["method"] not in _READS and not is_own_origin(headers.get("origin"), host):
+            return PlainTextResponse(_WRONG_ORIGIN, 403)
+        code = parse_qs(scope["query_string"].decode("latin-1")).get("code")
+        if scope["path"] == "/" and code:
+            return self._enter(code[0])
+        if not self._doors.knows(self._given(headers)):
+            return _page("closed.html", 403) if scope["path"] == "/" else PlainTextResponse("Not let in.\n", 403)
+        return None
+
+    def _enter(self, code: str) -> Response:
+        """Lets a browser in. Its next request comes from a page of ours, so that it brings a cookie that is `Strict`."""
+        cookie = self._doors.enter(code)
+        if cookie is None:
+            return _page("closed.html", 403)
+        answer = _page("entered.html", 200)
+        answer.set_cookie(self._cookie, cookie, max_age=int(COOKIE_S), path="/", httponly=True, samesite="strict")
+        return answer
+
+    def _given(self, headers: Headers) -> str:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return ""
+        return found.value if found is not None else ""
+
+
+def _page(name: str, status: int) -> Response:
+    return HTMLResponse((resources.files("fdt.pool.page") / name).read_text("utf-8"), status)

@@ -1,0 +1,53 @@
+"""`fdt.v1.Hosts`: machines that join the pool."""
+
+import functools
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+import grpc
+
+from fdt import wire
+from fdt.errors import ProtocolError
+from fdt.pool import lifecycle
+from fdt.pool.hosts import JoinedHost
+from fdt.pool.services.streams import until_broken
+from fdt.pool.supervisor import Supervisor
+from fdt.v1 import host_pb2
+
+
+class Hosts:
+    """`fdt.v1.Hosts`."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def Attach(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        first = wire.decode(host_pb2.HostEvent, next(requests, b""))
+        if not first.HasField("hello"):
+            raise ProtocolError("A host's first event must be `hello`.")
+        host = self._supervisor.join(first.hello)
+        lost = functools.partial(self._gone, host, "was lost: its connection broke")
+        if not context.add_callback(lost):
+            lost()
+        threading.Thread(target=self._take, args=(host, requests), name=f"fdt-{host.name}-events", daemon=True).start()
+        yield from host.outbox
+
+    def _gone(self, host: JoinedHost, reason: str) -> None:
+        self._supervisor.post(lifecycle.HostGone(time.time(), host.name, reason))
+
+    def _take(self, host: JoinedHost, requests: Iterator[bytes]) -> None:
+        try:
+            for raw in until_broken(requests):
+                host.heard_s = time.monotonic()
+                event = wire.decode(host_pb2.HostEvent, raw)
+                if event.HasField("exit"):
+                    self._supervisor.exited_on(host, event.exit)
+                elif event.HasField("goodbye"):
+                    self._gone(host, "left the pool")
+        except ProtocolError as error:
+            self._gone(host, f"was sent away: {error}")
+        except Exception as error:  # whatever it is, the host goes, and it is seen
+            traceback.print_exc()
+            self._gone(host, f"was sent away: the pool could not take what it said ({type(error).__name__}: {error})")

@@ -1,0 +1,127 @@
+"""`fdt.v1.Jobs`: a client's end of a job."""
+
+import functools
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+import grpc
+
+from fdt import wire
+from fdt.blobs import describe
+from fdt.errors import CapacityError, FdtError, ProtocolError
+from fdt.pool import lifecycle
+from fdt.pool.examiner import Examiner
+from fdt.pool.relay import JobRelay
+from fdt.pool.services.pool import check_version
+from fdt.pool.services.streams import until_broken
+from fdt.pool.supervisor import Supervisor
+from fdt.v1 import blobs_pb2, job_pb2
+
+
+class Jobs:
+    """`fdt.v1.Jobs`: instructions and events pass through as they are."""
+
+    def __init__(self, supervisor: Supervisor, examiner: Examiner) -> None:
+        self._supervisor, self._examiner = supervisor, examiner
+
+    def Train(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        relay = self._supervisor.submit(self._opening(next(requests, b"")))
+        relay.on_unread = functools.partial(self._unread, relay, context)
+        gone = functools.partial(self._gone, relay)
+        if not context.add_callback(gone):
+            gone()
+        name = f"fdt-{relay.job}-instructions"
+        threading.Thread(target=self._take, args=(relay, requests), name=name, daemon=True).start()
+        yield from relay.client
+        if relay.malformed is not None:
+            raise relay.malformed
+
+    def _opening(self, raw: bytes) -> job_pb2.OpenJob:
+        bound = self._supervisor.limits.opening_bytes
+        if len(raw) > bound:
+            raise CapacityError(
+                f"The first instruction of a job may have {bound:,} bytes. Received: {len(raw):,} bytes"
+            )
+        first = wire.decode(job_pb2.Instruction, raw)
+        if not first.HasField("open"):
+            raise ProtocolError("The first instruction of a job must be `open`.")
+        check_version(first.open.versions)
+        return first.open
+
+    def _unread(self, relay: JobRelay, context: grpc.ServicerContext, bound: str) -> None:
+        message = f"The client does not read what the pool sends it: more than {bound} waited for it."
+        self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "CapacityError", message))
+        # Its thread may be in the middle of sending what nobody takes.
+        context.cancel()
+
+    def _gone(self, relay: JobRelay) -> None:
+        self._supervisor.post(lifecycle.ClientGone(time.time(), relay.job))
+        relay.end()
+        relay.client.close(at_once=True)
+
+    def _take(self, relay: JobRelay, requests: Iterator[bytes]) -> None:
+        """Passes instructions on until the client ends or breaks the stream."""
+        kind = None
+        try:
+            for raw in until_broken(requests):
+                kind = self._look_at(relay, raw)
+                if kind in ("fetched", "shown"):
+                    continue
+                if kind == "run":
+                    # What prepares the job is looked at and kept while it queues; its steps wait in the stream.
+                    relay.assigned.wait()
+                relay.instruct(raw)
+        except FdtError as error:
+            if isinstance(error, ProtocolError):
+                relay.malformed = error
+            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
+            return
+        except Exception as error:  # whatever it is, it ends the job and is seen
+            traceback.print_exc()
+            message = f"The pool could not pass on an instruction: {type(error).__name__}: {error}"
+            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "PoolError", message))
+            return
+        if kind != "close":
+            self._supervisor.post(lifecycle.Cancelled(time.time(), relay.job))
+
+    def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
+        """Admits an instruction, and sees to it that the blobs it names stay; returns its kind."""
+        instruction = wire.decode(job_pb2.Instruction, raw)
+        kind = instruction.WhichOneof("kind")
+        if kind == "load":
+            relay.load_asked(instruction.load.program)
+            self._need(relay, [instruction.load.blob])
+            self._examiner.examine(self._supervisor.store, instruction.load.blob)
+        elif kind == "bind":
+            refs = [array.blob for array in instruction.bind.arrays]
+            self._need(relay, refs)
+            if instruction.bind.passing:
+                relay.streamed(instruction.bind.data, refs)
+        elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
+            relay.assigned_blob(instruction.assign.state.payload.blob)
+        elif kind == "run":
+            refs = [batch.blob for batch in instruction.run.batches if batch.HasField("blob")]
+            self._need(relay, refs)
+            relay.reading(refs)
+        elif kind == "drain":
+            relay.drain_asked(instruction.drain.serial, instruction.drain.keep)
+        elif kind == "fetched":
+            self._supervisor.drop(relay.fetched(instruction.fetched.blobs))
+            self._supervisor.let_go(relay.session, instruction.fetched.blobs)
+        elif kind == "shown":
+            self._supervisor.seen.shown(relay.job, instruction.shown.values, time.time())
+        elif kind == "close":
+            closing = lifecycle.Closing(time.time(), relay.job, instruction.close.exit_status)
+            self._supervisor.post(closing)
+        elif kind in (None, "open"):
+            raise ProtocolError(f"An instruction that makes no sense here. Received: kind={kind}")
+        return kind
+
+    def _need(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:
+        store = self._supervisor.store
+        store.use(relay.job, refs, self._supervisor.limits.job_blobs)
+        for ref in refs:
+            if not store.has(ref):
+                raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")

@@ -1,0 +1,102 @@
+"""`fdt.v1.Pool`: what the pool is, and its jobs; and `grpc.health.v1.Health`."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from fdt.blobs import CHUNK_BYTES
+from fdt.config import ServeConfig
+from fdt.errors import PoolRestartingError, VersionError
+from fdt.pool import jobs
+from fdt.pool.limits import cut
+from fdt.pool.state import RESTARTS
+from fdt.pool.supervisor import Supervisor
+from fdt.pool.view import overview
+from fdt.v1 import pool_pb2, program_pb2
+from fdt.versions import versions
+
+
+class Pool:
+    """`fdt.v1.Pool`."""
+
+    def __init__(self, supervisor: Supervisor, config: ServeConfig) -> None:
+        self._supervisor, self._config = supervisor, config
+        # Told once the ports are open.
+        self.listens: list[str] = []
+        # Makes a link that lets one browser in; "" where there is no page.
+        self.link: Callable[[], str] = lambda: ""
+
+    def Describe(self, request: pool_pb2.DescribeRequest, _: grpc.ServicerContext) -> pool_pb2.DescribeReply:
+        check_version(request.versions)
+        if self._supervisor.is_leaving:
+            raise PoolRestartingError(RESTARTS)
+        num_workers, num_free, num_warm, max_workers = self._supervisor.load()
+        return pool_pb2.DescribeReply(
+            versions=versions(),
+            modes=self._config.modes,
+            num_workers=num_workers,
+            num_warm=num_warm,
+            num_free=num_free,
+            listens=self.listens,
+            network=self._config.network.cidr if self._config.network else "",
+            hosts=self._supervisor.joined_hosts(),
+            max_workers=max_workers,
+        )
+
+    def ListJobs(self, _: pool_pb2.ListJobsRequest, context: grpc.ServicerContext) -> pool_pb2.ListJobsReply:
+        bound = self._supervisor.limits.listed_bytes
+        return pool_pb2.ListJobsReply(jobs=[_summary(job, steps, bound) for job, steps in self._supervisor.list_jobs()])
+
+    def GetLogs(self, request: pool_pb2.GetLogsRequest, _: grpc.ServicerContext) -> Iterator[pool_pb2.LogChunk]:
+        for rank, log in enumerate(self._supervisor.logs(request.job)):
+            yield pool_pb2.LogChunk(text=f"--- rank {rank}\n".encode())
+            with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
+                while text := file.read(CHUNK_BYTES):
+                    yield pool_pb2.LogChunk(text=text)
+
+    def CancelJob(self, request: pool_pb2.CancelJobRequest, _: grpc.ServicerContext) -> pool_pb2.CancelJobReply:
+        return pool_pb2.CancelJobReply(state=self._supervisor.cancel(request.job))
+
+    def View(self, _: pool_pb2.ViewRequest, __: grpc.ServicerContext) -> pool_pb2.ViewReply:
+        return pool_pb2.ViewReply(view=json.dumps(overview(self._supervisor.snapshot(), time.time())).encode())
+
+    def OpenPage(self, _: pool_pb2.OpenPageRequest, __: grpc.ServicerContext) -> pool_pb2.OpenPageReply:
+        return pool_pb2.OpenPageReply(link=self.link())
+
+
+def _summary(job: jobs.Job, steps: int, bound_bytes: int) -> pool_pb2.JobSummary:
+    return pool_pb2.JobSummary(
+        job=job.name,
+        state=job.state.value,
+        script=cut(job.script, bound_bytes),
+        mode=job.mode,
+        num_workers=job.num_workers,
+        steps=steps,
+        submitted_s=job.submitted_s,
+        ended_s=job.ended_s,
+        reason=job.told[1] if job.state is jobs.JobState.QUEUED else job.reason,
+    )
+
+
+class Health:
+    """`grpc.health.v1.Health`."""
+
+    def Check(self, _: health_pb2.HealthCheckRequest, __: grpc.ServicerContext) -> health_pb2.HealthCheckResponse:
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+def check_version(client: program_pb2.Versions) -> None:
+    """Refuses a client of another major or minor version.
+
+    Raises:
+        VersionError: It is one.
+    """
+    ours = versions().fdt
+    if client.fdt and client.fdt.split(".")[:2] != ours.split(".")[:2]:
+        raise VersionError(
+            f"The pool runs fdt {ours}, the client fdt {client.fdt}. Install the same version on both sides."
+        )

@@ -1,0 +1,102 @@
+"""`fdt.v1.Workers`: a worker's end of a job."""
+
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+import grpc
+
+from fdt import wire
+from fdt.errors import FdtError, ProtocolError
+from fdt.pool import lifecycle
+from fdt.pool.limits import cut
+from fdt.pool.relay import JobRelay, blobs_of
+from fdt.pool.services.streams import until_broken
+from fdt.pool.supervisor import Supervisor
+from fdt.v1 import job_pb2, worker_pb2
+
+
+class Workers:
+    """`fdt.v1.Workers`."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def Attach(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+        first = wire.decode(worker_pb2.WorkerEvent, next(requests, b""))
+        if not first.HasField("ready"):
+            raise ProtocolError("A worker's first event must be `ready`.")
+        name = first.ready.worker
+        outbox = self._supervisor.attach(name)
+        self._supervisor.post(lifecycle.WorkerReady(time.time(), name))
+        threading.Thread(target=self._take, args=(name, requests), name=f"fdt-{name}-events", daemon=True).start()
+        yield from outbox
+
+    def PutValue(self, request: worker_pb2.PutValueRequest, _: grpc.ServicerContext) -> worker_pb2.PutValueReply:
+        self._supervisor.meetings.put(request.meeting, request.key, request.value)
+        return worker_pb2.PutValueReply()
+
+    def GetValue(self, request: worker_pb2.GetValueRequest, _: grpc.ServicerContext) -> worker_pb2.GetValueReply:
+        return worker_pb2.GetValueReply(value=self._supervisor.meetings.get(request.meeting, request.key))
+
+    def _take(self, name: str, requests: Iterator[bytes]) -> None:
+        try:
+            # A broken stream needs no word: the process ends with it, or falls silent.
+            for raw in until_broken(requests):
+                self._look_at(name, raw)
+        except Exception as error:  # whatever it is, it ends the job and is seen; the worker is then silent
+            if not isinstance(error, FdtError):
+                traceback.print_exc()
+            kind = type(error).__name__ if isinstance(error, FdtError) else "PoolError"
+            message = f"The pool makes no sense of what worker {name} says: {error}"
+            self._supervisor.post(lifecycle.WorkerFailed(time.time(), name, kind, message, time.time()))
+
+    def _look_at(self, name: str, raw: bytes) -> None:
+        event = wire.decode(worker_pb2.WorkerEvent, raw)
+        self._supervisor.heard(name, event.heartbeat if event.HasField("heartbeat") else None)
+        if event.HasField("joined"):
+            self._supervisor.post(lifecycle.WorkerJoined(time.time(), name))
+        elif event.HasField("event"):
+            self._pass_on(name, raw, event.event)
+
+    def _pass_on(self, name: str, raw: bytes, event: job_pb2.Event) -> None:
+        serving = self._supervisor.serving(name)
+        if serving is None:
+            return
+        relay, rank = serving
+        try:
+            if rank == 0:
+                self._supervisor.adopt(name, blobs_of(event))
+                if relay.keeps(event):
+                    self._supervisor.keep(relay.session, blobs_of(event))
+            self._relay(name, relay, rank, raw, event)
+        except FdtError as error:
+            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
+
+    def _relay(self, name: str, relay: JobRelay, rank: int, raw: bytes, event: job_pb2.Event) -> None:
+        kind = event.WhichOneof("kind")
+        if kind == "progress":
+            relay.progress(rank, raw, event)
+        elif kind == "results":
+            relay.results(raw, event)
+        elif kind == "loaded":
+            relay.loaded(event)
+        elif kind == "drained":
+            drained = relay.drained(rank, event)
+            if drained is not None:
+                if drained.workers:
+                    self._supervisor.seen.accounted(relay.job, drained.workers, time.time())
+                self._supervisor.drop(relay.served_blobs(drained))
+        elif kind == "released":
+            blobs = event.released.blobs
+            refs = relay.read(blobs) if blobs else relay.released(event.released.data)
+            self._supervisor.store.release(relay.job, refs)
+            self._supervisor.drop(refs)
+        elif kind == "closed":
+            relay.closed(event, self._supervisor.host_of(name))
+            self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))
+        elif kind == "failed":
+            failed, limits = event.failed, self._supervisor.limits
+            error, message = cut(failed.error, limits.name_bytes), cut(failed.message, limits.failure_bytes)
+            self._supervisor.post(lifecycle.WorkerFailed(failed.time_s, name, error, message, time.time()))

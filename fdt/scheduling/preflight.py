@@ -1,0 +1,40 @@
+"""Before hosts are asked for: whether the scheduler would grant them, and what it would be told."""
+
+import dataclasses
+import shlex
+
+from fdt.config import Network, PlacingConfig
+from fdt.scheduling.request import HostRequest, find_renderer, find_scheduler
+
+# What stands for the hosts' token where it is shown.
+_TOKEN = "TOKEN"
+
+
+def check(config: PlacingConfig, network: Network) -> None:
+    """Refuses what the scheduler would never grant, before anything is started.
+
+    Raises:
+        UsageError: It would not, or cannot be asked.
+    """
+    request = HostRequest.of(config, network, f"{network.address}:1", _TOKEN)
+    find_scheduler(config.scheduler).check(dataclasses.replace(request, name="host-1"))
+
+
+def show(config: PlacingConfig, network: Network, address: str) -> str:
+    """Returns what `--dry-run` prints: files with their modes, commands, and what else a scheduler is told, for the first host.
+
+    Args:
+        config: Of the hosts.
+        network: The trusted one.
+        address: Where the pool would listen.
+
+    Raises:
+        UsageError: The scheduler is unknown, or its arguments make no sense.
+    """
+    request = HostRequest.of(config, network, address, _TOKEN, pool="fdt-pool")
+    request = dataclasses.replace(request, name="pool-1", folder=config.folder / "fdt-hosts-pool")
+    rendering = find_renderer(config.scheduler).render(request)
+    parts = [f"# {request.folder / file.name} (mode {file.mode:04o})\n{file.text}" for file in rendering.files]
+    parts += [rendering.submission] if rendering.submission else []
+    parts += [f"$ {shlex.join(command)}\n" for command in rendering.commands]
+    return "\n".join(parts).rstrip("\n")

@@ -1,0 +1,244 @@
+"""Ray: an actor a host, in a placement group of its own. Only the driver (`ray_driver.py`), a process of its own, imports Ray.
+
+The driver owns the actors: Ray ends them when it ends, however it does. So without a driver there are no hosts.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from fdt.errors import UsageError
+from fdt.pool.processes import last_words
+from fdt.scheduling.request import (
+    CA_FILE,
+    TOKEN_FILE,
+    HostRequest,
+    Observation,
+    Rendering,
+    SchedulerUnreachableError,
+    named_arguments,
+)
+
+# What may be said of the cluster, and what it is without.
+_DEFAULTS = {"address": "auto", "placement": "pack", "restarts": "4", "authentication": "token", "autoscaling": "no"}
+_CHOICES = {"placement": ("pack", "spread"), "authentication": ("token", "none"), "autoscaling": ("no", "yes")}
+# How long a question may take; Ray waits for half a minute for a cluster that is not there.
+_LIMIT_S = 60.0
+# After this, hosts that were asked to end are ended.
+_GRACE_S = 10.0
+_COMMAND = (sys.executable, "-P", "-m", "fdt.scheduling.ray_driver")
+# Where a host finds its files: descriptors that only it has (see `ray_driver.Host`).
+FILES = "/dev/fd"
+
+
+class Ray:
+    """See `fdt.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
+
+    - `address` of the cluster, HOST:PORT (default: `auto`, the one that this machine is a node of);
+    - `placement`: `pack` fills nodes up, `spread` gives each host a node that no other host of the pool has;
+    - `restarts`: how often Ray begins a killed host again by itself;
+    - `authentication`: `none` hands the hosts' token to a cluster that asks nobody who he is;
+    - `autoscaling`: `yes` waits for nodes that are not there yet.
+    """
+
+    restarts = True
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._driver: _Driver | None = None
+
+    def render(self, request: HostRequest) -> Rendering:
+        """See `Renderer.render`. Nothing is written: the token is an argument of the actor."""
+        return Rendering((), (), json.dumps(_actor(request), indent=2) + "\n")
+
+    def check(self, request: HostRequest) -> None:
+        """See `Scheduler.check`: asks the cluster's nodes what they have."""
+        with _refusing(), _Driver(request) as driver:
+            if _given(request)["autoscaling"] == "no":
+                driver.ask("check", actor=_actor(request))
+
+    def start(self, request: HostRequest) -> str:
+        """See `Scheduler.start`."""
+        if self._driver is None or self._driver.has_ended():
+            self._driver = _Driver(request)
+        self._driver.ask("start", name=request.name, actor=_actor(request))
+        return request.name
+
+    def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
+        """See `Scheduler.observe`."""
+        gone = Observation(waits=False, ended=True, reason="ended with Ray's driver")
+        seen: Mapping[str, Any] = {}
+        if started and self._driver is not None and not self._driver.has_ended():
+            seen = self._driver.ask("observe", names=list(started))
+        return {name: Observation(**seen[name]) if name in seen else gone for name in started}
+
+    def stop(self, names: Sequence[str]) -> None:
+        """See `Scheduler.stop`."""
+        if names and self._driver is not None and not self._driver.has_ended():
+            self._driver.ask("stop", names=list(names), grace_s=_GRACE_S)
+
+    def sweep(self, pool: str) -> None:
+        """See `Scheduler.sweep`. The driver ends too."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            with contextlib.closing(driver):
+                if not driver.has_ended():
+                    driver.ask("sweep", grace_s=_GRACE_S)
+
+
+def _given(request: HostRequest) -> dict[str, str]:
+    given = named_arguments(request.config.arguments, _DEFAULTS)
+    for name, choices in _CHOICES.items():
+        if given[name] not in choices:
+            raise UsageError(f"Expected {name}={' or '.join(choices)}. Received: {name}={given[name]}")
+    if not given["restarts"].isdecimal():
+        raise UsageError(f"Expected a number of restarts, such as restarts=4. Received: restarts={given['restarts']}")
+    return given
+
+
+def _actor(request: HostRequest) -> dict[str, Any]:
+    """Returns what the driver is told of an actor; what `--dry-run` shows."""
+    config, given = request.config, _given(request)
+    files = {TOKEN_FILE: request.token} | ({CA_FILE: request.tls_ca} if request.tls_ca else {})
+    bundle = {"CPU": config.slots} | ({"GPU": config.gpus} if config.gpus else {})
+    return {
+        "placement_group": {
+            "name": f"{request.pool}/{request.name}",
+            "bundle": bundle,
+            "placement": given["placement"],
+        },
+        "options": {
+            "name": f"{request.pool}/{request.name}",
+            "num_cpus": config.slots,
+            "num_gpus": config.gpus,
+            "max_restarts": int(given["restarts"]),
+            # A restarted actor runs its host again.
+            "max_task_retries": -1,
+            # It can be asked to end while it runs its host.
+            "max_concurrency": 2,
+        },
+        "arguments": {"command": request.command(folder=FILES), "files": files},
+    }
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """A cluster that does not answer is a reason not to begin."""
+    try:
+        yield
+    except SchedulerUnreachableError as error:
+        raise UsageError(
+            f"Ray does not answer: {error}. Does `ray status` work on this machine? address=HOST:PORT names another cluster."
+        ) from error
+
+
+class _Driver:
+    """The process that is Ray's driver: a line of JSON for each question, and one for each answer."""
+
+    def __init__(self, request: HostRequest) -> None:
+        """Starts it and waits until it is connected.
+
+        Raises:
+            UsageError: Ray is not installed, or has no authentication, or another version.
+            SchedulerUnreachableError: There is no cluster.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("Ray is not installed on this machine: pip install 'fdt[ray]'. Received: --on ray")
+        given = _given(request)
+        # What Ray prints is of no use to who serves a pool, unless the driver ends.
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._num_asked, self._unread = 0, b""
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            # It ends its hosts before it ends: a terminal's Ctrl-C is for the pool.
+            start_new_session=True,
+        )
+        try:
+            self.ask(
+                "connect", address=given["address"], authentication=given["authentication"], namespace=request.pool
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "_Driver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def has_ended(self) -> bool:
+        """Returns whether there is no driver any more, and so no host of it."""
+        return self._process.poll() is not None
+
+    def ask(self, what: str, **arguments: Any) -> Any:
+        """Returns the answer to a question.
+
+        Raises:
+            UsageError: It is refused.
+            SchedulerUnreachableError: There is no answer in time, or Ray does not answer the driver.
+        """
+        assert self._process.stdin is not None
+        self._num_asked += 1
+        question = json.dumps({"number": self._num_asked, "do": what, **arguments}) + "\n"
+        try:
+            self._process.stdin.write(question.encode())
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._lost() from error
+        answer = self._answer(time.monotonic() + _LIMIT_S)
+        if answer["kind"] == "refused":
+            raise UsageError(answer["said"])
+        if answer["kind"] == "unreachable":
+            raise SchedulerUnreachableError(answer["said"])
+        return answer["said"]
+
+    def _answer(self, end_s: float) -> dict[str, Any]:
+        """Returns that to the last question; earlier ones may come late."""
+        assert self._process.stdout is not None
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                answer: dict[str, Any] = json.loads(line)
+                if answer["number"] == self._num_asked:
+                    return answer
+                continue
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, end_s - time.monotonic()))
+            if not ready:
+                raise SchedulerUnreachableError(f"no answer within {_LIMIT_S:.0f} s")
+            read = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not read:
+                raise self._lost()
+            self._unread += read
+
+    def _lost(self) -> SchedulerUnreachableError:
+        # Its output is closed a moment before it is seen to have ended.
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return SchedulerUnreachableError(
+            f"its driver has ended: {last_words(Path(f'/proc/self/fd/{self._said.fileno()}'))}"
+        )
+
+    def close(self) -> None:
+        """Ends it; Ray ends what it has left."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            # It leaves the cluster at the end of its input.
+            self._process.communicate(timeout=_GRACE_S)
+        self._process.kill()
+        self._process.communicate(timeout=_GRACE_S)
+        self._said.close()

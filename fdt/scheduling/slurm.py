@@ -1,0 +1,179 @@
+"""Slurm: a batch job a host, handed in by sbatch, looked at by squeue, ended by scancel. No accounting (sacct) is needed."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fdt.errors import UsageError
+from fdt.scheduling.request import (
+    CA_FILE,
+    TOKEN_FILE,
+    File,
+    HostRequest,
+    Observation,
+    Rendering,
+    SchedulerUnreachableError,
+)
+
+# Slurm's commands wait for an answer of the controller for 10 s, unless its configuration says otherwise.
+_LIMIT_S = 30.0
+# Before a time limit; Slurm may be up to a minute late with it.
+_NOTICE_S = 60
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED")
+_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING")
+# What Slurm's commands say while the controller is away.
+_AWAY = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection (refused|timed out)|Zero Bytes"
+    r"|configuration source",
+    re.I,
+)
+
+# What `sbatch --test-only` says if no node that is there has what is asked for.
+_NO_NODE = "Requested node configuration is not available"
+_USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
+
+# What this module sets itself: a job of several nodes could not be given back one by one.
+_OWN = (
+    *("--array", "--error", "--job-name", "--nodes", "--ntasks", "--open-mode", "--output", "--parsable", "--signal"),
+    *("--test-only", "--wrap", "-J", "-N", "-a", "-e", "-n", "-o"),
+)
+
+_SCRIPT = """\
+#!/bin/sh
+#SBATCH --job-name={pool}
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task={slots}
+{gpus}#SBATCH --signal=B:TERM@{notice}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output={log}
+[ -r {token} ] || {{ printf 'fdt: %s does not see %s: is it shared with all nodes?\\n' "$(hostname)" {folder}; exit 3; }}
+exec {command}
+"""
+
+
+class Slurm:
+    """See `fdt.scheduling.request.Scheduler`."""
+
+    # A job is requeued when its node fails, which may take minutes to be noticed; one whose host was killed ends.
+    restarts = False
+
+    def render(self, request: HostRequest) -> Rendering:
+        """See `Renderer.render`. Arguments go to sbatch's command line, where they outweigh those in the script."""
+        own = [given for given in request.config.arguments if given.partition("=")[0] in _OWN]
+        if own:
+            raise UsageError(f"A host is one Slurm job on one node, whose {own[0]} is set here. Leave it away.")
+        files = [File(TOKEN_FILE, request.token + "\n", 0o600)]
+        if request.tls_ca:
+            files.append(File(CA_FILE, request.tls_ca, 0o644))
+        files.append(File(f"{request.name}.sh", _script(request), 0o700))
+        return Rendering(tuple(files), (tuple(_submission(request, "--parsable")),))
+
+    def check(self, request: HostRequest) -> None:
+        """See `Scheduler.check`: sbatch tells of unknown partitions, and of nodes that do not exist, without a job."""
+        for command in ("sbatch", "squeue", "scancel"):
+            if shutil.which(command) is None:
+                raise UsageError(
+                    f"Slurm's command {command} is not installed on this machine. Serve the pool from a login or submit node, "
+                    "where `sbatch` works. Received: --on slurm"
+                )
+        try:
+            self.render(request)
+            _slurm(["sbatch", "--test-only", *request.config.arguments], _script(request))
+        except UsageError as error:
+            # Said also of nodes that are away, for which a request may wait.
+            if _NO_NODE not in str(error) or _has_nodes(request.config.arguments):
+                raise
+        except SchedulerUnreachableError as error:
+            raise UsageError(f"Slurm does not answer: {error}. Does `sinfo` work on this machine?") from error
+
+    def start(self, request: HostRequest) -> str:
+        """See `Scheduler.start`."""
+        number = _slurm(_submission(request, "--parsable")).strip()
+        # "NUMBER", or "NUMBER;CLUSTER".
+        return number.splitlines()[-1].partition(";")[0]
+
+    def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
+        """See `Scheduler.observe`. What squeue does not list any more has ended some minutes ago."""
+        text = _slurm(["squeue", "--noheader", "--states=all", f"--name={pool}", "--format=%i|%T|%r|%N"])
+        listed = {fields[0]: fields[1:] for line in text.splitlines() if len(fields := line.strip().split("|")) == 4}
+        return {
+            number: _observation(listed.get(number, ["ENDED", "", ""]), _log(request))
+            for number, request in started.items()
+        }
+
+    def stop(self, names: Sequence[str]) -> None:
+        """See `Scheduler.stop`."""
+        if names:
+            _slurm(["scancel", "--quiet", *names])
+
+    def sweep(self, pool: str) -> None:
+        """See `Scheduler.sweep`."""
+        _slurm(["scancel", "--quiet", f"--name={pool}"])
+
+
+def _script(request: HostRequest) -> str:
+    config, folder = request.config, request.folder
+    return _SCRIPT.format(
+        pool=request.pool,
+        slots=config.slots,
+        gpus=f"#SBATCH --gpus-per-node={config.gpus}\n" if config.gpus else "",
+        notice=_NOTICE_S,
+        # Slurm's own pattern characters, and quotes that its options take.
+        log=shlex.quote(str(_log(request)).replace("%", "%%")),
+        token=shlex.quote(str(folder / TOKEN_FILE)),
+        folder=shlex.quote(str(folder)),
+        # In place of the shell: Slurm's signal reaches the host itself.
+        command=shlex.join(request.command()),
+    )
+
+
+def _log(request: HostRequest) -> Path:
+    return request.folder / f"{request.name}.log"
+
+
+def _submission(request: HostRequest, how: str) -> list[str]:
+    return ["sbatch", how, *request.config.arguments, str(request.folder / f"{request.name}.sh")]
+
+
+def _has_nodes(arguments: Sequence[str]) -> bool:
+    """Returns whether a node of the partition can be used now; "idle*" is one that does not answer."""
+    named = [each for each in arguments if each.startswith("--partition=")]
+    return any(state in _USABLE for state in _slurm(["sinfo", "--noheader", "--format=%T", *named]).split())
+
+
+def _observation(fields: Sequence[str], log: Path) -> Observation:
+    state, reason, nodes = fields
+    words = state.lower() + (f" ({reason})" if reason not in ("", "None") else "") + (f" on {nodes}" if nodes else "")
+    return Observation(state in _WAITING, state not in (*_WAITING, *_RUNNING), words, log)
+
+
+def _slurm(command: Sequence[str], text: str = "") -> str:
+    """Runs one of Slurm's commands and returns what it printed.
+
+    Raises:
+        UsageError: Slurm refuses.
+        SchedulerUnreachableError: It does not answer.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SchedulerUnreachableError(str(error)) from error
+    if not done.returncode:
+        return done.stdout
+    said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip()) or f"status {done.returncode}"
+    if _AWAY.search(said):
+        raise SchedulerUnreachableError(said)
+    raise UsageError(f"Slurm refuses the request: {said}. Received: {shlex.join(command)}")

@@ -1,0 +1,112 @@
+"""What a process prints, in files of bounded size that can be read while they are written: how it began, and the newest.
+
+Each file is named by the place of its first byte in all that was printed, so a reader sees what is missing.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+# Of one file; and how many of the newest are kept, besides the first.
+SEGMENT_BYTES, KEPT = 4 << 20, 4
+_SUFFIX = ".out"
+_READ_BYTES = 1 << 20
+
+
+class Writer:
+    """Appends."""
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """Begins in an empty folder."""
+        self._folder, self._segment_bytes = folder, segment_bytes
+        self._end = self._room = 0
+        self._file = -1
+
+    def write(self, chunk: bytes) -> None:
+        """Adds what was printed; what the disk does not take is missing there."""
+        while chunk:
+            if not self._room:
+                self._next()
+            piece, chunk = chunk[: self._room], chunk[self._room :]
+            with contextlib.suppress(OSError):
+                # A part that was not written must not be taken for the beginning of what comes.
+                os.pwrite(self._file, piece, self._segment_bytes - self._room)
+            self._room -= len(piece)
+            self._end += len(piece)
+
+    def _next(self) -> None:
+        self.close()
+        self._room = self._segment_bytes
+        path = self._folder / f"{self._end:020d}{_SUFFIX}"
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        for old in _segments(self._folder)[1:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Closes the newest file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class Reader:
+    """Reads what was printed, in order, as it comes."""
+
+    def __init__(self, folder: Path, tail: int | None = None) -> None:
+        """Begins.
+
+        Args:
+            folder: Where it is written.
+            tail: How many lines from the end to begin; None for all that is kept.
+        """
+        self._folder, self._place = folder, 0
+        if tail is not None:
+            self._place = self._place_of(tail)
+
+    def read(self) -> bytes:
+        """Returns what comes next; b"" if nothing is there yet."""
+        segments = _segments(self._folder)
+        for segment in segments:
+            start = _start(segment)
+            if start + _size(segment) <= self._place:
+                continue
+            missing = max(0, start - self._place)
+            self._place += missing
+            with contextlib.suppress(FileNotFoundError), open(segment, "rb") as file:
+                file.seek(self._place - start)
+                piece = file.read(_READ_BYTES)
+                self._place += len(piece)
+                left_out = f"\nfdt: {missing:,} bytes were left out here\n".encode() if missing else b""
+                return left_out + piece
+        return b""
+
+    def _place_of(self, num_lines: int) -> int:
+        """Returns where so many lines from the end begin, as far back as there is no gap."""
+        end, place, seen = 0, 0, 0
+        for segment in reversed(_segments(self._folder)):
+            start, content = _start(segment), segment.read_bytes()
+            if end and start + len(content) != end:
+                break
+            # A line that ends the output is one of them.
+            at = len(content) - (content.endswith(b"\n") and not end)
+            while seen < num_lines and (at := content.rfind(b"\n", 0, at)) >= 0:
+                seen += 1
+            if seen == num_lines:
+                return start + at + 1
+            end = place = start
+        return place
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+
+
+def _start(segment: Path) -> int:
+    return int(segment.stem)
+
+
+def _size(segment: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return segment.stat().st_size
+    return 0

@@ -1,0 +1,43 @@
+"""Folders that only this user opens, and where they are: what is kept from one run to the next."""
+
+import os
+import platform
+import stat
+from pathlib import Path
+
+
+def state_folder() -> Path | None:
+    """Returns where this user's programs keep what outlives them ($XDG_STATE_HOME), of this project and machine; None without
+    a home.
+
+    Homes may be shared between machines, so the machine's name is part of it.
+    """
+    given = os.environ.get("XDG_STATE_HOME", "")
+    base = given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".local/state")
+    return Path(base) / "fdt" / (platform.node() or "here") if os.path.isabs(base) else None
+
+
+def make(folder: Path) -> None:
+    """Makes a folder, unless it is there, and those above it, all of them this user's alone.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not folder.parent.exists():
+        make(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def complaint(folder: Path) -> str | None:
+    """Returns what keeps a folder from being this user's alone, if something does; links are not followed."""
+    try:
+        status = os.lstat(folder)
+    except OSError as error:
+        return str(error)
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{folder} is not a folder"
+    if status.st_uid != os.geteuid():
+        return f"{folder} belongs to another user"
+    if status.st_mode & 0o077:
+        return f"others may open {folder}: mend it with chmod 700"
+    return None

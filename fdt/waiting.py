@@ -1,0 +1,110 @@
+"""What a person is told while a run does something that takes long: one line.
+
+On a terminal it is written over itself and gone when that is done; elsewhere a line comes every ten seconds, and none for what
+takes less.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+# On a terminal: after how long the line appears, and how often it is written again. Elsewhere: the same of a line each.
+_FIRST_S, _AGAIN_S = 1.0, 0.5
+_FIRST_ELSEWHERE_S = _AGAIN_ELSEWHERE_S = 10.0
+_ERASE = "\r\x1b[K"
+
+Words = str | Callable[[], str]
+
+
+class Waiting:
+    """What is being done. A thread of its own shows it, as long as there is something to show."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._doing: list[Words] = []
+        self._since_s = self._shown_s = 0.0
+        self._is_shown = False
+        self._ended = threading.Event()
+
+    @contextlib.contextmanager
+    def doing(self, words: Words) -> Iterator[None]:
+        """Within it a person is told so.
+
+        Args:
+            words: What is being done, or a function that says how far it is; "" while there is nothing to say.
+        """
+        with self._lock:
+            self._doing.append(words)
+            if len(self._doing) == 1:
+                self._since_s, self._shown_s, self._ended = time.monotonic(), 0.0, threading.Event()
+                threading.Thread(target=self._show, args=(self._ended,), name="fdt-waiting", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._doing.remove(words)
+                if not self._doing:
+                    self._ended.set()
+                    self._erase()
+
+    def above(self, line: str) -> None:
+        """Prints a line that stays, above the one that is written again."""
+        with self._lock:
+            self._erase()
+            print(line, file=sys.stderr, flush=True)
+
+    def _show(self, ended: threading.Event) -> None:
+        while not ended.wait(_AGAIN_S):
+            with self._lock:
+                if not ended.is_set():
+                    self._write(time.monotonic())
+
+    def _write(self, now_s: float) -> None:
+        is_terminal = _is_terminal()
+        line = self._line(now_s, _FIRST_S if is_terminal else _FIRST_ELSEWHERE_S)
+        if not line or (not is_terminal and self._shown_s and now_s - self._shown_s < _AGAIN_ELSEWHERE_S):
+            return
+        self._shown_s = now_s
+        # The terminal may be closed, or the stream be the script's own.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if is_terminal:
+                self._is_shown = True
+                sys.stderr.write(_ERASE + line[: shutil.get_terminal_size().columns - 1])
+                sys.stderr.flush()
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def _line(self, now_s: float, after_s: float) -> str:
+        """Returns what to show; "" if that is nothing yet."""
+        waited_s = now_s - self._since_s
+        said = dict.fromkeys(words if isinstance(words, str) else words() for words in self._doing)
+        shown = "; ".join(filter(None, said))
+        return f"fdt: {shown} ({waited_s:.0f} s)" if shown and waited_s >= after_s else ""
+
+    def _erase(self) -> None:
+        if self._is_shown:
+            self._is_shown = False
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(_ERASE)
+                sys.stderr.flush()
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):
+        return False
+
+
+# Of this process: there is one terminal.
+WAITING = Waiting()
+
+
+def of_bytes(sent: int, size: int) -> str:
+    """Returns how far a transfer is, such as "1.2 GB (61 %)"."""
+    shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    return f"{shown} ({100 * sent // max(1, size)} %)"

@@ -1,0 +1,408 @@
+// A rank's connections to all others, and the operation that exchanges small values over them (see hfdt/mesh.py).
+//
+// Connections are opened and proved in Python; from then on they are this file's. An exchange sends this rank's part to all
+// others and puts the parts together in the order of the ranks, so that all ranks get the same bit for bit.
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <complex>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace fdt {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+namespace errors = tensorflow::errors;
+
+struct Header {
+  uint32_t number;  // Which exchange it is.
+  uint32_t num_bytes;
+};
+
+// One other rank: what is still to be sent to it, and what came from it.
+struct Peer {
+  int rank;
+  int descriptor;
+  size_t sent = 0;
+  size_t received = 0;
+  Header header;
+  std::vector<char> part;
+
+  bool has_all() const { return received >= sizeof(Header) && received == sizeof(Header) + header.num_bytes; }
+};
+
+class Mesh {
+ public:
+  Mesh(int rank, int num_ranks, const int* descriptors, size_t max_bytes, int limit_ms)
+      : rank_(rank), max_bytes_(max_bytes), limit_ms_(limit_ms) {
+    for (int other = 0, i = 0; other < num_ranks; ++other) {
+      if (other != rank) peers_.push_back(Peer{other, descriptors[i++]});
+    }
+  }
+
+  ~Mesh() {
+    for (const Peer& peer : peers_) close(peer.descriptor);
+  }
+
+  int num_ranks() const { return static_cast<int>(peers_.size()) + 1; }
+
+  // Exchanges `mine`; fills `parts` with every rank's bytes, in their order, valid until the next exchange.
+  absl::Status Exchange(const std::vector<char>& mine, std::vector<const std::vector<char>*>* parts) {
+    const auto began = std::chrono::steady_clock::now();
+    const Header header{++number_, static_cast<uint32_t>(mine.size())};
+    message_.resize(sizeof(Header) + mine.size());
+    memcpy(message_.data(), &header, sizeof(Header));
+    if (!mine.empty()) memcpy(message_.data() + sizeof(Header), mine.data(), mine.size());
+    for (Peer& peer : peers_) {
+      peer.sent = peer.received = 0;
+      TF_RETURN_IF_ERROR(Send(&peer));
+    }
+    TF_RETURN_IF_ERROR(Finish());
+    parts->clear();
+    for (const Peer& peer : peers_) {
+      if (static_cast<int>(parts->size()) == rank_) parts->push_back(&mine);
+      parts->push_back(&peer.part);
+    }
+    if (static_cast<int>(parts->size()) == rank_) parts->push_back(&mine);
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    num_bytes_ += mine.size();
+    return absl::OkStatus();
+  }
+
+  std::mutex mutex;  // Exchanges follow each other.
+
+  double seconds() const { return seconds_; }
+  uint64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  // Waits for all that is not there yet.
+  absl::Status Finish() {
+    while (true) {
+      std::vector<pollfd> waiting;
+      std::vector<Peer*> which;
+      for (Peer& peer : peers_) {
+        TF_RETURN_IF_ERROR(Receive(&peer));
+        const bool sends = peer.sent < message_.size();
+        if (!sends && peer.has_all()) continue;
+        waiting.push_back({peer.descriptor, static_cast<short>((peer.has_all() ? 0 : POLLIN) | (sends ? POLLOUT : 0)), 0});
+        which.push_back(&peer);
+      }
+      if (waiting.empty()) return absl::OkStatus();
+      const int ready = poll(waiting.data(), waiting.size(), limit_ms_);
+      if (ready == 0) return Lost(*which[0], "it did not answer in time");
+      if (ready < 0 && errno != EINTR) return Lost(*which[0], strerror(errno));
+      for (size_t i = 0; i < waiting.size(); ++i) {
+        if (waiting[i].revents & POLLOUT) TF_RETURN_IF_ERROR(Send(which[i]));
+      }
+    }
+  }
+
+  absl::Status Send(Peer* peer) {
+    while (peer->sent < message_.size()) {
+      const ssize_t count =
+          send(peer->descriptor, message_.data() + peer->sent, message_.size() - peer->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count >= 0) {
+        peer->sent += count;
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return absl::OkStatus();
+      } else if (errno != EINTR) {
+        return Lost(*peer, strerror(errno));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes what has come of this exchange, and nothing of the next one.
+  absl::Status Receive(Peer* peer) {
+    while (!peer->has_all()) {
+      const bool in_header = peer->received < sizeof(Header);
+      char* into = in_header ? reinterpret_cast<char*>(&peer->header) + peer->received
+                             : peer->part.data() + (peer->received - sizeof(Header));
+      const size_t wanted = (in_header ? sizeof(Header) : sizeof(Header) + peer->header.num_bytes) - peer->received;
+      const ssize_t count = recv(peer->descriptor, into, wanted, MSG_DONTWAIT);
+      if (count == 0) return Lost(*peer, "the other end was closed");
+      if (count < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::OkStatus();
+        if (errno == EINTR) continue;
+        return Lost(*peer, strerror(errno));
+      }
+      peer->received += count;
+      if (peer->received == sizeof(Header)) {
+        if (peer->header.number != number_ || peer->header.num_bytes > max_bytes_) return Elsewhere(*peer);
+        peer->part.resize(peer->header.num_bytes);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Lost(const Peer& peer, const std::string& why) const {
+    return errors::Unavailable("The connection to rank ", peer.rank, " of this job is lost: ", why);
+  }
+
+  absl::Status Elsewhere(const Peer& peer) const {
+    return errors::Internal("Rank ", peer.rank, " is at exchange ", peer.header.number, " and rank ", rank_, " at ", number_,
+                            ": their steps differ. This is a fault of the pool, not of the script: please report it with "
+                            "the script.");
+  }
+
+  const int rank_;
+  const size_t max_bytes_;
+  const int limit_ms_;
+  uint32_t number_ = 0;
+  double seconds_ = 0;
+  uint64_t num_bytes_ = 0;
+  std::vector<char> message_;
+  std::vector<Peer> peers_;
+};
+
+// The meshes of this process, by the numbers under which its graphs know them.
+std::mutex registry_mutex;
+std::map<int64_t, std::shared_ptr<Mesh>> registry;
+
+std::shared_ptr<Mesh> Find(int64_t number) {
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  const auto found = registry.find(number);
+  return found == registry.end() ? nullptr : found->second;
+}
+
+struct Sum {
+  template <typename T>
+  static T Of(T a, T b) {
+    return static_cast<T>(a + b);
+  }
+  static bool Of(bool a, bool b) { return a || b; }
+};
+
+// Not a number stays not a number, whichever rank has it.
+struct Max {
+  template <typename T>
+  static T Of(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
+};
+
+struct Min {
+  template <typename T>
+  static T Of(T a, T b) {
+    return a < b || a != a ? a : b;
+  }
+};
+
+template <typename T, typename Combine>
+void Fold(const std::vector<const std::vector<char>*>& parts, size_t start, int64_t count, T* out) {
+  // Parts begin wherever the tensor before them ended, so they are not aligned.
+  memcpy(out, parts[0]->data() + start, count * sizeof(T));
+  for (size_t rank = 1; rank < parts.size(); ++rank) {
+    const char* part = parts[rank]->data() + start;
+    for (int64_t i = 0; i < count; ++i) {
+      T other;
+      memcpy(&other, part + i * sizeof(T), sizeof(T));
+      out[i] = Combine::Of(out[i], other);
+    }
+  }
+}
+
+template <typename T>
+void Reduce(const std::string& combine, const std::vector<const std::vector<char>*>& parts, size_t start, Tensor* out) {
+  T* elements = out->flat<T>().data();
+  if (combine == "SUM") {
+    Fold<T, Sum>(parts, start, out->NumElements(), elements);
+  } else if (combine == "MAX") {
+    Fold<T, Max>(parts, start, out->NumElements(), elements);
+  } else {
+    Fold<T, Min>(parts, start, out->NumElements(), elements);
+  }
+}
+
+bool Reduce(const std::string& combine, const std::vector<const std::vector<char>*>& parts, size_t start, Tensor* out) {
+  switch (out->dtype()) {
+#define FDT_REDUCE(T)                       \
+  case tensorflow::DataTypeToEnum<T>::value: \
+    Reduce<T>(combine, parts, start, out);  \
+    return true;
+    TF_CALL_REAL_NUMBER_TYPES(FDT_REDUCE)
+    TF_CALL_bool(FDT_REDUCE)
+#undef FDT_REDUCE
+    case tensorflow::DT_COMPLEX64:
+      if (combine != "SUM") return false;
+      Fold<tensorflow::complex64, Sum>(parts, start, out->NumElements(), out->flat<tensorflow::complex64>().data());
+      return true;
+    case tensorflow::DT_COMPLEX128:
+      if (combine != "SUM") return false;
+      Fold<tensorflow::complex128, Sum>(parts, start, out->NumElements(), out->flat<tensorflow::complex128>().data());
+      return true;
+    default:
+      return false;
+  }
+}
+
+class ExchangeOp : public tensorflow::OpKernel {
+ public:
+  explicit ExchangeOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("mesh", &number_));
+  }
+
+ protected:
+  // Exchanges the inputs' bytes, one behind the other, and has `assemble` make the outputs of every rank's.
+  template <typename Assemble>
+  void Meet(OpKernelContext* context, Assemble assemble) {
+    const std::shared_ptr<Mesh> mesh = Find(number_);
+    OP_REQUIRES(context, mesh != nullptr, errors::FailedPrecondition("The connections of this job are closed."));
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    mine_.clear();
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      const auto bytes = context->input(i).tensor_data();
+      mine_.insert(mine_.end(), bytes.begin(), bytes.end());
+    }
+    std::vector<const std::vector<char>*> parts;
+    OP_REQUIRES_OK(context, mesh->Exchange(mine_, &parts));
+    OP_REQUIRES_OK(context, assemble(parts));
+  }
+
+ private:
+  tensorflow::int64 number_;
+  std::vector<char> mine_;
+};
+
+class ReduceOp : public ExchangeOp {
+ public:
+  explicit ReduceOp(OpKernelConstruction* context) : ExchangeOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("combine", &combine_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Meet(context, [&](const std::vector<const std::vector<char>*>& parts) -> absl::Status {
+      size_t start = 0;
+      for (int i = 0; i < context->num_inputs(); ++i) {
+        Tensor* out = nullptr;
+        TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
+        for (const auto* part : parts) {
+          if (part->size() < start + out->TotalBytes()) return errors::Internal("Ranks reduce tensors of different sizes.");
+        }
+        if (!Reduce(combine_, parts, start, out)) {
+          return errors::InvalidArgument("Ranks cannot reduce ", DataTypeString(out->dtype()), " by ", combine_, ".");
+        }
+        start += out->TotalBytes();
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  std::string combine_;
+};
+
+class GatherOp : public ExchangeOp {
+ public:
+  explicit GatherOp(OpKernelConstruction* context) : ExchangeOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_rows", &num_rows_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Meet(context, [&](const std::vector<const std::vector<char>*>& parts) -> absl::Status {
+      TensorShape shape = context->input(0).shape();
+      shape.set_dim(0, num_rows_);
+      Tensor* out = nullptr;
+      TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &out));
+      size_t num_bytes = 0;
+      for (const auto* part : parts) num_bytes += part->size();
+      if (num_bytes != out->TotalBytes()) return errors::Internal("Ranks gather other rows than were expected.");
+      char* into = const_cast<char*>(out->tensor_data().data());
+      for (const auto* part : parts) {
+        if (!part->empty()) memcpy(into, part->data(), part->size());
+        into += part->size();
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  tensorflow::int64 num_rows_;
+};
+
+absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+  return absl::OkStatus();
+}
+
+absl::Status AllRows(tensorflow::shape_inference::InferenceContext* context) {
+  tensorflow::shape_inference::ShapeHandle shape;
+  tensorflow::int64 num_rows;
+  TF_RETURN_IF_ERROR(context->GetAttr("num_rows", &num_rows));
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));
+  TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->MakeDim(num_rows), &shape));
+  context->set_output(0, shape);
+  return absl::OkStatus();
+}
+
+REGISTER_OP("FdtMeshReduce")
+    .Input("values: T")
+    .Output("reduced: T")
+    .Attr("T: list(type) >= 1")
+    .Attr("mesh: int")
+    .Attr("combine: {'SUM', 'MAX', 'MIN'}")
+    .SetIsStateful()
+    .SetShapeFn(SameShapes);
+
+REGISTER_OP("FdtMeshGather")
+    .Input("rows: T")
+    .Output("gathered: T")
+    .Attr("T: type")
+    .Attr("mesh: int")
+    .Attr("num_rows: int >= 0")
+    .SetIsStateful()
+    .SetShapeFn(AllRows);
+
+REGISTER_KERNEL_BUILDER(Name("FdtMeshReduce").Device(tensorflow::DEVICE_CPU), ReduceOp);
+REGISTER_KERNEL_BUILDER(Name("FdtMeshGather").Device(tensorflow::DEVICE_CPU), GatherOp);
+
+}  // namespace
+}  // namespace fdt
+
+extern "C" {
+
+// Takes over connected sockets, one to each other rank in their order; returns the number of the mesh.
+int64_t fdt_mesh_open(int rank, int num_ranks, const int* descriptors, int64_t max_bytes, int limit_ms) {
+  static int64_t next = 0;
+  auto mesh = std::make_shared<fdt::Mesh>(rank, num_ranks, descriptors, static_cast<size_t>(max_bytes), limit_ms);
+  std::lock_guard<std::mutex> lock(fdt::registry_mutex);
+  fdt::registry[++next] = mesh;
+  return next;
+}
+
+// Ends the connections.
+void fdt_mesh_close(int64_t number) {
+  std::lock_guard<std::mutex> lock(fdt::registry_mutex);
+  fdt::registry.erase(number);
+}
+
+double fdt_mesh_seconds(int64_t number) {
+  const auto mesh = fdt::Find(number);
+  return mesh == nullptr ? 0.0 : mesh->seconds();
+}
+
+uint64_t fdt_mesh_num_bytes(int64_t number) {
+  const auto mesh = fdt::Find(number);
+  return mesh == nullptr ? 0 : mesh->num_bytes();
+}
+
+}  // extern "C"

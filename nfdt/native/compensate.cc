@@ -1,0 +1,285 @@
+// The operation that compensates a gradient for the distance the parameters have moved (formulas: nfdt/rules.py).
+//
+// One pass reads g, w, w_bak and s, writes s where it is and the compensated gradient; a second pass follows for those tensors
+// only whose correction is longer than the clip allows. Sums go block by block in a fixed order, however many threads there are.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/register_types.h"
+#include "tensorflow/core/framework/resource_handle.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace fdt {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::Var;
+namespace errors = tensorflow::errors;
+
+// Entries that one thread takes at a time, and partial sums that it keeps beside each other.
+constexpr int64_t kBlock = 1 << 14;
+constexpr int64_t kLanes = 16;
+// Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
+constexpr int64_t kCostPerEntry = 1;
+
+// Half precision is computed in 32 bits: squares of small 16-bit numbers are zero, of large ones infinite.
+template <typename T>
+struct Wide {
+  using type = float;
+};
+template <>
+struct Wide<double> {
+  using type = double;
+};
+
+struct Strength {
+  double lambda0, decay, epsilon, correction;
+};
+
+// Entries that are compensated together and lie one after the other: where in the gradient, and where in what the shard keeps.
+struct Run {
+  int64_t group, given, kept, length;
+};
+
+struct Sums {
+  double correction = 0, gradient = 0;
+};
+
+template <typename T>
+class Compensation {
+ public:
+  using W = typename Wide<T>::type;
+
+  // `s` is null for a constant strength; `now` and `then` are null for a gradient that met no delay.
+  Compensation(const T* g, const T* now, const T* then, W* s, T* out, const Strength& strength)
+      : g_(g), now_(now), then_(then), s_(s), out_(out), strength_(strength) {}
+
+  Sums First(const Run& run) const {
+    if (now_ == nullptr) return Note(run);
+    return s_ != nullptr ? Pass<true, true>(run, W(1)) : Pass<false, true>(run, W(1));
+  }
+
+  // Computes the same correction again, and adds so much of it.
+  void Second(const Run& run, double scale) const {
+    s_ != nullptr ? Pass<true, false>(run, W(scale)) : Pass<false, false>(run, W(scale));
+  }
+
+ private:
+  template <bool kAdaptive, bool kFirst>
+  Sums Pass(const Run& run, W scale) const {
+    const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
+    const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
+    // That they do not overlap is what lets the compiler compute several entries at once.
+    const T *__restrict g_of = g_ + run.given, *__restrict now = now_ + run.given, *__restrict then = then_ + run.kept;
+    W* __restrict s_of = s_ + run.kept;
+    T* __restrict out = out_ + run.given;
+    W corrections[kLanes] = {}, gradients[kLanes] = {};
+    const auto one = [&](int64_t i, int64_t lane) {
+      const W g = W(g_of[i]), square = g * g;
+      W factor = lambda0 * square;
+      if (kAdaptive) {
+        if (kFirst) s_of[i] = decay * s_of[i] + rest * square;
+        factor /= std::sqrt(s_of[i] * inverse + epsilon);
+      }
+      const W c = factor * (W(now[i]) - W(then[i]));
+      if (kFirst) {
+        corrections[lane] += c * c;
+        gradients[lane] += square;
+        out[i] = T(g + c);
+      } else {
+        // What overflowed is no correction, and zero times infinity is no number.
+        out[i] = T(scale == W(0) ? g : g + scale * c);
+      }
+    };
+    int64_t i = 0;
+    for (; i + kLanes <= run.length; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) one(i + lane, lane);
+    }
+    for (; i < run.length; ++i) one(i, 0);
+    Sums sums;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      sums.correction += corrections[lane];
+      sums.gradient += gradients[lane];
+    }
+    return sums;
+  }
+
+  // Only s takes note of it.
+  Sums Note(const Run& run) const {
+    const W decay = strength_.decay, rest = 1 - strength_.decay;
+    for (int64_t i = 0; i < run.length; ++i) {
+      const T given = g_[run.given + i];
+      const W g = W(given);
+      if (s_ != nullptr) s_[run.kept + i] = decay * s_[run.kept + i] + rest * g * g;
+      out_[run.given + i] = given;
+    }
+    return Sums();
+  }
+
+  const T *const g_, *const now_, *const then_;
+  W* const s_;
+  T* const out_;
+  const Strength strength_;
+};
+
+// Puts the gradient's entries in runs of one block at most. `lengths`: of the tensors of a vector, each a group; rows are one group.
+absl::Status Divide(const Tensor& gradient, const Tensor& then, const Tensor& indices, const std::vector<int64_t>& lengths,
+                    std::vector<Run>* runs) {
+  const auto add = [runs](int64_t group, int64_t given, int64_t kept, int64_t length) {
+    for (int64_t done = 0; done < length; done += kBlock) {
+      runs->push_back({group, given + done, kept + done, std::min(kBlock, length - done)});
+    }
+  };
+  int64_t given = 0;
+  for (size_t group = 0; group < lengths.size(); given += lengths[group++]) add(group, given, given, lengths[group]);
+  if (lengths.empty() && indices.NumElements()) {
+    const int64_t width = gradient.NumElements() / indices.NumElements(), rows = then.dim_size(0);
+    for (int64_t i = 0; i < indices.NumElements(); ++i, given += width) {
+      const int64_t row = indices.vec<int64_t>()(i);
+      if (row < 0 || row >= rows) return errors::InvalidArgument("There is no row ", row, " in a table of ", rows);
+      add(0, given, row * width, width);
+    }
+  }
+  if (given != gradient.NumElements() || (!lengths.empty() && given != then.NumElements())) {
+    return errors::InvalidArgument("Gradient, snapshot and lengths differ: ", gradient.shape().DebugString(), ", ",
+                                   then.shape().DebugString(), ", ", given, " entries");
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+class CompensateOp : public tensorflow::OpKernel {
+ public:
+  using W = typename Wide<T>::type;
+
+  explicit CompensateOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("correct", &correct_));
+    OP_REQUIRES_OK(context, context->GetAttr("lengths", &lengths_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &gradient = context->input(0), &now = context->input(1), &then = context->input(2);
+    OP_REQUIRES(context, now.shape() == gradient.shape(), errors::InvalidArgument("Gradient and parameters differ in shape"));
+    const bool is_late = context->input(4).scalar<int64_t>()() > 0;
+    const auto settings = context->input(6).vec<double>();
+    Strength strength{settings(0), settings(1), settings(2), 1.0};
+    if (correct_) strength.correction = 1 - std::pow(strength.decay, double(context->input(5).scalar<float>()()));
+    std::vector<Run> runs;
+    OP_REQUIRES_OK(context, Divide(gradient, then, context->input(3), lengths_, &runs));
+    Tensor *out, *squares;
+    // Not the gradient's own memory, which a second pass reads.
+    OP_REQUIRES_OK(context, context->allocate_output(0, gradient.shape(), &out));
+    OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
+    tensorflow::core::RefCountPtr<Var> kept;
+    std::optional<tensorflow::mutex_lock> lock;
+    if (context->num_inputs() > kMeanSquare) {
+      const auto handle = tensorflow::HandleFromInput(context, kMeanSquare);
+      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, handle, &kept));
+      lock.emplace(*kept->mu());
+      OP_REQUIRES_OK(context, Own(context, kept->tensor(), then.NumElements()));
+    }
+    const Compensation<T> compensation(gradient.flat<T>().data(), is_late ? now.flat<T>().data() : nullptr,
+                                       then.flat<T>().data(), kept ? kept->tensor()->template flat<W>().data() : nullptr,
+                                       out->flat<T>().data(), strength);
+    const Sums sums = Apply(context, compensation, runs, settings(3));
+    squares->vec<float>()(0) = sums.correction;
+    squares->vec<float>()(1) = sums.gradient;
+  }
+
+ private:
+  static constexpr int kMeanSquare = 7;
+
+  // Somebody who has read it keeps what was read.
+  static absl::Status Own(OpKernelContext* context, Tensor* kept, int64_t size) {
+    if (kept->NumElements() != size) return errors::InvalidArgument("The mean of squares has another size");
+    if (kept->RefCountIsOne()) return absl::OkStatus();
+    Tensor copy;
+    TF_RETURN_IF_ERROR(context->allocate_temp(kept->dtype(), kept->shape(), &copy));
+    copy.flat<W>() = kept->flat<W>();
+    *kept = copy;
+    return absl::OkStatus();
+  }
+
+  Sums Apply(OpKernelContext* context, const Compensation<T>& compensation, const std::vector<Run>& runs, double clip) const {
+    const auto& threads = *context->device()->tensorflow_cpu_worker_threads();
+    const auto each = [&](const std::function<void(int64_t)>& work) {
+      threads.workers->ParallelFor(runs.size(), kCostPerEntry * kBlock, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work(i);
+      });
+    };
+    std::vector<Sums> parts(runs.size());
+    each([&](int64_t i) { parts[i] = compensation.First(runs[i]); });
+    std::vector<Sums> groups(std::max<size_t>(1, lengths_.size()));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      groups[runs[i].group].correction += parts[i].correction;
+      groups[runs[i].group].gradient += parts[i].gradient;
+    }
+    std::vector<double> scales;
+    Sums total;
+    for (const Sums& group : groups) {
+      scales.push_back(Scale(group, clip));
+      if (scales.back() > 0) total.correction += scales.back() * scales.back() * group.correction;
+      total.gradient += group.gradient;
+    }
+    if (std::any_of(scales.begin(), scales.end(), [](double scale) { return scale != 1; })) {
+      each([&](int64_t i) {
+        if (scales[runs[i].group] != 1) compensation.Second(runs[i], scales[runs[i].group]);
+      });
+    }
+    return total;
+  }
+
+  // Makes a correction as long as the clip times the gradient, if it is longer.
+  static double Scale(const Sums& sums, double clip) {
+    if (!std::isfinite(sums.correction)) return 0;
+    if (std::isinf(clip) || sums.correction <= clip * clip * sums.gradient) return 1;
+    return clip * std::sqrt(sums.gradient / sums.correction);
+  }
+
+  bool correct_;
+  std::vector<int64_t> lengths_;
+};
+
+REGISTER_OP("FdtCompensate")
+    .Input("gradient: T")
+    .Input("now: T")
+    .Input("then: T")
+    .Input("indices: int64")
+    .Input("delay: int64")
+    .Input("count: float")
+    .Input("settings: double")
+    .Input("mean_square: N * resource")
+    .Output("compensated: T")
+    .Output("squares: float")
+    .Attr("correct: bool")
+    .Attr("lengths: list(int)")
+    .Attr("N: int >= 0")
+    .Attr("T: {half, bfloat16, float, double}")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->input(0));
+      context->set_output(1, context->Vector(2));
+      return absl::OkStatus();
+    });
+
+#define FDT_COMPENSATE(T) \
+  REGISTER_KERNEL_BUILDER(Name("FdtCompensate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), CompensateOp<T>);
+FDT_COMPENSATE(Eigen::half)
+FDT_COMPENSATE(tensorflow::bfloat16)
+FDT_COMPENSATE(float)
+FDT_COMPENSATE(double)
+#undef FDT_COMPENSATE
+
+}  // namespace
+}  // namespace fdt

@@ -1,0 +1,51 @@
+"""The tutorials, typed as a reader would: each command in a console block of a page, one after the other."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from tests.helpers.processes import background, run
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+LIMIT_S = 180.0
+# Who reads this has done so.
+DONE = ("make install", ". .venv/bin/activate")
+
+
+def typed(page: str) -> list[list[str]]:
+    """Returns the commands of a page's console blocks, with this Python in the place of the reader's."""
+    blocks = re.findall(r"```console\n(.*?)```", (TUTORIALS / page).read_text(), re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    programs = {"python": [sys.executable], "fdt": [sys.executable, "-m", "fdt"]}
+    words = [shlex.split(line) for line in lines if line not in DONE]
+    return [[*programs[first], *rest] for first, *rest in words]
+
+
+def figures(text: str) -> list[float]:
+    """Returns the numbers that a script printed last."""
+    return [float(number) for number in re.findall(r"\d+\.\d+", text.splitlines()[-1])]
+
+
+def test_the_first_run(tmp_path: Path) -> None:
+    alone, check, together, asynchronous, verify = (
+        run(command, limit_s=LIMIT_S, cwd=ROOT).expect(0) for command in typed("first-run.md")
+    )
+    assert figures(alone.stdout) and figures(together.stdout)
+    assert all(abs(a - b) < 1e-3 for a, b in zip(figures(alone.stdout), figures(together.stdout), strict=True))
+    assert "delay mean" in asynchronous.stderr
+    assert ": distributed" in check.output and "within the tolerance" in verify.output
+
+
+def test_a_pool() -> None:
+    serve, train, jobs, logs = typed("pool.md")
+    # A port that is free, in the place of the default.
+    with background([*serve, "--listen", "127.0.0.1:0"], cwd=ROOT) as pool:
+        address = re.search(r"127\.0\.0\.1:\d+", pool.wait_for_line("127.0.0.1:", LIMIT_S))
+        assert address
+        here = {"FDT_SERVER": address[0]}
+        train = [address[0] if word == "127.0.0.1:7077" else word for word in train]
+        run(train, limit_s=LIMIT_S, cwd=ROOT).expect(0)
+        assert "digits.py" in run(jobs, limit_s=LIMIT_S, **here).expect(0).stdout
+        run(logs, limit_s=LIMIT_S, **here).expect(0)

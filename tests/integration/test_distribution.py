@@ -1,0 +1,133 @@
+"""What is given away: the wheel and the sources, installed where nothing of this checkout is seen, train."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import processes
+
+_ROOT = Path(__file__).parents[2]
+_LIMIT_S = 240.0
+_OURS = {"fdt", "hfdt", "nfdt"}
+_TRAIN = """
+import keras, numpy as np
+import fdt
+print("fdt of", fdt.__file__)
+keras.utils.set_random_seed(1)
+x = np.arange(64, dtype="float32").reshape(16, 4) / 64
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+print("losses", model.fit(x, x[:, 0], batch_size=4, epochs=2, verbose=0).history["loss"])
+"""
+
+
+def _build(kind: str, source: Path, folder: Path) -> Path:
+    """Builds "wheel" or "sdist" with what is installed: no registry is asked."""
+    pytest.importorskip("hatchling", reason="the builder is for developers")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder]
+    processes.run(command, limit_s=_LIMIT_S, cwd=source).expect(0)
+    (built,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build("wheel", _ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build("sdist", _ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+def _contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
+    contents = _contents(wheel)
+    assert {name.split("/")[0] for name in contents} - _OURS == {"fdt-0.1.0.dist-info"}
+    tracked = subprocess.run(
+        ["git", "ls-files", *_OURS], cwd=_ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    packaged = {name for name in contents if ".dist-info/" not in name}
+    assert packaged == {name for name in tracked.stdout.splitlines() if (_ROOT / name).exists()}
+    assert {f"{package}/py.typed" for package in _OURS} <= packaged
+
+
+def test_a_wheel_says_whose_it_is_and_on_what_it_runs(wheel: Path) -> None:
+    contents = _contents(wheel)
+    assert contents["fdt-0.1.0.dist-info/licenses/LICENSE"] == (_ROOT / "LICENSE").read_bytes()
+    told = message_from_bytes(contents["fdt-0.1.0.dist-info/METADATA"])
+    assert (told["License-Expression"], told["Author"]) == ("Apache-2.0", "FDT contributors")
+    assert told["Requires-Python"] == "<3.13,>=3.11"
+    # To pip Horovod is a package that cannot be built; see `fdt.setup`.
+    assert [needed for needed in told.get_all("Requires-Dist", []) if "horovod" in needed] == []
+    assert told.get_all("Classifier")
+
+
+def test_sources_build_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    subprocess.run(["tar", "-xzf", sdist, "-C", tmp_path], check=True, timeout=60)
+    again = _contents(_build("wheel", tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "wheel"))
+    assert again == _contents(wheel)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "workers", "said"),
+    [("wheel", "sync", 2, "Horovod ring"), ("sdist", "async", 1, "parameter server")],
+)
+def test_what_is_installed_trains(
+    kind: str, mode: str, workers: int, said: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Into an environment without fdt; TensorFlow and other requirements are this one's, so nothing is downloaded."""
+    python, alone_in = _environment(tmp_path / "venv"), {"PYTHONPATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    _keep_compiled(tmp_path / "cache" / "fdt" / "native")
+    install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    processes.run([*install, request.getfixturevalue(kind)], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    (tmp_path / "train.py").write_text(_TRAIN)
+    alone = processes.run([python, "train.py"], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    command = [python.parent / "fdt", "run", "--mode", mode, "--workers", str(workers), "train.py"]
+    trained = processes.run(command, limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    assert said in trained.stderr
+    package, losses = trained.stdout.splitlines()
+    assert package.startswith(f"fdt of {tmp_path}"), "the package under test is the installed one"
+    assert _numbers(losses) == pytest.approx(_numbers(alone.stdout.splitlines()[1]), rel=1e-5)
+
+
+def _keep_compiled(cache: Path) -> None:
+    """Hands on what this checkout has compiled: it is found by a digest of what it is made of, and compiled anew if not."""
+    cache.mkdir(parents=True)
+    for library in _ROOT.glob("*/native/build/*.so"):
+        shutil.copy(library, cache)
+
+
+def _numbers(line: str) -> list[float]:
+    found = [float(number) for number in re.findall(r"\d+\.\d+(?:e-\d+)?", line)]
+    assert len(found) == 2
+    return found
+
+
+def _environment(folder: Path) -> Path:
+    """Makes an environment that sees what this one has, after its own; returns its Python. Editable installs are not seen."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=_LIMIT_S)
+    (site,) = folder.glob("lib/python*/site-packages")
+    inherited = [path for path in sys.path if path.endswith("site-packages")]
+    assert sysconfig.get_path("purelib") in inherited
+    (site / "parent.pth").write_text("\n".join(inherited))
+    return folder / "bin" / "python"
+
+
+def test_setup_builds_the_horovod_that_the_lock_holds() -> None:
+    from fdt.setup import HOROVOD
+
+    groups = tomllib.loads((_ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert HOROVOD in groups["horovod"]

@@ -1,0 +1,128 @@
+"""The operation that compensates gradients, beside its formulas in NumPy, at 64 bits."""
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nfdt.compensation import compensate
+from nfdt.rules import DECAY, EPSILON, Rule, Strength
+
+# Longer than what a thread takes at a time, not a multiple of what goes side by side, and of one entry.
+LENGTHS = (40_001, 16, 1, 333)
+ADAPTIVE = Rule("adaptive", Strength.ADAPTIVE, lambda0=2.0, correct=True, clip=0.5)
+CONSTANT = Rule("constant", Strength.CONSTANT, lambda0=3.0, clip=1.0)
+LATE, PROMPT, COUNT = tf.constant(3, tf.int64), tf.constant(0, tf.int64), 5
+TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+def drawn(size: int, seed: int, dtype: str) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=size).astype(np.dtype(dtype))
+
+
+def moved(gradient: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns w and w_bak: of the first tensor further apart than the clip allows, of the others less."""
+    then = drawn(len(gradient), seed, "float64")
+    far = np.repeat([1.0, 0.01, 0.01, 0.01], LENGTHS)
+    return (then + far * drawn(len(gradient), seed + 1, "float64")).astype(gradient.dtype), then.astype(gradient.dtype)
+
+
+def formula(
+    rule: Rule, g: np.ndarray, now: np.ndarray, then: np.ndarray, s: np.ndarray, lengths: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[float]]:
+    """Returns the compensated gradient, s, [Σ c², Σ g²] and by how much each tensor's correction was made shorter."""
+    g, now, then = (a.astype(np.float64) for a in (g, now, then))
+    s = DECAY * s + (1 - DECAY) * g * g
+    c = rule.lambda0 * g * g * (now - then)
+    if rule.strength is Strength.ADAPTIVE:
+        c /= np.sqrt(s / (1 - DECAY**COUNT) + EPSILON)
+    scales = []
+    for part, of in zip(*(np.split(a, np.cumsum(lengths)[:-1]) for a in (c, g)), strict=True):
+        scales.append(min(1.0, rule.clip * np.linalg.norm(of) / np.linalg.norm(part)))
+    c *= np.repeat(scales, lengths)
+    return g + c, s, np.array([c @ c, g @ g]), scales
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rule", [ADAPTIVE, CONSTANT], ids=lambda rule: rule.name)
+def test_a_vector(rule: Rule, dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    g = drawn(sum(LENGTHS), 0, "float64").astype(kind)
+    now, then = moved(g, 1)
+    wide = np.float64 if dtype == "float64" else np.float32
+    s = np.abs(drawn(len(g), 3, "float64")).astype(wide)
+    kept = tf.Variable(s) if rule is ADAPTIVE else None
+    tensors = (tf.constant(a) for a in (g, now, then))
+    found, squares = compensate(rule, *tensors, kept, LATE, tf.constant(float(COUNT)), LENGTHS)
+    expected, mean, sums, scales = formula(rule, g, now, then, s, LENGTHS)
+    # Some are clipped and some are not.
+    assert scales[0] < 1.0 == scales[1]
+    assert found.dtype == kind
+    np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(squares.numpy(), sums, rtol=1e-2 if kind.itemsize == 2 else 1e-5)
+    if kept is not None:
+        np.testing.assert_allclose(
+            kept.numpy(), mean, rtol=max(TOLERANCE[dtype], 1e-6) if wide is np.float32 else 1e-13
+        )
+
+
+def test_of_a_prompt_gradient_only_s_takes_note() -> None:
+    g = drawn(100, 0, "float32")
+    kept = tf.Variable(tf.ones([100]))
+    before = kept.read_value()
+    nowhere = tf.fill([100], np.nan)
+    found, squares = compensate(ADAPTIVE, tf.constant(g), nowhere, nowhere, kept, PROMPT, tf.constant(1.0), [100])
+    assert np.array_equal(found, g) and np.array_equal(squares, [0, 0])
+    np.testing.assert_allclose(kept.numpy(), DECAY + (1 - DECAY) * g * g, rtol=1e-6)
+    # Who has read s keeps what was read.
+    assert np.array_equal(before, np.ones(100))
+
+
+def test_a_correction_that_overflows_is_none() -> None:
+    g = np.array([1e30, 1.0, 2.0, 3.0], np.float32)
+    now, then = np.ones(4, np.float32), np.zeros(4, np.float32)
+    found, squares = compensate(CONSTANT, *map(tf.constant, (g, now, then)), None, LATE, tf.constant(1.0), [2, 2])
+    assert np.array_equal(found[:2], g[:2])
+    assert np.all(found[2:] > g[2:])
+    assert np.isfinite(squares[0])
+
+
+@pytest.mark.parametrize("width", [1, 3, 64])
+def test_rows_of_a_table_are_one_tensor(width: int) -> None:
+    table = drawn(20 * width, 0, "float32").reshape(20, width)
+    indices = np.array([7, 0, 19, 3])
+    g, now = (drawn(4 * width, seed, "float32").reshape(4, width) for seed in (1, 2))
+    s = np.abs(drawn(20 * width, 3, "float32")).reshape(20, width)
+    kept = tf.Variable(s)
+    found, squares = compensate(
+        ADAPTIVE, *map(tf.constant, (g, now, table)), kept, LATE, tf.constant(float(COUNT)), (), tf.constant(indices)
+    )
+    flat = (a.reshape(-1) for a in (g, now, table[indices], s[indices]))
+    expected, mean, sums, _ = formula(ADAPTIVE, *flat, [4 * width])
+    np.testing.assert_allclose(found.numpy().reshape(-1), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(squares, sums, rtol=1e-5)
+    np.testing.assert_allclose(kept.numpy()[indices].reshape(-1), mean, rtol=1e-6)
+    others = np.setdiff1d(range(20), indices)
+    assert np.array_equal(kept.numpy()[others], s[others])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    vector, one = tf.zeros([4]), tf.constant(1.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lengths differ"):
+        compensate(CONSTANT, vector, vector, vector, None, LATE, one, [3])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no row 9"):
+        compensate(
+            CONSTANT,
+            vector[:2, None],
+            vector[:2, None],
+            vector[:, None],
+            None,
+            LATE,
+            one,
+            (),
+            tf.constant([0, 9], tf.int64),
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="another size"):
+        compensate(ADAPTIVE, vector, vector, vector, tf.Variable(tf.zeros([5])), LATE, one, [4])

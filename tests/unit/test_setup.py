@@ -1,0 +1,75 @@
+"""`fdt setup` up to where Horovod's own build begins; that takes minutes, and is part of `make install`."""
+
+import argparse
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fdt import doctor, setup
+from fdt.errors import UsageError
+
+_UV = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["uv"]
+
+
+def test_it_builds_with_what_the_lock_is_built_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _UV["extra-build-variables"]["horovod"]:
+        monkeypatch.delenv(name, raising=False)
+    environment = setup.build_environment(tmp_path, "2.18.1")
+    assert _UV["extra-build-variables"]["horovod"].items() <= environment.items()
+    needs = {need for need in _UV["extra-build-dependencies"]["horovod"] if isinstance(need, str)}
+    assert needs == set(setup._BUILD_NEEDS)
+
+
+def test_what_the_user_sets_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_WITH_GLOO", "0")
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    environment = setup.build_environment(tmp_path, "2.18.1")
+    assert (environment["HOROVOD_WITH_GLOO"], environment["HOROVOD_GPU_OPERATIONS"]) == ("0", "NCCL")
+
+
+@pytest.mark.parametrize(("version", "num_headers"), [("2.16.2", 0), ("2.18.1", 0), ("2.19.0", 7), ("2.21.0rc1", 7)])
+def test_headers_that_tensorflow_dropped_are_made(version: str, num_headers: int, tmp_path: Path) -> None:
+    environment = setup.build_environment(tmp_path, version)
+    made = [path for path in tmp_path.rglob("*.h") if path.is_file()]
+    assert len(made) == num_headers
+    assert (f"-I{tmp_path / 'headers'}" in environment.get("CXXFLAGS", "")) == bool(num_headers)
+
+
+def test_a_horovod_that_works_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "probe", lambda name: ("0.28.1 with tensorflow, gloo", None))
+    monkeypatch.setattr(setup, "_install", lambda *_: pytest.fail("nothing is to be installed"))
+    assert setup.setup(argparse.Namespace(rebuild=False)) == 0
+    assert "nothing to do (--rebuild" in capsys.readouterr().out
+
+
+def test_without_a_compiler_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "probe", lambda name: ("No module named 'horovod'", "fdt setup"))
+    monkeypatch.setattr(setup, "_install", lambda *_: pytest.fail("nothing is to be installed"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(UsageError, match=r"g\+\+ or CXX was not found. On Debian and Ubuntu: apt-get install g\+\+"):
+        setup.setup(argparse.Namespace(rebuild=False))
+
+
+def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def ran(command: list[str], **_: object) -> object:
+        asked.append(command)
+        return argparse.Namespace(returncode=0)
+
+    monkeypatch.setattr(setup.subprocess, "run", ran)
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
+    setup._build(tmp_path, "2.18.1")
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(setup.shutil, "which", lambda name: "/bin/uv")
+    setup._build(tmp_path, "2.18.1")
+    with_pip, with_uv = asked[:3], asked[3:]
+    assert all(command[:4] == [sys.executable, "-m", "pip", "install"] for command in with_pip)
+    assert all(command[:3] == ["/bin/uv", "pip", "install"] for command in with_uv)
+    assert "--force-reinstall" in with_pip[2] and "--reinstall" in with_uv[2]
+    assert with_pip[2][-1] == with_uv[2][-1] == setup.HOROVOD
