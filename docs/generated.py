@@ -84,7 +84,7 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _errors() -> Iterator[str]:
-    yield "::: fdt.errors\n    options: {filters: ['!^STATUS$', '!^named$', '!^_']}"
+    yield "::: fdt.errors\n    options: {filters: ['!^named$', '!^_']}"
 
 
 _PARTS = {"commands": _commands, "report": _report, "errors": _errors}

@@ -200,7 +200,8 @@ def _new_folder() -> Path:
     complaint = user_folder.complaint(parent)
     if complaint is not None:
         raise OSError(complaint)
-    ended = [run for run in runs() if run.keeper is None]
+    # A keeper that has written how its script ended is about to end itself.
+    ended = [run for run in runs() if run.status is not None or run.keeper is None]
     for run in ended[: max(0, len(ended) - _MAX_ENDED + 1)]:
         shutil.rmtree(run.folder, ignore_errors=True)
     number = max((int(each.name.removeprefix(PREFIX)) for each in _folders(parent)), default=0)

@@ -18,12 +18,10 @@
         ├── JobCancelledError       somebody cancelled the job
         └── ProtocolError           a message that makes no sense
 
-A message says what happened, what was expected and how to mend it. `STATUS` maps the tree to and from gRPC.
+A message says what happened, what was expected and how to mend it. `fdt.rpc` maps the tree to and from gRPC.
 """
 
 from typing import Any
-
-import grpc
 
 from fdt.printable import printable_lines
 
@@ -108,25 +106,6 @@ class JobCancelledError(JobError):
 
 class ProtocolError(JobError):
     """A message that makes no sense where it came."""
-
-
-# An error goes out with its own status. A status that came from elsewhere (gRPC itself, a proxy) is read by `fdt.rpc`.
-STATUS: dict[type[FdtError], grpc.StatusCode] = {
-    UsageError: grpc.StatusCode.INVALID_ARGUMENT,
-    UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
-    NativeError: grpc.StatusCode.FAILED_PRECONDITION,
-    RunError: grpc.StatusCode.FAILED_PRECONDITION,
-    PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
-    PoolRestartingError: grpc.StatusCode.UNAVAILABLE,
-    AccessError: grpc.StatusCode.UNAUTHENTICATED,
-    VersionError: grpc.StatusCode.FAILED_PRECONDITION,
-    CapacityError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    ProgramRefusedError: grpc.StatusCode.PERMISSION_DENIED,
-    WorkerLostError: grpc.StatusCode.ABORTED,
-    WorkerError: grpc.StatusCode.ABORTED,
-    JobCancelledError: grpc.StatusCode.CANCELLED,
-    ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
-}
 
 
 def named(name: str, message: str) -> FdtError:

@@ -35,6 +35,24 @@ _NO_TOKEN = (
 # Between two attempts to connect.
 _RETRY_S = 0.02
 
+# An error goes out with its own status. One that came from elsewhere (gRPC itself, a proxy) is read as `FOREIGN_STATUS` says.
+STATUS: dict[type[FdtError], grpc.StatusCode] = {
+    UsageError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    errors.NativeError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RunError: grpc.StatusCode.FAILED_PRECONDITION,
+    PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
+    errors.PoolRestartingError: grpc.StatusCode.UNAVAILABLE,
+    AccessError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.VersionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CapacityError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.ProgramRefusedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.WorkerLostError: grpc.StatusCode.ABORTED,
+    errors.WorkerError: grpc.StatusCode.ABORTED,
+    errors.JobCancelledError: grpc.StatusCode.CANCELLED,
+    ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
 # What a status means when none of our servers gave it a class: gRPC itself, a proxy, or something that is no pool.
 FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
     grpc.StatusCode.CANCELLED: errors.JobCancelledError,
@@ -61,7 +79,7 @@ FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
 
 def to_status(error: FdtError) -> tuple[grpc.StatusCode, str, Metadata]:
     """Returns the status code, text and trailing metadata under which an error travels."""
-    code = next((errors.STATUS[base] for base in type(error).__mro__ if base in errors.STATUS), None)
+    code = next((STATUS[base] for base in type(error).__mro__ if base in STATUS), None)
     return (code or grpc.StatusCode.UNKNOWN, str(error), ((_ERROR_KEY, type(error).__name__),))
 
 

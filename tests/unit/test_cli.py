@@ -448,6 +448,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    # What other tests import may have put its own in its place.
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     yield
 
 
@@ -492,12 +494,8 @@ def test_error_before_the_script(
 @pytest.mark.usefixtures("_stand_in")
 def test_interrupt_closes_the_session(train: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(train).write_text("raise KeyboardInterrupt")
-    hook = sys.excepthook
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            cli.main(["run", train])
-    finally:
-        sys.excepthook = hook
+    with pytest.raises(KeyboardInterrupt):
+        cli.main(["run", train])
     assert _Session.last.calls == ["close 130", "report 130", "exit"]
     assert capsys.readouterr().err.endswith("KeyboardInterrupt\n")
 

@@ -34,7 +34,7 @@ def test_every_error_comes_back_as_itself(kind: type[FdtError]) -> None:
 def test_table_holds_what_is_raised() -> None:
     # Of those that have kinds, only these are raised themselves.
     raised = {kind for kind in tree() if not kind.__subclasses__()} | {errors.WorkerError, errors.PoolUnreachableError}
-    assert raised == set(errors.STATUS)
+    assert raised == set(rpc.STATUS)
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))

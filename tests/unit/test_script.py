@@ -19,6 +19,8 @@ def _restored() -> Iterator[None]:
     """Puts back what a run leaves in the interpreter."""
     main, argv, path, hook = sys.modules["__main__"], sys.argv, list(sys.path), sys.excepthook
     last = {name: getattr(sys, name) for name in ("last_type", "last_value", "last_traceback") if hasattr(sys, name)}
+    # What other tests import may have put its own in its place.
+    sys.excepthook = sys.__excepthook__
     yield
     sys.modules["__main__"], sys.argv, sys.path[:], sys.excepthook = main, argv, path, hook
     for name in ("last_type", "last_value", "last_traceback"):
