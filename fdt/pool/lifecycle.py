@@ -222,6 +222,13 @@ class DropHost(Instruction):
 
 
 @dataclasses.dataclass(frozen=True)
+class HostWorks(Instruction):
+    """Note that a host which a scheduler brought can serve jobs: it has had a ready worker of every mode."""
+
+    host: str
+
+
+@dataclasses.dataclass(frozen=True)
 class WantHosts(Instruction):
     """Have the scheduler bring so many hosts in all, with those that have joined."""
 

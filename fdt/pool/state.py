@@ -376,6 +376,10 @@ class PoolState:
                 message = f"The pool has {self.num_workers} worker(s) and gets no more hosts. {reason}"
                 self._fail(job.name, "CapacityError", message, -1, event.time_s)
 
+    def _host_works(self, host: str) -> None:
+        if all(self._failed_starts.get((host, mode)) == 0 for mode in self._modes):
+            self._out.append(lifecycle.HostWorks(host))
+
     def _give_back(self, host: str, time_s: float) -> None:
         self._host_gone(lifecycle.HostGone(time_s, host, "was given back, as no job needed it", spare=True))
 
@@ -420,7 +424,10 @@ class PoolState:
         worker = self.workers.get(event.worker)
         if worker is not None and worker.state is WorkerState.STARTING:
             worker.state, worker.since_s = WorkerState.WARM, event.time_s
+            before = self._failed_starts.get((worker.host, worker.mode))
             self._failed_starts[worker.host, worker.mode] = 0
+            if before != 0 and self.hosts[worker.host].placed:
+                self._host_works(worker.host)
 
     def _worker_joined(self, event: lifecycle.WorkerJoined) -> None:
         found = self._serving(event.worker)

@@ -106,6 +106,7 @@ class Supervisor:
             lifecycle.KillWorker: lambda do: self._host_of[do.worker].kill(do.worker),
             lifecycle.WelcomeHost: self._welcome_host,
             lifecycle.DropHost: self._drop_host,
+            lifecycle.HostWorks: self._host_works,
             lifecycle.WantHosts: self._want_hosts,
             lifecycle.Say: lambda do: records.notice(do.line),
             lifecycle.Assign: self._assign,
@@ -471,10 +472,14 @@ class Supervisor:
         host = self._hosts.pop(do.host)
         joined = self._joined.pop(do.host, None)
         if self.keeper is not None and joined is not None:
-            self.keeper.left(joined.called)
+            self.keeper.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")
         host.dismiss(f"This host {do.reason}; the pool goes on without it.", do.spare)
         for worker in [worker for worker, its_host in self._host_of.items() if its_host is host]:
             self._forget_worker(worker)
+
+    def _host_works(self, do: lifecycle.HostWorks) -> None:
+        if self.keeper is not None:
+            self.keeper.works(self._joined[do.host].called)
 
     def _want_hosts(self, do: lifecycle.WantHosts) -> None:
         if self.keeper is not None:

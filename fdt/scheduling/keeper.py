@@ -22,7 +22,7 @@ from fdt.pool import lifecycle
 from fdt.pool.processes import last_words
 from fdt.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
 
-# Hosts that may end in a row without having joined, before the scheduler counts as one that gives no more.
+# Hosts that may go in a row without having been able to serve a job, before no more of them are asked for.
 _MAX_FAILED = 3
 # Logs of such hosts that are kept.
 _MAX_LOGS = 20
@@ -35,11 +35,13 @@ class _Asked:
     Attributes:
         request: What was asked for.
         joined: Whether it is part of the pool.
+        works: Whether its workers have been ready.
         left_s: When it ceased to be, by the monotonic clock; None if it has not.
     """
 
     request: HostRequest
     joined: bool = False
+    works: bool = False
     left_s: float | None = None
 
 
@@ -73,7 +75,8 @@ class Keeper:
         # By the hosts' names, and by the scheduler's for them.
         self._by_name: dict[str, _Asked] = {}
         self._asked: dict[str, _Asked] = {}
-        self._num_failed = 0
+        # Hosts in a row that could not serve a job, whether they joined or not, and what became of the last.
+        self._num_failed, self._failure = 0, ""
         self._said = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="fdt-scheduler", daemon=True)
@@ -85,8 +88,10 @@ class Keeper:
     # ---- for the pool, from any thread; nothing here waits -----------------------------------------------------------
 
     def want(self, number: int) -> None:
-        """Records how many hosts are wanted in all."""
+        """Records how many hosts are wanted in all. Whoever wants more after a failure may have mended its cause."""
         with self._lock:
+            if number > self._wanted and self._num_failed >= _MAX_FAILED:
+                self._num_failed = 0
             self._wanted = number
         self._wake.set()
 
@@ -97,14 +102,27 @@ class Keeper:
             if asked is None or asked.joined:
                 return False
             asked.joined, asked.left_s = True, None
-            self._num_failed = 0
             return True
 
-    def left(self, name: str) -> None:
-        """Records that a host is part of the pool no more, for whatever reason."""
+    def works(self, name: str) -> None:
+        """Records that a host can serve jobs."""
         with self._lock:
             if name in self._by_name:
-                self._by_name[name].joined, self._by_name[name].left_s = False, time.monotonic()
+                self._by_name[name].works, self._num_failed = True, 0
+
+    def left(self, name: str, fault: str = "") -> None:
+        """Records that a host is part of the pool no more.
+
+        Args:
+            name: As it calls itself.
+            fault: What became of it, in words; "" for one that was given back.
+        """
+        with self._lock:
+            asked = self._by_name.get(name)
+            if asked is not None:
+                asked.joined, asked.left_s = False, time.monotonic()
+                if fault and not asked.works:
+                    self._num_failed, self._failure = self._num_failed + 1, f"the last: {fault}."
         self._wake.set()
 
     # ---- the thread -------------------------------------------------------------------------------------------------
@@ -112,6 +130,7 @@ class Keeper:
     def _run(self) -> None:
         pause_s = self._timing.look_s
         while not self._stop.is_set():
+            refused = False
             try:
                 changed, pending = self._settle()
                 pause_s = self._timing.look_s if changed else min(2 * pause_s, self._timing.look_limit_s)
@@ -122,9 +141,11 @@ class Keeper:
             except Exception as error:  # whatever it is, who waits for hosts is told, and it is seen
                 if not isinstance(error, FdtError):
                     traceback.print_exc()
-                wait_s = self._refused(str(error) or type(error).__name__)
+                refused, wait_s = True, self._refused(str(error) or type(error).__name__)
             if self._wake.wait(wait_s):
                 pause_s = self._timing.look_s
+            elif refused:
+                self._try_again()
             self._wake.clear()
 
     def _settle(self) -> tuple[bool, bool]:
@@ -134,7 +155,10 @@ class Keeper:
         with self._lock:
             surplus = sum(asked.left_s is None for asked in self._asked.values()) - self._wanted
             num_lost = sum(asked.left_s is not None for asked in self._asked.values())
+            failure = self._failure if self._num_failed >= _MAX_FAILED else ""
         missing = -surplus - (num_lost if self._scheduler.restarts else 0)
+        if missing > 0 and failure:
+            raise UsageError(f"{_MAX_FAILED} hosts in a row could not serve a job; {failure}")
         for _ in range(missing):
             self._ask()
         if surplus > 0:
@@ -181,10 +205,10 @@ class Keeper:
         self._say(", ".join(sorted({seen[number].reason for number in still if not seen[number].ended})))
         for number in ended:
             self._forget(number, keeps_log=True)
-            self._num_failed += 1
-        if ended and self._num_failed >= _MAX_FAILED:
-            self._num_failed = 0
-            raise UsageError(_failure(still[ended[-1]].request, seen[ended[-1]]))
+        if ended:
+            failure = _failure(still[ended[-1]].request, seen[ended[-1]])
+            with self._lock:
+                self._num_failed, self._failure = self._num_failed + len(ended), failure
         return bool(ended)
 
     def _observe(self, asked: Mapping[str, _Asked]) -> Mapping[str, Observation]:
@@ -228,6 +252,10 @@ class Keeper:
         known = {asked.request.name for asked in self._asked.values()}
         for path in [path for path in logs if path.stem not in known][:-_MAX_LOGS]:
             path.unlink(missing_ok=True)
+
+    def _try_again(self) -> None:
+        with self._lock:
+            self._num_failed = 0
 
     def _refused(self, reason: str) -> float:
         """Tells the pool; returns after how long to ask again, unless the pool wants another number before."""
@@ -298,7 +326,7 @@ def write(rendering: Rendering, folder: Path) -> None:
 
 def _failure(request: HostRequest, seen: Observation) -> str:
     scheduler = request.config.scheduler
-    start = f"{_MAX_FAILED} hosts in a row have ended before they joined; {scheduler} says of the last: {seen.reason}."
+    start = f"the last ended before it joined, of which {scheduler} says: {seen.reason}."
     if seen.log is not None and not seen.log.exists():
         return (
             f"{start} It left no log in {seen.log.parent}: is that folder shared with the node? Name one that all hosts share "

@@ -120,6 +120,16 @@ def test_who_waits_is_told_slurms_reason_and_who_is_cancelled_leaves_nothing(
         cluster.drain("resume")
 
 
+def test_hosts_whose_workers_cannot_start_are_not_replaced_without_end(cluster: Cluster, tmp_path: Path) -> None:
+    """With a bound on memory in which TensorFlow has no room."""
+    with serving(cluster, tmp_path, "--memory", "32MiB") as pool:
+        finished = run(pool.fdt("run", "--workers", "1", str(DIGITS)), limit_s=2 * LIMIT_S).expect(125)
+        assert "3 hosts in a row could not serve a job" in finished.stderr and "32" in finished.stderr
+        assert "cannot start workers of mode" in pool.reason()
+        assert pool.said("joined with 1 worker(s)") == 3
+        wait_until(lambda: not cluster.queue(), lambda: str(cluster.queue()), LIMIT_S)
+
+
 def test_a_run_brings_its_hosts_and_takes_them_along(cluster: Cluster, tmp_path: Path) -> None:
     """Asynchronous, over two nodes, with a pool, a certificate and tokens that live as long as the run."""
     shared = tmp_path / "shared"

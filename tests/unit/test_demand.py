@@ -1,5 +1,6 @@
 """How many hosts a pool wants of a scheduler, and which it gives back: lists of events."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fdt.config import PlacingConfig
@@ -11,6 +12,7 @@ from fdt.pool.lifecycle import (
     HostJoined,
     HostsRefused,
     HostsWait,
+    HostWorks,
     Instruction,
     StartWorker,
     Submitted,
@@ -18,9 +20,11 @@ from fdt.pool.lifecycle import (
     TellQueued,
     Tick,
     WantHosts,
+    WorkerExited,
+    WorkerReady,
 )
-from fdt.pool.state import PoolState
-from tests.unit.test_jobs import MODES, TIMING, Pool, only
+from fdt.pool.state import PoolState, Processes
+from tests.unit.test_jobs import MODES, ONE_PROCESS, TIMING, Pool, only
 
 IDLE_S = 30.0
 
@@ -28,9 +32,9 @@ IDLE_S = 30.0
 class Placed(Pool):
     """A pool that asks for hosts of two workers each."""
 
-    def __init__(self, own: int = 0, least: int = 0, most: int = 3) -> None:
+    def __init__(self, own: int = 0, least: int = 0, most: int = 3, modes: Mapping[str, Processes] = MODES) -> None:
         placing = PlacingConfig("slurm", least, most, Path("/shared"), slots=2, idle_s=IDLE_S)
-        self.state = PoolState(own, MODES, TIMING, placing=placing)
+        self.state = PoolState(own, modes, TIMING, placing=placing)
         self.out = []
         self(Tick(0.0))
 
@@ -38,9 +42,10 @@ class Placed(Pool):
         return [each.number for each in self(*events) if isinstance(each, WantHosts)]  # type: ignore[arg-type]
 
     def join(self, number: int, time_s: float = 2.0, placed: bool = True) -> list[Instruction]:
-        joined = self(HostJoined(time_s, f"host-{number}", f"node{number}", 2, placed))
+        begun = len(self.out)
+        self(HostJoined(time_s, f"host-{number}", f"node{number}", 2, placed))
         self.warm(time_s)
-        return joined
+        return self.out[begun:]
 
     def submit(self, name: str, num_workers: int, time_s: float = 1.0) -> list[Instruction]:
         return self(Submitted(time_s, name, "sync", num_workers))
@@ -97,6 +102,34 @@ def test_what_the_scheduler_says_is_told_to_who_waits() -> None:
     (told,) = only(TellQueued, pool(HostsWait(3.0, "pending (Resources)")))
     assert told.reason == "1 more host(s) asked of slurm: pending (Resources)"
     assert pool(HostsWait(4.0, "pending (Resources)")) == [], "once"
+
+
+def test_a_host_works_once_a_worker_of_every_mode_is_ready() -> None:
+    pool = Placed(modes={"sync": MODES["sync"], "async": ONE_PROCESS})
+    started = only(StartWorker, pool(HostJoined(2.0, "host-1", "node1", 2, placed=True)))
+    by_mode = {mode: [start.worker for start in started if start.mode == mode] for mode in ("sync", "async")}
+    first, second = by_mode["sync"]
+    assert only(HostWorks, pool(WorkerReady(3.0, first), WorkerReady(3.0, second))) == []
+    assert only(HostWorks, pool(WorkerReady(3.0, by_mode["async"][0]))) == [HostWorks("host-1")]
+
+
+def test_a_host_whose_workers_do_not_start_never_works_and_tells_why() -> None:
+    pool = Placed()
+    pool.submit("a", 2)
+    out = list(pool(HostJoined(2.0, "host-1", "node1", 2, placed=True)))
+    for _ in range(3):
+        worker = next(iter(pool.state.workers))
+        out += pool(WorkerExited(3.0, worker, 1, "cannot read ca.pem"))
+    (drop,) = only(DropHost, out)
+    assert "cannot start workers of mode sync" in drop.reason and "cannot read ca.pem" in drop.reason and not drop.spare
+    assert only(HostWorks, out) == []
+    (failed,) = only(TellFailed, pool(HostsRefused(4.0, f"3 hosts in a row could not serve a job; {drop.reason}")))
+    assert failed.job == "a" and "cannot read ca.pem" in failed.message
+    assert "cannot read ca.pem" in pool.state.jobs["a"].reason, "which `fdt jobs` lists"
+
+
+def test_hosts_that_people_brought_are_not_the_keepers() -> None:
+    assert only(HostWorks, Placed().join(1, placed=False)) == []
 
 
 def test_a_refusal_fails_the_jobs_that_need_more_and_no_others() -> None:

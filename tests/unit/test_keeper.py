@@ -15,6 +15,8 @@ from fdt.scheduling.keeper import Keeper, shared_folder, write
 from fdt.scheduling.request import File, HostRequest, Observation, Rendering, SchedulerUnreachableError
 
 TIMING = dataclasses.replace(Timing(), stop_s=0.0, sweep_s=5.0, look_s=0.01)
+# How far a host came.
+ASKED, JOINED, WORKED = "asked for", "joined", "worked"
 NETWORK = Network("eth0", "10.0.0.1", "10.0.0.0/24")
 
 
@@ -93,8 +95,18 @@ class Kept(Keeper):
         for name in names:
             assert self.joined(self.scheduler.requests[name].name)
 
-    def leaves(self, name: str) -> None:
-        self.left(self.scheduler.requests[name].name)
+    def leaves(self, name: str, fault: str = "") -> None:
+        self.left(self.scheduler.requests[name].name, fault)
+
+    def goes(self, name: str, stage: str) -> None:
+        """Ends a host at a stage of its life."""
+        if stage != ASKED:
+            self.joins(name)
+        if stage == WORKED:
+            self.works(self.scheduler.requests[name].name)
+        if stage != ASKED:
+            self.leaves(name, "its workers do not start")
+        self.scheduler.states[name] = "ended"
 
     @property
     def said(self) -> list[str]:
@@ -224,6 +236,7 @@ def test_hosts_that_end_before_they_join_are_replaced_until_it_makes_no_sense(ke
     keeper.scheduler.states["n3"] = "ended"
     with pytest.raises(UsageError, match=r"3 hosts in a row .* ended \(n3\).*ImportError: no such thing"):
         keeper.now()
+    assert keeper.scheduler.running == []
 
 
 def test_a_folder_that_is_not_shared_is_seen_by_the_log_that_is_missing(keeper: Kept) -> None:
@@ -234,14 +247,58 @@ def test_a_folder_that_is_not_shared_is_seen_by_the_log_that_is_missing(keeper: 
         keeper.now()
 
 
-def test_a_host_that_joins_begins_the_count_anew(keeper: Kept) -> None:
-    for joins in (False, False, True, False, False):
+@pytest.mark.parametrize("stages", [(JOINED,) * 3, (ASKED, JOINED, ASKED)])
+def test_hosts_that_cannot_serve_are_counted_whatever_stage_they_reached(keeper: Kept, stages: Sequence[str]) -> None:
+    for stage in stages:
         (name,) = keeper.now(1)
-        if joins:
-            keeper.joins(name)
-            keeper.leaves(name)
-        keeper.scheduler.states[name] = "ended"
+        keeper.goes(name, stage)
+    with pytest.raises(UsageError, match="3 hosts in a row could not serve a job") as refused:
+        keeper.now()
+    assert ("its workers do not start" if stages[-1] == JOINED else "ended (n3)") in str(refused.value)
+    assert keeper.scheduler.running == [], "and no other is asked for"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_host_that_works_begins_the_count_anew(tmp_path: Path, restarts: bool) -> None:
+    keeper = Kept(tmp_path, InMemory(restarts=restarts))
+    for stage in (ASKED, JOINED, WORKED, ASKED, JOINED):
+        (name,) = keeper.now(1)
+        keeper.goes(name, stage)
     assert keeper.now() == ["n6"]
+
+
+def test_hosts_that_are_given_back_before_they_work_have_not_failed(keeper: Kept) -> None:
+    for number in range(1, 6):
+        assert keeper.now(1) == [f"n{number}"]
+        keeper.joins(f"n{number}")
+        keeper.want(0)
+        keeper.leaves(f"n{number}")
+        assert keeper.now() == []
+
+
+def test_who_wants_more_after_a_failure_is_given_another_try(keeper: Kept) -> None:
+    for _ in range(3):
+        keeper.goes(keeper.now(1)[0], JOINED)
+    for _ in range(2):
+        with pytest.raises(UsageError):
+            keeper.now(1)
+    assert keeper.now(0) == []
+    assert keeper.now(1) == ["n4"]
+
+
+def test_after_a_while_hosts_are_asked_for_again(tmp_path: Path) -> None:
+    """With its thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.unit.test_keeper.TIMING", dataclasses.replace(TIMING, ask_again_s=0.01))
+        keeper, refused = Kept(tmp_path, InMemory()), threading.Event()
+    keeper._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
+    for _ in range(3):
+        keeper.goes(keeper.now(1)[0], JOINED)
+    for _ in range(3):
+        assert keeper.scheduler.began.acquire(timeout=20.0)
+    keeper.start()
+    assert refused.wait(20.0) and keeper.scheduler.began.acquire(timeout=20.0)
+    keeper.close()
 
 
 def test_a_refusal_leaves_nothing_behind(keeper: Kept) -> None:
