@@ -2,6 +2,7 @@
 
 import functools
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 
 from fdt.v1 import program_pb2
@@ -18,7 +19,8 @@ def versions() -> program_pb2.Versions:
     )
 
 
-def host_versions() -> dict[str, str]:
+@functools.cache
+def host_versions() -> Mapping[str, str]:
     """Returns the versions that must be the same on all hosts of a pool; "" for what is not installed."""
     packages = {package: _version(package) for package in ("fdt", "tensorflow", "horovod")}
     return {**packages, "python": ".".join(platform.python_version_tuple()[:2])}

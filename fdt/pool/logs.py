@@ -4,10 +4,9 @@ import contextlib
 import fcntl
 import os
 from collections import deque
-from collections.abc import Container
 from pathlib import Path
 
-# Logs that are kept.
+# Logs of workers that have ended which are kept.
 _MAX_LOGS = 200
 # Kept of a log's beginning, in its file, and of its end, in memory until the worker has ended.
 HEAD_BYTES = 15 << 20
@@ -28,21 +27,22 @@ class LogFolder:
         """Makes the folder."""
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
+        # In the order in which their workers ended.
+        self._ended: deque[Path] = deque()
 
     def of(self, worker: str) -> Path:
         """Returns a worker's log."""
         return self.path / f"{worker}.log"
 
-    def prune(self, workers: Container[str]) -> None:
-        """Deletes the oldest, of others than these workers.
+    def ended(self, worker: str) -> None:
+        """Records that a worker has ended; deletes the logs of those that ended long before.
 
         Raises:
-            OSError: The folder cannot be read, or changed.
+            OSError: One cannot be deleted.
         """
-        logs = sorted(self.path.iterdir(), key=lambda log: log.stat().st_mtime)
-        for log in logs[: max(0, len(logs) - _MAX_LOGS)]:
-            if log.stem not in workers:
-                log.unlink()
+        self._ended.append(self.of(worker))
+        while len(self._ended) > _MAX_LOGS:
+            self._ended.popleft().unlink(missing_ok=True)
 
 
 class Log:

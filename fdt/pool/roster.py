@@ -1,12 +1,12 @@
 """The worker processes of a pool, by name, and by where they are: a pool may have thousands, and an event concerns a few."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 
 from fdt.pool.jobs import Worker, WorkerState
 
 
 class Roster(MutableMapping[str, Worker]):
-    """Workers by name, in the order of their coming. One that begins to leave is told of by `leave`."""
+    """Workers by name, in the order of their coming. Which are ready, or begin to leave, `ready` and `leave` are told."""
 
     def __init__(self) -> None:
         """Begins empty."""
@@ -14,12 +14,16 @@ class Roster(MutableMapping[str, Worker]):
         # By host and mode.
         self._there: dict[tuple[str, str], dict[str, Worker]] = {}
         self._changed: dict[str, None] = {}
+        # The longest first.
+        self._starting: dict[str, Worker] = {}
 
     def __getitem__(self, name: str) -> Worker:
         return self._workers[name]
 
     def __setitem__(self, name: str, worker: Worker) -> None:
         self._workers[name] = worker
+        if worker.state is WorkerState.STARTING:
+            self._starting[name] = worker
         self._there.setdefault((worker.host, worker.mode), {})[name] = worker
 
     def __delitem__(self, name: str) -> None:
@@ -29,6 +33,7 @@ class Roster(MutableMapping[str, Worker]):
         if not self._there[place]:
             del self._there[place]
         self._changed[worker.host] = None
+        self._starting.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workers)
@@ -40,9 +45,15 @@ class Roster(MutableMapping[str, Worker]):
         """Records a host."""
         self._changed[host] = None
 
+    def ready(self, worker: Worker, time_s: float) -> None:
+        """Records that a worker waits for a job."""
+        worker.state, worker.since_s = WorkerState.WARM, time_s
+        self._starting.pop(worker.name, None)
+
     def leave(self, worker: Worker, time_s: float) -> None:
         """Records that a worker is to end."""
         worker.state, worker.since_s = WorkerState.LEAVING, time_s
+        self._starting.pop(worker.name, None)
         self._changed[worker.host] = None
 
     def on(self, host: str, mode: str) -> list[Worker]:
@@ -52,6 +63,14 @@ class Roster(MutableMapping[str, Worker]):
     def warm(self, host: str, mode: str) -> list[str]:
         """Returns the names of those that wait there for a job of this mode."""
         return [worker.name for worker in self.on(host, mode) if worker.state is WorkerState.WARM]
+
+    def starting(self) -> Sequence[Worker]:
+        """Returns those that are not ready yet, the longest first."""
+        return list(self._starting.values())
+
+    def longest_starting(self) -> Worker | None:
+        """Returns the first of these."""
+        return next(iter(self._starting.values()), None)
 
     def changed(self) -> list[str]:
         """Returns the hosts on which fewer stay than when this was last asked, or which are new."""

@@ -6,6 +6,7 @@ the jobs that they serve.
 """
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -63,6 +64,8 @@ class PoolState:
         # In the order in which jobs fill them.
         self.hosts: dict[str, Host] = {OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)}
         self.jobs: dict[str, Job] = {job.name: job for job in before}
+        # Those of them that have not ended: what has is looked at no more.
+        self._live: dict[str, Job] = {}
         self.workers = Roster()
         self._modes = dict(modes)
         self._max_jobs = max_jobs
@@ -123,7 +126,7 @@ class PoolState:
     @property
     def is_waited_for(self) -> bool:
         """Whether jobs wait for workers."""
-        return any(job.state is JobState.QUEUED for job in self.jobs.values())
+        return any(job.state is JobState.QUEUED for job in self._live.values())
 
     @property
     def num_warm(self) -> int:
@@ -161,7 +164,7 @@ class PoolState:
             elif other.state is JobState.INTERRUPTED and not other.reason.startswith(_GOES_ON):
                 other.reason = f"{_GOES_ON} {job.name}"
         self._held.pop(job.session, None)
-        self.jobs[job.name] = job
+        self.jobs[job.name] = self._live[job.name] = job
         # Whoever asks again may have mended it.
         if self._failed_starts.get((OWN_HOST, event.mode), 0) >= MAX_FAILED_STARTS:
             self._failed_starts[OWN_HOST, event.mode] = 0
@@ -189,10 +192,10 @@ class PoolState:
         )
 
     def _unended(self) -> list[Job]:
-        return [job for job in self.jobs.values() if not job.state.ended]
+        return list(self._live.values())
 
     def _queue(self) -> list[Job]:
-        return [job for job in self.jobs.values() if job.state is JobState.QUEUED]
+        return [job for job in self._live.values() if job.state is JobState.QUEUED]
 
     def _start_jobs(self, time_s: float) -> None:
         for job in self._queue():
@@ -212,7 +215,7 @@ class PoolState:
         first = next(iter(self._queue()), None)
         if first is None or self._places(first):
             return
-        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING]
+        running = [job for job in self._live.values() if job.state is JobState.RUNNING]
         lacking = first.num_workers - self.num_free - sum(job.wanted for job in running)
         spare = {job.name: job.num_workers - job.least_workers for job in running if not job.wanted}
         if lacking > sum(spare.values()):
@@ -271,6 +274,7 @@ class PoolState:
 
     def _end(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
         job.state, job.reason, job.ended_s = state, cut(reason, self._limits.listed_bytes), time_s
+        self._live.pop(job.name, None)
         # Nobody asks for these again, and a worker's words may be long.
         job.failures.clear()
         for name in job.workers:
@@ -292,9 +296,10 @@ class PoolState:
         self._out.append(lifecycle.LetGo(session))
 
     def _forget(self) -> None:
-        ended = [name for name, job in self.jobs.items() if job.state.ended]
-        for name in ended[: max(0, len(ended) - self._limits.remembered_jobs)]:
-            del self.jobs[name]
+        surplus = len(self.jobs) - len(self._live) - self._limits.remembered_jobs
+        if surplus > 0:
+            for name in list(itertools.islice((name for name in self.jobs if name not in self._live), surplus)):
+                del self.jobs[name]
 
     # ---- a restart --------------------------------------------------------------------------------------------------
 
@@ -341,7 +346,7 @@ class PoolState:
             del self.workers[name]
         for mode in self._modes:
             self._failed_starts.pop((host.name, mode), None)
-        for job in list(self.jobs.values()):
+        for job in self._unended():
             self._host_gone_from(job, host, lost, event)
         self._out.append(lifecycle.DropHost(host.name, event.reason, event.spare))
         self._say(f"host {host.label} {event.reason}; the pool has {self.num_workers} worker(s)")
@@ -407,7 +412,7 @@ class PoolState:
         wanted = min(host.slots, max_jobs * self._modes[mode](host.slots)) if host.slots else 0
         if host.name == OWN_HOST:
             # Besides its workers, and not kept ready for jobs to come: few jobs ask for one.
-            wanted += sum(job.needs_pool for job in self.jobs.values() if job.mode == mode and not job.state.ended)
+            wanted += sum(job.needs_pool for job in self._live.values() if job.mode == mode)
         for _ in range(wanted - here):
             self._num_started += 1
             name = f"{mode}-{self._num_started}"
@@ -423,7 +428,7 @@ class PoolState:
     def _worker_ready(self, event: lifecycle.WorkerReady) -> None:
         worker = self.workers.get(event.worker)
         if worker is not None and worker.state is WorkerState.STARTING:
-            worker.state, worker.since_s = WorkerState.WARM, event.time_s
+            self.workers.ready(worker, event.time_s)
             before = self._failed_starts.get((worker.host, worker.mode))
             self._failed_starts[worker.host, worker.mode] = 0
             if before != 0 and self.hosts[worker.host].placed:
@@ -535,13 +540,13 @@ class PoolState:
 
     def _deadlines(self) -> list[tuple[float, Callable[[float], None]]]:
         deadlines: list[tuple[float, Callable[[float], None]]] = []
-        for worker in self.workers.values():
-            if worker.state is WorkerState.STARTING:
-                deadlines.append((worker.since_s + self._timing.warm_s, functools.partial(self._too_slow, worker)))
-        for job in self.jobs.values():
+        longest = self.workers.longest_starting()
+        if longest is not None:
+            deadlines.append((longest.since_s + self._timing.warm_s, self._end_slow_starts))
+        for job in self._unended():
             if job.state is JobState.STARTING:
                 deadlines.append((job.started_s + self._timing.join_s, functools.partial(self._not_joined, job)))
-            if job.failures and not job.state.ended:
+            if job.failures:
                 noticed_s = min(failure.noticed_s for failure in job.failures.values())
                 deadlines.append((noticed_s + self._timing.settle_s, functools.partial(self._settle, job)))
         if self._leaving_s is not None:
@@ -556,6 +561,11 @@ class PoolState:
         for when_s, act in self._deadlines():
             if when_s <= event.time_s:
                 act(event.time_s)
+
+    def _end_slow_starts(self, time_s: float) -> None:
+        for worker in self.workers.starting():
+            if worker.since_s + self._timing.warm_s <= time_s:
+                self._too_slow(worker, time_s)
 
     def _too_slow(self, worker: Worker, time_s: float) -> None:
         if worker.name not in self.workers:

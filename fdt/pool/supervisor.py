@@ -443,14 +443,14 @@ class Supervisor:
         outbox = self._outboxes.pop(worker, None)
         if outbox is not None:
             outbox.close()
+            with _said_only():
+                self._logs.ended(worker)
 
     # ---- instructions -----------------------------------------------------------------------------------------------
 
     def _start_worker(self, do: lifecycle.StartWorker) -> None:
         self._outboxes[do.worker] = Outbox(2 * self.limits.untaken_bytes)
         host = self._host_of[do.worker] = self._hosts[do.host]
-        with _said_only():
-            self._logs.prune(self._outboxes)
         try:
             if do.host != OWN_HOST:
                 text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"

@@ -457,7 +457,7 @@ def test_a_log_that_cannot_be_removed_harms_nobody(pool: Pool, monkeypatch: pyte
         broken.append(1)
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(pool.supervisor._logs, "prune", refuse)
+    monkeypatch.setattr(pool.supervisor._logs, "ended", refuse)
     for _ in range(2):
         pool.serves()
     assert broken
