@@ -160,7 +160,7 @@ class PoolState:
         for other in [o for o in self.jobs.values() if job.session and o.session == job.session]:
             if not other.state.ended:
                 # Its connection has broken, which the pool would hear of later.
-                self._end(other, JobState.CANCELLED, f"{_GOES_ON} {job.name}", event.time_s)
+                self._end_of_client(other, JobState.CANCELLED, f"{_GOES_ON} {job.name}", event.time_s)
             elif other.state is JobState.INTERRUPTED and not other.reason.startswith(_GOES_ON):
                 other.reason = f"{_GOES_ON} {job.name}"
         self._held.pop(job.session, None)
@@ -259,18 +259,21 @@ class PoolState:
         job = self.jobs.get(event.job)
         if job is None or job.state.ended:
             return
-        if isinstance(event, lifecycle.ClientGone) and job.exit_status is not None:
-            # It had said goodbye; that its workers have ended may be on the way here still.
-            self._end(job, *jobs.ending(job.exit_status), event.time_s)
-            return
-        if isinstance(event, lifecycle.Cancelled):
+        if isinstance(event, lifecycle.Cancelled) and job.exit_status is None:
             message = f"Job {job.name} was cancelled."
             if job.state is JobState.QUEUED:
                 message += " It was still in the queue, so nothing has been trained."
             self._out.append(lifecycle.TellFailed(job.name, "JobCancelledError", message, -1, event.time_s))
         # As clients of a pool that goes down are asked to.
         left = self._leaving_s is not None
-        self._end(job, *((JobState.INTERRUPTED, _WENT_DOWN) if left else (JobState.CANCELLED, reason)), event.time_s)
+        state, reason = (JobState.INTERRUPTED, _WENT_DOWN) if left else (JobState.CANCELLED, reason)
+        self._end_of_client(job, state, reason, event.time_s)
+
+    def _end_of_client(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
+        """Ends a job whose client is gone, or has it cancelled: as its script did, if that had ended."""
+        # That its workers have ended may be on the way here still.
+        said_goodbye = job.exit_status is not None
+        self._end(job, *(jobs.ending(job.exit_status or 0) if said_goodbye else (state, reason)), time_s)
 
     def _end(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
         job.state, job.reason, job.ended_s = state, cut(reason, self._limits.listed_bytes), time_s

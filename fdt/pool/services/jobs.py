@@ -63,10 +63,12 @@ class Jobs:
 
     def _take(self, relay: JobRelay, requests: Iterator[bytes]) -> None:
         """Passes instructions on until the client ends or breaks the stream."""
-        kind = None
+        # After its goodbye a client may still say that it has fetched something.
+        said_goodbye = False
         try:
             for raw in until_broken(requests):
                 kind = self._look_at(relay, raw)
+                said_goodbye |= kind == "close"
                 if kind in ("fetched", "shown"):
                     continue
                 if kind == "run":
@@ -83,7 +85,7 @@ class Jobs:
             message = f"The pool could not pass on an instruction: {type(error).__name__}: {error}"
             self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "PoolError", message))
             return
-        if kind != "close":
+        if not said_goodbye:
             self._supervisor.post(lifecycle.Cancelled(time.time(), relay.job))
 
     def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
