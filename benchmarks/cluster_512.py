@@ -5,10 +5,11 @@
 Horovod's benchmark: 128 servers with 4 Pascal GPUs each, joined by RoCE of 25 Gbit/s, synthetic data, 64 images a GPU
 (https://github.com/horovod/horovod/blob/master/docs/benchmarks.rst): 90 % of 512 times one GPU for ResNet-101, 68 % for VGG-16.
 
-What one GPU does is in Horovod's README of 2017 (its lines are in https://github.com/horovod/horovod/pull/44), measured on such
-servers, with the same scripts and batch: "baseline single-GPU (batch size=64)" is 119.4 images a second for ResNet-101 and 130.9
-for VGG-16. TensorFlow's own page of the time ("Benchmarks", https://www.tensorflow.org/performance/benchmarks, May 2017, synthetic
-data, batch 64, one P100 of a DGX-1) has 219 for ResNet-50, 91.8 for ResNet-152 and 154 for VGG-16: that GPU is a tenth faster.
+What one GPU does is in Horovod's README of 2017 (its lines are in https://github.com/horovod/horovod/pull/44), measured on
+such servers, with the same scripts and batch: "Baseline single-GPU (batch size=64)" is 119.4 images a second for ResNet-101
+and 130.9 for VGG-16. TensorFlow's own page of the time ("Benchmarks", https://www.tensorflow.org/performance/benchmarks, May
+2017, synthetic data, batch 64, one P100 of a DGX-1) has 219 for ResNet-50, 91.8 for ResNet-152 and 154 for VGG-16: a GPU
+that is a tenth faster.
 """
 
 from collections.abc import Iterator

@@ -8,6 +8,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,7 @@ class Membership:
             versions=host_versions(),
             unisolated=self._unisolated,
             open_servers=self._config.open_servers,
+            time_s=time.time(),
         )
 
     def _first(self) -> host_pb2.HostInstruction:

@@ -22,6 +22,8 @@ from fdt.v1 import blobs_pb2, host_pb2
 
 # A person's name for a host goes into messages.
 _MAX_NAME = 64
+# How far a host's clock may be from the pool's; its first message may have been on its way for a while.
+_CLOCKS_APART_S = 120.0
 
 
 class Host(Protocol):
@@ -212,7 +214,11 @@ def _check_placing(config: ServeConfig) -> None:
 
 
 def admit(
-    hello: host_pb2.Hello, config: ServeConfig, versions: Mapping[str, str], joined: Iterable[JoinedHost]
+    hello: host_pb2.Hello,
+    config: ServeConfig,
+    versions: Mapping[str, str],
+    joined: Iterable[JoinedHost],
+    time_s: float,
 ) -> None:
     """Looks at a host that wants to join.
 
@@ -221,9 +227,10 @@ def admit(
         config: The pool's.
         versions: The pool's, see `fdt.versions.host_versions`.
         joined: The hosts that have joined.
+        time_s: Now, in seconds since the epoch.
 
     Raises:
-        UsageError: The pool takes no hosts, or no more of them, or the host is not on its network.
+        UsageError: The pool takes no hosts, or no more of them, or the host is not on its network, or has another time.
         VersionError: Its versions are not the pool's.
     """
     if config.network is None:
@@ -233,6 +240,13 @@ def admit(
             "--trusted-network INTERFACE."
         )
     _check_versions(hello, versions)
+    apart_s = hello.time_s - time_s
+    if hello.time_s and abs(apart_s) > _CLOCKS_APART_S:
+        raise UsageError(
+            f"The clocks of the host {_shown(hello.name)} and of the pool are {abs(apart_s):.0f} s apart, so which of several "
+            f"workers failed first could not be told. Expected at most {_CLOCKS_APART_S:.0f} s: set both by the network's time "
+            f"(NTP; `timedatectl set-ntp true`). Received: the host is {'ahead' if apart_s > 0 else 'behind'}"
+        )
     if not holds(config.network, hello.address):
         raise UsageError(
             f"The host's address is not on the pool's trusted network. Expected one of {config.network.cidr}: name the "

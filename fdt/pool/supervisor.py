@@ -192,7 +192,7 @@ class Supervisor:
         with self._lock:
             if not self._thread.is_alive():
                 raise CapacityError("The pool is stopping.")
-            hosts.admit(hello, self._config, host_versions(), self._joined.values())
+            hosts.admit(hello, self._config, host_versions(), self._joined.values(), time.time())
             self._num_joined += 1
             name = f"host-{self._num_joined}"
             outbox = Outbox(self.limits.unread_bytes, None, functools.partial(self._host_full, name))

@@ -20,7 +20,7 @@ class HostEvent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[_worker_pb2.Heartbeat, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions", "unisolated", "open_servers")
+    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions", "unisolated", "open_servers", "time_s")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Hello(_message.Message):
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     UNISOLATED_FIELD_NUMBER: _ClassVar[int]
     OPEN_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     num_workers: int
     num_cores: int
@@ -44,7 +45,8 @@ class Hello(_message.Message):
     versions: _containers.ScalarMap[str, str]
     unisolated: str
     open_servers: bool
-    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., unisolated: _Optional[str] = ..., open_servers: bool = ...) -> None: ...
+    time_s: float
+    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., unisolated: _Optional[str] = ..., open_servers: bool = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class WorkerExit(_message.Message):
     __slots__ = ("worker", "status", "log", "over")

@@ -305,13 +305,16 @@ NETWORK = Network("eth1", "10.0.0.1", "10.0.0.0/24")
 VERSIONS = {"fdt": "0.1.0", "tensorflow": "2.18.1", "horovod": "0.28.1", "python": "3.11"}
 
 
+NOW_S = 1.7e9
+
+
 def hello(**changes: object) -> host_pb2.Hello:
     fields = {"name": "node7", "num_workers": 2, "num_cores": 4, "address": "10.0.0.7", "interface": "eth0"}
     return host_pb2.Hello(**{**fields, "versions": VERSIONS, **changes})
 
 
 def admit(asking: host_pb2.Hello, network: Network | None = NETWORK, joined: Sequence[hosts.JoinedHost] = ()) -> None:
-    hosts.admit(asking, ServeConfig(token="t", network=network), VERSIONS, joined)
+    hosts.admit(asking, ServeConfig(token="t", network=network), VERSIONS, joined, NOW_S)
 
 
 def test_a_host_like_the_pool_may_join() -> None:
@@ -347,13 +350,25 @@ def test_hosts_that_make_no_sense(changes: dict[str, object], words: str) -> Non
         admit(hello(**changes))
 
 
+@pytest.mark.parametrize(("ahead_s", "words"), [(3600.0, "3600 s apart.*ahead"), (-300.0, "300 s apart.*behind")])
+def test_clocks_apart(ahead_s: float, words: str) -> None:
+    with pytest.raises(UsageError, match=f"node7 .*{words}") as refused:
+        admit(hello(time_s=NOW_S + ahead_s))
+    assert "NTP" in str(refused.value)
+
+
+@pytest.mark.parametrize("time_s", [0.0, NOW_S - 30.0, NOW_S + 30.0])
+def test_clocks_that_agree_or_are_not_told(time_s: float) -> None:
+    admit(hello(time_s=time_s))
+
+
 def test_all_hosts_open_servers_or_none() -> None:
     with pytest.raises(UsageError, match="on the pool False, on the host True"):
         admit(hello(open_servers=True))
     open_pool = ServeConfig(token="t", network=NETWORK, open_servers=True)
     with pytest.raises(UsageError, match="on the pool True, on the host False"):
-        hosts.admit(hello(), open_pool, VERSIONS, ())
-    hosts.admit(hello(open_servers=True), open_pool, VERSIONS, ())
+        hosts.admit(hello(), open_pool, VERSIONS, (), NOW_S)
+    hosts.admit(hello(open_servers=True), open_pool, VERSIONS, (), NOW_S)
 
 
 def test_a_host_that_has_no_namespaces_is_named_with_what_is_missing() -> None:
