@@ -1,6 +1,7 @@
 """gRPC as this project uses it: channels, servers, access, and errors to and from statuses."""
 
 import contextlib
+import datetime
 import hmac
 import os
 import threading
@@ -263,6 +264,14 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
         if credentials.token is None:
             return AccessError(_NO_TOKEN.format(address=address))
         return from_rpc_error(error, address)
+    if "certificate is not yet valid" in text or "certificate has expired" in text:
+        now = datetime.datetime.now(datetime.UTC)
+        what = "is not valid yet" if "not yet" in text else "is not valid any more"
+        return AccessError(
+            f"The certificate of the pool at {address} {what} by this machine's clock, which shows {now:%Y-%m-%d %H:%M} UTC. "
+            "If that is right, whoever serves the pool makes another certificate; if not, set the clock (NTP). Received: "
+            f"tls_ca={credentials.tls_ca}"
+        )
     if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname Verification" in text or "name doesn't match" in text:
         return AccessError(
             f"The certificate of the pool at {address} was not signed by the given authority, or is for another name: "

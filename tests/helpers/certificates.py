@@ -14,7 +14,10 @@ _DAY = datetime.timedelta(days=1)
 
 
 def certificate(
-    directory: Path, names: Sequence[str] = ("localhost",), addresses: Sequence[str] = ("127.0.0.1",)
+    directory: Path,
+    names: Sequence[str] = ("localhost",),
+    addresses: Sequence[str] = ("127.0.0.1",),
+    days_ahead: int = 0,
 ) -> tuple[Path, Path]:
     """Writes a certificate that is its own authority, as `openssl req -x509` would.
 
@@ -22,6 +25,7 @@ def certificate(
         directory: Made if it is not there.
         names: By which the server is called, at least one.
         addresses: The server's, IPv4 or IPv6.
+        days_ahead: How far the clock is ahead on the machine where it is made.
 
     Returns:
         The files of certificate and private key, PEM.
@@ -30,7 +34,7 @@ def certificate(
     called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
     servers: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
     servers += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC) + days_ahead * _DAY
     signed = (
         x509.CertificateBuilder()
         .subject_name(called)

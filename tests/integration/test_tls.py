@@ -51,6 +51,18 @@ def test_another_authority(address: str, tmp_path: Path) -> None:
         rpc.connect(address, Credentials(TOKEN, other), TIMING)
 
 
+@pytest.mark.parametrize(("days_ahead", "words"), [(5, "is not valid yet"), (-5, "is not valid any more")])
+def test_clocks_apart(tmp_path: Path, days_ahead: int, words: str) -> None:
+    cert, key = certificate(tmp_path / "tls", days_ahead=days_ahead)
+    config = ServeConfig(listen="127.0.0.1:0", num_workers=1, token=TOKEN, tls_cert=cert, tls_key=key, timing=TIMING)
+    server = Server(config, {"sync": ToyLauncher()})
+    try:
+        with pytest.raises(AccessError, match=f"{words} by this machine's clock"):
+            rpc.connect(server.start(), Credentials(TOKEN, cert), TIMING)
+    finally:
+        server.stop()
+
+
 def test_tls_to_a_pool_without(pair: tuple[Path, Path]) -> None:
     server = Server(ServeConfig(listen="127.0.0.1:0", num_workers=1, timing=TIMING), {"sync": ToyLauncher()})
     try:

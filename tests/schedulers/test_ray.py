@@ -76,6 +76,17 @@ def test_who_waits_is_told_rays_reason_and_who_is_cancelled_leaves_nothing(
         wait_until(lambda: not cluster.queue(), lambda: str(cluster.queue()), LIMIT_S)
 
 
+def test_who_counts_on_nodes_to_come_waits_for_them(cluster: Cluster, tmp_path: Path) -> None:
+    """With `autoscaling=yes`, what no node has is waited for; nobody else begins nodes here, so none comes."""
+    with serving(cluster, tmp_path, "--gpus", "1", "--", "autoscaling=yes") as pool:
+        with background(pool.fdt("run", "--workers", "1", str(DIGITS)), cwd=tmp_path) as training:
+            training.wait_until(lambda so_far: "1 GPU" in so_far.stderr, LIMIT_S)
+            assert re.search(r"1 more host\(s\) asked of ray: pending \(no node has 1 CPU, 1 GPU", pool.reason())
+            run(pool.fdt("cancel", "job-1"), limit_s=LIMIT_S).expect(0)
+            assert training.process.wait(LIMIT_S) != 0
+        wait_until(lambda: not cluster.queue(), lambda: str(cluster.queue()), LIMIT_S)
+
+
 def test_a_run_brings_its_hosts_and_takes_them_along(cluster: Cluster, tmp_path: Path) -> None:
     """Asynchronous, over two nodes, with a pool, a certificate and tokens that live as long as the run."""
     shared = tmp_path / "shared"

@@ -274,6 +274,15 @@ def test_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         check(placing("ray"), NETWORK)
 
 
+@pytest.mark.parametrize(("autoscaling", "asked"), [("no", ["connect", "check"]), ("yes", ["connect"])])
+def test_the_sizes_of_nodes_count_where_no_others_come(
+    autoscaling: str, asked: list[str], driver: Callable[[str], Ray], tmp_path: Path
+) -> None:
+    driver(_WRITES_DOWN.format(file=str(tmp_path / "asked")))
+    check(placing("ray", arguments=(f"autoscaling={autoscaling}",)), NETWORK)
+    assert (tmp_path / "asked").read_text().split() == asked
+
+
 def test_without_a_driver_there_are_no_hosts() -> None:
     asked = request("ray")
     assert Ray().observe("fdt-a", {"host": asked})["host"].ended
@@ -287,6 +296,14 @@ def answer(number, said=None):
     print(json.dumps({"number": number, "kind": "done", "said": said}), flush=True)
 sys.stdin.readline()
 answer(1)
+"""
+_WRITES_DOWN = """
+file = open({file!r}, "w")
+print("connect", file=file, flush=True)
+for line in sys.stdin:
+    question = json.loads(line)
+    print(question["do"], file=file, flush=True)
+    answer(question["number"])
 """
 _LATE = """
 sys.stdin.readline()
