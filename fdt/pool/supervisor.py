@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import queue
 import threading
 import time
@@ -98,7 +99,7 @@ class Supervisor:
         self.seen, self._looked_s = Observations(limits.account_bytes), 0.0
         # Of each job.
         self._ended_steps = {entry.name: entry.steps for entry in entries}
-        # When a process that was asked to end is terminated, and later killed.
+        # When a process that was asked to end is terminated, and later killed: the first due comes first.
         self._patience: dict[str, tuple[float, bool]] = {}
         self._do: dict[type[lifecycle.Instruction], Callable[..., None]] = {
             lifecycle.StartWorker: self._start_worker,
@@ -358,17 +359,22 @@ class Supervisor:
 
     def _take_events(self) -> None:
         self._apply(lifecycle.Tick(time.time()))
+        kept_s = 0.0
         while True:
             try:
                 event = self._events.get(timeout=self._pause_s())
             except queue.Empty:
                 event = lifecycle.Tick(time.time())
             if event is None:
+                self._keep()
                 break
             self._apply(event)
             self._vigil.look(self._joined, self._host_of, self._state.jobs.values())
             self._end_the_patient()
-            self._keep()
+            # All jobs are compared with what is written: once for all events that came together, if these are not many.
+            if self._events.empty() or time.monotonic() >= kept_s + _LOOK_S:
+                self._keep()
+                kept_s = time.monotonic()
 
     def _pause_s(self) -> float:
         deadline_s = self._state.next_deadline_s()
@@ -402,11 +408,12 @@ class Supervisor:
     def _end_the_patient(self) -> None:
         """Ends processes that were asked to end and have not."""
         now_s = time.monotonic()
-        for worker, (when_s, terminated) in list(self._patience.items()):
-            if now_s >= when_s:
-                host = self._host_of[worker]
-                (host.kill if terminated else host.terminate)(worker)
-                self._patience[worker] = now_s + self._config.timing.stop_s, True
+        due = list(itertools.takewhile(lambda item: item[1][0] <= now_s, self._patience.items()))
+        for worker, (_, terminated) in due:
+            host = self._host_of[worker]
+            (host.kill if terminated else host.terminate)(worker)
+            del self._patience[worker]
+            self._patience[worker] = now_s + self._config.timing.stop_s, True
 
     def _shut_down(self) -> None:
         with self._lock:
