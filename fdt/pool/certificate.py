@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import secrets
 
 # Clocks of hosts differ; what counts is that it is exactly this certificate.
 _CLOCKS_DIFFER = datetime.timedelta(days=2)
@@ -16,7 +17,8 @@ def self_signed(address: str) -> tuple[str, str]:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fdt")])
+    # Each a name of its own: OpenSSL looks for the certificate that it trusts by name, and of several takes the first.
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"fdt {secrets.token_hex(16)}")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()

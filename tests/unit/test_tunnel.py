@@ -138,6 +138,21 @@ def test_a_connection_that_is_cut_is_no_end(pair: Pair) -> None:
         other.receive(buffer)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_of_several_hosts_is_let_in(identities: tuple[_Identity, ...], number: int) -> None:
+    server, *clients = identities
+    here, there = connected()
+    known, expected = [member(client) for client in clients], [member(server)]
+    accepting = server.context(ssl.PROTOCOL_TLS_SERVER, known)
+    dialling = clients[number].context(ssl.PROTOCOL_TLS_CLIENT, expected)
+    with here, there:
+        ends = both(
+            lambda: _proven(here, dialling, expected, server=False),
+            lambda: _proven(there, accepting, known, server=True),
+        )
+        assert all(isinstance(end, Secured) for end in ends), ends
+
+
 def test_one_that_is_known_to_nobody_is_refused(identities: tuple[_Identity, ...]) -> None:
     client, server, stranger = identities
     # A stranger who knows the server's certificate, which is no secret.
