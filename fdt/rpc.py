@@ -33,6 +33,8 @@ _NO_TOKEN = (
     "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
     "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
 )
+# Calls that gRPC keeps for a server by default until they are taken.
+_PENDING_CALLS = 1000
 # Between two attempts to connect.
 _RETRY_S = 0.02
 
@@ -456,6 +458,10 @@ def create_server(
             ("grpc.max_metadata_size", limits.metadata_bytes),
             ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
             ("grpc.max_receive_message_length", limits.message_bytes),
+            # Calls that no thread has taken yet, which gRPC cancels above 1000, and after half a minute, without a word: all
+            # workers of a large pool come at the same moment.
+            ("grpc.server.max_pending_requests", max(_PENDING_CALLS, door.max_calls)),
+            ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, door.max_calls)),
         ],
     )
 

@@ -10,6 +10,8 @@ import pytest
 from fdt import errors, rpc
 from fdt.config import Timing
 from fdt.errors import FdtError, PoolError, UsageError
+from fdt.pool.door import Door
+from fdt.pool.limits import DEFAULT
 
 
 def tree(base: type[FdtError] = FdtError) -> list[type[FdtError]]:
@@ -108,3 +110,15 @@ def test_watch_lets_go() -> None:
     with rpc.Watch(lambda: cancelled.append(1), 1000.0) as watch:
         assert list(watch.each([1, 2])) == [1, 2]
     assert not cancelled and not watch._thread.is_alive()
+
+
+@pytest.mark.parametrize("workers", [8, 8000])
+def test_as_many_calls_may_wait_for_a_thread_as_the_door_lets_in(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above this bound gRPC cancels calls by chance, and says nothing."""
+    served: dict[str, object] = {}
+    monkeypatch.setattr(grpc, "server", lambda *_, **given: served.update(given["options"]))
+    door = Door(DEFAULT, Timing(), num_workers=workers)
+    rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, Timing())
+    pending = served["grpc.server.max_pending_requests"]
+    assert isinstance(pending, int) and pending >= max(1000, door.max_calls) >= workers
+    assert served["grpc.server.max_pending_requests_hard_limit"] == 3 * pending
