@@ -2,8 +2,8 @@
 
     python benchmarks/page.py [--jobs N...] [--seconds S] [--rounds N]
 
-No worker trains here: pictures are taken, compared, encoded and sent as they are for a pool with so many jobs, one of which is
-shown in full with curves of ten minutes. A part of a second a second is what watching takes of one core, at most.
+No worker trains here: pictures are taken of a pool's own state with so many jobs, compared, encoded and sent, and one job is
+shown in full with curves of ten minutes. What a real training loses by a watcher: `benchmarks/watched.py`.
 """
 
 import argparse
@@ -11,15 +11,21 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from fdt.pool.observations import JobCurves
+from fdt.config import Timing
+from fdt.pool import snapshot
+from fdt.pool.jobs import Job, JobState
+from fdt.pool.limits import DEFAULT
+from fdt.pool.observations import JobCurves, Observations
 from fdt.pool.page.app import PoolActions
 from fdt.pool.page.feed import Feed
 from fdt.pool.page.server import PageServer
+from fdt.pool.state import PoolState
 from tests.helpers.shown_pool import ShownPool
 
 
@@ -40,6 +46,21 @@ def watch(client: httpx.Client, address: str, job: str, opened: threading.Event,
                 return
 
 
+def pool_with(shown: ShownPool) -> Callable[[], snapshot.Snapshot]:
+    """Returns what takes a picture of a pool's state that has the jobs of another, each with its workers' accounts."""
+    seen, jobs, steps = Observations(DEFAULT.account_bytes), [], {}
+    for job in shown.snapshot().jobs:
+        names = tuple(f"worker-{rank}" for rank in range(job.num_processes))
+        ends = {"state": JobState(job.state), "started_s": job.started_s, "ended_s": job.ended_s}
+        jobs.append(
+            Job(job.name, job.mode, job.num_workers, job.script, job.submitted_s, **ends, reason=job.reason, workers=names)
+        )
+        seen.accounted(job.name, job.workers, job.started_s)
+        steps[job.name] = job.steps
+    state = PoolState(2, {"sync": lambda number: number}, Timing(), before=jobs)
+    return lambda: snapshot.take(state, {}, seen, {}, lambda worker: "", steps.__getitem__)
+
+
 def cost(num_jobs: int, seconds: float, *, is_watched: bool) -> float:
     """Returns seconds of a processor a second."""
     pool = ShownPool(num_jobs)
@@ -53,7 +74,7 @@ def cost(num_jobs: int, seconds: float, *, is_watched: bool) -> float:
         kept.spent.add(now_s, {"compute": 1.2 * now_s, "exchange": 0.5 * now_s, "wait": 0.3 * now_s})
         return kept.copy()
 
-    server = PageServer("127.0.0.1:0", Feed(pool.snapshot, curves), PoolActions(str, lambda job: []))
+    server = PageServer("127.0.0.1:0", Feed(pool_with(pool), curves), PoolActions(str, lambda job: []))
     opened, ended = threading.Event(), threading.Event()
     with httpx.Client(timeout=60) as client:
         client.get(server.link())

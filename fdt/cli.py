@@ -331,6 +331,9 @@ def _serve(options: Serve) -> int:
         return _serve_host(options)
     require_launchers(offered(options))
     config = serve_config(options)
+    from fdt.installed import require_pool
+
+    require_pool(config.modes if config.num_workers else ())
     import contextlib
     import dataclasses
 
@@ -406,6 +409,9 @@ def _kept(options: Serve) -> "StateFolder | None":
 
 def _serve_host(options: Serve) -> int:
     config = join_config(options)
+    from fdt.installed import require_pool
+
+    require_pool(())
     from fdt.pool.host import Membership
     from fdt.records import notice
 

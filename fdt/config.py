@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fdt.pool.bounds import Bounds
+from fdt.pool.bounds import UNBOUNDED, Bounds
 from fdt.pool.limits import DEFAULT, Limits
-
-_UNBOUNDED = Bounds()
 
 # In the directory of a run's own pool: where it listens, once it does.
 ADDRESS = "address"
@@ -114,7 +112,7 @@ class PlacingConfig:
     tls_ca: Path | None = None
     open_servers: bool = False
     walls: bool = True
-    bounds: Bounds = _UNBOUNDED
+    bounds: Bounds = UNBOUNDED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +152,7 @@ class RunConfig:
     stop_after: int = 0
     warm_up: int = 0
     # Of the workers of a pool that lives with the run.
-    bounds: Bounds = _UNBOUNDED
+    bounds: Bounds = UNBOUNDED
     timing: Timing = Timing()
 
 
@@ -189,7 +187,7 @@ class ServeConfig:
     # Whether workers are walled in; see `fdt.pool.walls`.
     walls: bool = True
     # How much of the machine each worker process may take.
-    bounds: Bounds = _UNBOUNDED
+    bounds: Bounds = UNBOUNDED
     # How long jobs have to be put away when the pool is asked to go down.
     grace_s: float = 30.0
     timing: Timing = Timing()
@@ -219,7 +217,7 @@ class JoinConfig:
     open_servers: bool = False
     credentials: Credentials = Credentials()
     walls: bool = True
-    bounds: Bounds = _UNBOUNDED
+    bounds: Bounds = UNBOUNDED
     timing: Timing = Timing()
 
 

@@ -20,12 +20,15 @@ _PROBES: dict[str, tuple[str, str]] = {
     ),
     "grpc": ("import grpc as m; print(m.__version__)", "grpcio>=1.62"),
     "protobuf": ("import google.protobuf as m, fdt.v1.job_pb2; print(m.__version__)", "protobuf>=4.25"),
+    "pool": ("import psutil, grpc_health.v1, prometheus_client; print('what a pool imports')", "fdt[pool]"),
     "horovod": (
         "import horovod, horovod.tensorflow as m; assert m.gloo_built(), 'built without gloo';"
         + "print(horovod.__version__, 'with tensorflow, gloo' + (', nccl' if m.nccl_built() else ', without nccl'))",
         "fdt setup (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
     ),
 }
+# Of no use to a client whose pool is elsewhere.
+_FOR_WORKERS = ("pool", "horovod")
 _PROBE_LIMIT_S = 120.0
 _BUSY = "nothing is known to be broken: try again when this machine is less busy"
 
@@ -38,7 +41,7 @@ def doctor(options: Doctor) -> int:
     print(f"{'':7}gpu         {_gpus()}")
     broken = 0
     for name in _PROBES:
-        needed = name != "horovod" or options.server is None
+        needed = name not in _FOR_WORKERS or options.server is None
         found, remedy = probe(name)
         broken += _tell(name, found, remedy, needed)
     for name, found, remedy in _walls():

@@ -13,9 +13,9 @@ from fdt.blobs import STORE
 from fdt.config import ADDRESS, Credentials, Network, PlacingConfig, RunConfig, ServeConfig, Timing
 from fdt.errors import PoolUnreachableError
 from fdt.folders import OwnFolder
+from fdt.installed import require_pool
 from fdt.options import walls_are_off
-from fdt.pool.bounds import Bounds
-from fdt.pool.processes import UNBOUNDED
+from fdt.pool.bounds import UNBOUNDED, Bounds
 
 _LOG = "pool.log"
 
@@ -50,7 +50,11 @@ class EmbeddedPool:
             bounds: How much of the machine each worker process may take.
             placing: Hosts that a scheduler brings; None: all workers are here.
             network: Over which those are reached.
+
+        Raises:
+            UsageError: What its processes import is not installed.
         """
+        require_pool(modes if placing is None else ())
         self._stop_s, self._warm_s = timing.stop_s, timing.warm_s
         self._end_s = 4 * timing.stop_s + (timing.sweep_s if placing is not None else 0.0)
         self._folder = OwnFolder("fdt-run-")

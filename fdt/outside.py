@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import FileDescriptor
-from grpc_health.v1 import health_pb2
 
 from fdt import keys, rpc
 from fdt.config import Credentials, Timing
@@ -22,8 +21,10 @@ from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, pool_pb2_grpc, worker
 from fdt.versions import versions
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
-    file.DESCRIPTOR for file in (blobs_pb2, job_pb2, worker_pb2, host_pb2, pool_pb2, health_pb2)
+    file.DESCRIPTOR for file in (blobs_pb2, job_pb2, worker_pb2, host_pb2, pool_pb2)
 )
+# Of grpcio-health-checking, which only a pool has.
+_HEALTH = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
 _DAY_S = 86400.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 # A certificate that ends sooner is told.
@@ -146,10 +147,13 @@ def _doors(options: argparse.Namespace, is_secure: bool, local: bool, timing: Ti
         yield Verdict("token", "not tried", "give --tls-ca FILE, the authority of the certificate", broken=True)
         return
     methods = [
-        f"/{service.full_name}/{method.name}"
-        for file in _FILES
-        for service in file.services_by_name.values()
-        for method in service.methods
+        *_HEALTH,
+        *(
+            f"/{service.full_name}/{method.name}"
+            for file in _FILES
+            for service in file.services_by_name.values()
+            for method in service.methods
+        ),
     ]
     for given, token in (("without a token", None), ("with a wrong token", secrets.token_hex(32))):
         found = {method: _status(options.server, Credentials(token, authority), method, timing) for method in methods}

@@ -6,6 +6,7 @@ What the build needs besides a C++ compiler and make comes into a folder of its 
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,14 +25,19 @@ _SWITCHES = {
     "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
 }  # fmt: skip
-# TensorFlow 2.19 dropped these headers. Of Horovod's files only xla_mpi_ops.cc includes them, and uses them on GPUs alone.
+# From TensorFlow 2.19 on these are missing, or include others that are. Of Horovod's files only xla_mpi_ops.cc includes them,
+# by these names, and uses them on GPUs alone. Its CMake makes TensorFlow's folder a system one, so ours is searched first.
 _DROPPED_IN = (2, 19)
 _DROPPED_HEADERS = (
     "tensorflow/compiler/tf2xla/xla_op_kernel.h", "tensorflow/compiler/tf2xla/xla_op_registry.h",
-    "xla/client/xla_builder.h", "xla/service/custom_call_target_registry.h", "xla/service/hlo.pb.h",
-    "xla/shape.h", "xla/xla_data.pb.h",
+    *(f"tensorflow/compiler/xla/{name}" for name in (
+        "client/xla_builder.h", "service/custom_call_target_registry.h", "service/hlo.pb.h", "shape.h", "xla_data.pb.h",
+    )),
 )  # fmt: skip
 _LIMIT_S = 3600.0
+# What a compiler and pip call one, in their output.
+_ERROR = re.compile(r"\b(fatal )?error:|^ERROR", re.IGNORECASE)
+_SHOWN_ERRORS = 5
 
 
 def setup(options: Setup) -> int:
@@ -113,9 +119,19 @@ def _install(arguments: list[str], environment: dict[str, str] | None = None) ->
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *arguments]
     else:
         raise UsageError(f"neither pip is installed beside {sys.executable} nor uv is in PATH; one of them is needed")
-    try:
-        done = subprocess.run(command, env=environment, timeout=_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise UsageError(f"{' '.join(command)} did not end within {_LIMIT_S:.0f} s") from error
+    # Thousands of lines, where a build fails.
+    with tempfile.NamedTemporaryFile("w+", prefix="fdt-setup-", suffix=".log", errors="replace", delete=False) as log:
+        try:
+            done = subprocess.run(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=_LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"{' '.join(command)} did not end within {_LIMIT_S:.0f} s; see {log.name}") from error
+        log.seek(0)
+        found = [line.strip() for line in log if _ERROR.search(line)][:_SHOWN_ERRORS]
     if done.returncode:
-        raise UsageError(f"{' '.join(command)} ended with status {done.returncode}; its own words are above")
+        shown = "".join(f"\n  {line}" for line in found)
+        raise UsageError(
+            f"{' '.join(command)} ended with status {done.returncode}; all that it said: {log.name}{shown}"
+        )
+    os.unlink(log.name)

@@ -38,6 +38,10 @@ class Bounds:
     tasks: int = 4096
 
 
+# As much as the machine has.
+UNBOUNDED = Bounds()
+
+
 class Watch:
     """Looks at one worker."""
 

@@ -17,7 +17,7 @@ from typing import IO
 
 from fdt.config import Timing
 from fdt.errors import ProtocolError
-from fdt.pool.bounds import Bounds
+from fdt.pool.bounds import UNBOUNDED, Bounds
 from fdt.pool.forkserver import BEAT, ENGINE, NETWORK, PARENT
 from fdt.pool.isolation import Network
 from fdt.pool.walls import Reach
@@ -37,8 +37,6 @@ _NOISE = re.compile(
 )
 # Of /proc/vmstat.
 _OOM_KILLS = "oom_kill "
-# As much as the machine has.
-UNBOUNDED = Bounds()
 # glibc reads these before a process's first instruction of its own, so they are set for the process that forks the workers.
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import processes
+from tests.helpers.pool import serve
 
 _ROOT = Path(__file__).parents[2]
 _LIMIT_S = 240.0
@@ -103,6 +104,30 @@ def test_what_is_installed_trains(
     assert _numbers(losses) == pytest.approx(_numbers(alone.stdout.splitlines()[1]), rel=1e-5)
 
 
+def test_a_client_needs_no_package_of_the_pool_and_no_compiler(wheel: Path, tmp_path: Path) -> None:
+    """What `pip install fdt` brings sends scripts to a pool, looks at it, and says what to install to train here."""
+    python = _environment(
+        tmp_path / "venv", without=("psutil", "grpc_health", "prometheus_client", "cryptography", "horovod")
+    )
+    alone_in = {"PYTHONPATH": "", "PATH": str(python.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    processes.run([*install, wheel], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    (tmp_path / "train.py").write_text(_TRAIN)
+    fdt = python.parent / "fdt"
+    alone = processes.run([python, "train.py"], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    with serve(tmp_path) as pool:
+        command = [fdt, "run", "--workers", "2", *pool.options, "train.py"]
+        trained = processes.run(command, limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+        processes.run([fdt, "doctor", *pool.options], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    package, losses = trained.stdout.splitlines()
+    assert package.startswith(f"fdt of {tmp_path}")
+    assert _numbers(losses) == pytest.approx(_numbers(alone.stdout.splitlines()[1]), rel=1e-5)
+    for command in (["run", "--workers", "2", "train.py"], ["serve"], ["serve", "--join", "127.0.0.1:7077"]):
+        refused = processes.run([fdt, *command], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in)
+        assert refused.status == 2 and "pip install 'fdt[pool]'" in refused.stderr, refused.output
+        assert "Traceback" not in refused.output
+
+
 def _keep_compiled(cache: Path) -> None:
     """Hands on what this checkout has compiled: it is found by a digest of what it is made of, and compiled anew if not."""
     cache.mkdir(parents=True)
@@ -116,13 +141,19 @@ def _numbers(line: str) -> list[float]:
     return found
 
 
-def _environment(folder: Path) -> Path:
-    """Makes an environment that sees what this one has, after its own; returns its Python. Editable installs are not seen."""
+def _environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
+    """Makes an environment that sees what this one has, after its own; returns its Python. Editable installs are not seen.
+
+    Args:
+        folder: Of the environment.
+        without: Packages that cannot be imported in it.
+    """
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=_LIMIT_S)
     (site,) = folder.glob("lib/python*/site-packages")
     inherited = [path for path in sys.path if path.endswith("site-packages")]
     assert sysconfig.get_path("purelib") in inherited
     (site / "parent.pth").write_text("\n".join(inherited))
+    (site / "without.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({without}))\n")
     return folder / "bin" / "python"
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def test_headers_that_tensorflow_dropped_are_made(version: str, num_headers: int
     environment = setup.build_environment(tmp_path, version)
     made = [path for path in tmp_path.rglob("*.h") if path.is_file()]
     assert len(made) == num_headers
+    # Horovod's xla_mpi_ops.cc names them so.
+    assert all(str(path.relative_to(tmp_path / "headers")).startswith("tensorflow/compiler/") for path in made)
     assert (f"-I{tmp_path / 'headers'}" in environment.get("CXXFLAGS", "")) == bool(num_headers)
 
 
@@ -57,6 +60,7 @@ def test_without_a_compiler_nothing_is_installed(monkeypatch: pytest.MonkeyPatch
 
 def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[list[str]] = []
+    kept = set(Path(tempfile.gettempdir()).glob("fdt-setup-*.log"))
 
     def ran(command: list[str], **_: object) -> object:
         asked.append(command)
@@ -73,3 +77,22 @@ def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert all(command[:3] == ["/bin/uv", "pip", "install"] for command in with_uv)
     assert "--force-reinstall" in with_pip[2] and "--reinstall" in with_uv[2]
     assert with_pip[2][-1] == with_uv[2][-1] == setup.HOROVOD
+    assert set(Path(tempfile.gettempdir()).glob("fdt-setup-*.log")) <= kept, "what went well is not kept"
+
+
+def test_a_build_that_fails_tells_its_errors_and_where_the_rest_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pip = tmp_path / "python"
+    pip.write_text("#!/bin/sh\nseq 3000\necho 'a.cc:27:10: fatal error: b.h: No such file or directory'\nexit 1\n")
+    pip.chmod(0o700)
+    monkeypatch.setattr(setup.sys, "executable", str(pip))
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"ended with status 1; all that it said: (.*\.log)\n  a.cc:27:10: fatal error"
+    ) as told:
+        setup._build(tmp_path, "2.21.0")
+    (log,) = tmp_path.glob("*.log")
+    assert str(log) in str(told.value) and len(log.read_text().splitlines()) == 3001
+    assert len(str(told.value).splitlines()) == 2
