@@ -53,7 +53,16 @@ def pool_with(shown: ShownPool) -> Callable[[], snapshot.Snapshot]:
         names = tuple(f"worker-{rank}" for rank in range(job.num_processes))
         ends = {"state": JobState(job.state), "started_s": job.started_s, "ended_s": job.ended_s}
         jobs.append(
-            Job(job.name, job.mode, job.num_workers, job.script, job.submitted_s, **ends, reason=job.reason, workers=names)
+            Job(
+                job.name,
+                job.mode,
+                job.num_workers,
+                job.script,
+                job.submitted_s,
+                **ends,
+                reason=job.reason,
+                workers=names,
+            )
         )
         seen.accounted(job.name, job.workers, job.started_s)
         steps[job.name] = job.steps
