@@ -1,22 +1,30 @@
-"""A real browser: the system's Chromium, driven by Playwright."""
+"""A real browser: the system's Chromium, which is installed if it has to be, driven by Playwright."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (apt-get install chromium)")
+from tests.helpers import packages
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def _chromium() -> str:
+    """Returns the path of one; skips the test where there can be none."""
+    if not any(map(shutil.which, _NAMES)):
+        packages.require(_NAMES[:1], _NAMES[:1])
+    return next(path for path in map(shutil.which, _NAMES) if path is not None)
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser without a window, for the length of a `with` block."""
+    path = _chromium()
     with sync_playwright() as playwright:
         # Its sandbox needs rights that root in a container does not have; it opens nothing but our own page.
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         try:
             yield running
         finally:

@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.helpers import packages
 from tests.helpers.waiting import wait_until
 
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 _PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
-_INSTALL_S, _COMMAND_S, _START_S = 240.0, 30.0, 30.0
+_COMMAND_S, _START_S = 30.0, 30.0
 
 _CONFIGURATION = """\
 ClusterName=fdt
@@ -96,7 +97,7 @@ def slurm() -> Iterator[Cluster]:
     """A cluster for the length of a `with` block; skips the test where there cannot be one."""
     if os.geteuid() != 0:
         pytest.skip("Slurm's daemons start jobs as root")
-    _install()
+    packages.require(_PROGRAMS, _PACKAGES)
     folder = Path(tempfile.mkdtemp(prefix="fdt-slurm-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch, ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -120,21 +121,6 @@ def slurm() -> Iterator[Cluster]:
         # Whatever a test has left goes before the daemons do.
         ending.callback(cluster.ask, "scancel", "--quiet", "--user=root")
         yield cluster
-
-
-def _install() -> None:
-    if all(shutil.which(program) for program in _PROGRAMS):
-        return
-    if shutil.which("apt-get") is None:
-        pytest.skip("Slurm is not installed, and there is no apt-get to install it")
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *_PACKAGES]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False, env=environment)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"Slurm could not be installed within {_INSTALL_S:.0f} s")
-    if done.returncode:
-        pytest.skip(f"Slurm could not be installed: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def _free_ports(number: int) -> Sequence[int]:

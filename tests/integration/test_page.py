@@ -8,15 +8,13 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from fdt.v1 import job_pb2
-from tests.helpers.browser import browser, needs_browser, opened
+from tests.helpers.browser import browser, opened
 from tests.helpers.shown_pool import ShownPool, serve
 from tests.helpers.toy_engine import ROOT
 from tests.integration.test_pool import Pool
 
 LIMIT_MS = 30_000
 NUM_JOBS = 1000
-
-pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
