@@ -7,10 +7,10 @@ FROM python:3.11-slim-bookworm
 # g++ stays: the operations in C++ are compiled anew where the image meets another processor.
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*
 
-ARG TENSORFLOW="tensorflow-cpu==2.18.*"
+# Not tensorflow-cpu: fdt needs a package of the name `tensorflow`, and pip would install both, one over the other.
+ARG TENSORFLOW="tensorflow==2.18.*"
 RUN --mount=type=bind,source=dist,target=/dist \
-    pip install --no-cache-dir "${TENSORFLOW}" && \
-    pip install --no-cache-dir "$(echo /dist/fdt-*.whl)[pool]" && \
+    pip install --no-cache-dir "${TENSORFLOW}" "$(echo /dist/fdt-*.whl)[pool]" && \
     fdt setup
 
 RUN useradd --create-home fdt

@@ -5,11 +5,14 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.processes import background, run
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 LIMIT_S = 180.0
+PROGRAMS = {"python": [sys.executable], "fdt": [sys.executable, "-m", "fdt"]}
 # Who reads this has done so.
 DONE = ("make install", ". .venv/bin/activate")
 
@@ -18,9 +21,8 @@ def typed(page: str) -> list[list[str]]:
     """Returns the commands of a page's console blocks, with this Python in the place of the reader's."""
     blocks = re.findall(r"```console\n(.*?)```", (TUTORIALS / page).read_text(), re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    programs = {"python": [sys.executable], "fdt": [sys.executable, "-m", "fdt"]}
     words = [shlex.split(line) for line in lines if line not in DONE]
-    return [[*programs[first], *rest] for first, *rest in words]
+    return [[*PROGRAMS[first], *rest] for first, *rest in words]
 
 
 def figures(text: str) -> list[float]:
@@ -36,6 +38,23 @@ def test_the_first_run(tmp_path: Path) -> None:
     assert all(abs(a - b) < 1e-3 for a, b in zip(figures(alone.stdout), figures(together.stdout), strict=True))
     assert "delay mean" in asynchronous.stderr
     assert ": distributed" in check.output and "within the tolerance" in verify.output
+
+
+def test_a_first_training_of_who_has_installed_it(tmp_path: Path) -> None:
+    page = (TUTORIALS.parent / "how-to" / "install.md").read_text()
+    section = page[page.index("## A first training") :].partition("\n## ")[0]
+    (script,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "first.py").write_text(script)
+    typed_lines = re.findall(r"^    (python first.py|fdt run --mode .*)$", section, re.MULTILINE)
+    commands = [[*PROGRAMS[first], *rest] for first, *rest in map(str.split, typed_lines)]
+    alone, together, asynchronous = (
+        run(command, limit_s=LIMIT_S, cwd=tmp_path).expect(0).stdout for command in commands
+    )
+    losses = [float(loss) for loss in re.findall(r"loss: (\d+\.\d+)", alone)]
+    assert len(losses) == 5 and losses == pytest.approx(
+        [float(loss) for loss in re.findall(r"loss: (\d+\.\d+)", together)], rel=1e-4, abs=2e-4
+    )
+    assert len(re.findall(r"loss: \d+\.\d+", asynchronous)) == 5
 
 
 def test_a_pool() -> None:
