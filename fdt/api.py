@@ -121,6 +121,7 @@ class Attached:
         from fdt.report import say
         from fdt.session import Session
         from fdt.settings import run_config, runtime_options
+        from fdt.waiting import WAITING
 
         if capture.is_hooked():
             raise UsageError(
@@ -135,6 +136,8 @@ class Attached:
         config = run_config(options)
         self._ending = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
+            WAITING.of_library = True
+            started.callback(setattr, WAITING, "of_library", False)
             self._session = Session(config)
             # Also if it cannot begin: this process lives on, and a pool of its own must not.
             started.push(self._session)

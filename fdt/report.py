@@ -22,8 +22,8 @@ _LARGE_DELAY = 4
 
 
 def say(line: str) -> None:
-    """Prints one line of ours on standard error."""
-    WAITING.above(f"fdt: {printable_lines(line)}")
+    """Tells one line of ours: on standard error, or where a program that uses `fdt.attach` logs."""
+    WAITING.above(printable_lines(line))
 
 
 @dataclasses.dataclass

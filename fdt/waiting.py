@@ -1,10 +1,11 @@
 """What a person is told while a run does something that takes long: one line.
 
 On a terminal it is written over itself and gone when that is done; elsewhere a line comes every ten seconds, and none for what
-takes less.
+takes less. Of a library (`fdt.attach`) they are records of the logger `fdt`, if the program that uses it has set up `logging`.
 """
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -17,13 +18,20 @@ _FIRST_S, _AGAIN_S = 1.0, 0.5
 _FIRST_ELSEWHERE_S = _AGAIN_ELSEWHERE_S = 10.0
 _ERASE = "\r\x1b[K"
 
+_LOG = logging.getLogger("fdt")
+
 Words = str | Callable[[], str]
 
 
 class Waiting:
-    """What is being done. A thread of its own shows it, as long as there is something to show."""
+    """What is being done. A thread of its own shows it, as long as there is something to show.
+
+    Attributes:
+        of_library: Whether a program calls us, not a person.
+    """
 
     def __init__(self) -> None:
+        self.of_library = False
         self._lock = threading.Lock()
         self._doing: list[Words] = []
         self._since_s = self._shown_s = 0.0
@@ -55,7 +63,7 @@ class Waiting:
         """Prints a line that stays, above the one that is written again."""
         with self._lock:
             self._erase()
-            print(line, file=sys.stderr, flush=True)
+            self._tell(line)
 
     def _show(self, ended: threading.Event) -> None:
         while not ended.wait(_AGAIN_S):
@@ -64,7 +72,7 @@ class Waiting:
                     self._write(time.monotonic())
 
     def _write(self, now_s: float) -> None:
-        is_terminal = _is_terminal()
+        is_terminal = _is_terminal() and not self._is_logged()
         line = self._line(now_s, _FIRST_S if is_terminal else _FIRST_ELSEWHERE_S)
         if not line or (not is_terminal and self._shown_s and now_s - self._shown_s < _AGAIN_ELSEWHERE_S):
             return
@@ -73,17 +81,26 @@ class Waiting:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if is_terminal:
                 self._is_shown = True
-                sys.stderr.write(_ERASE + line[: shutil.get_terminal_size().columns - 1])
+                sys.stderr.write(_ERASE + f"fdt: {line}"[: shutil.get_terminal_size().columns - 1])
                 sys.stderr.flush()
             else:
-                print(line, file=sys.stderr, flush=True)
+                self._tell(line)
+
+    def _is_logged(self) -> bool:
+        return self.of_library and _LOG.hasHandlers()
+
+    def _tell(self, line: str) -> None:
+        if self._is_logged():
+            _LOG.info("%s", line)
+        else:
+            print(f"fdt: {line}", file=sys.stderr, flush=True)
 
     def _line(self, now_s: float, after_s: float) -> str:
         """Returns what to show; "" if that is nothing yet."""
         waited_s = now_s - self._since_s
         said = dict.fromkeys(words if isinstance(words, str) else words() for words in self._doing)
         shown = "; ".join(filter(None, said))
-        return f"fdt: {shown} ({waited_s:.0f} s)" if shown and waited_s >= after_s else ""
+        return f"{shown} ({waited_s:.0f} s)" if shown and waited_s >= after_s else ""
 
     def _erase(self) -> None:
         if self._is_shown:

@@ -12,7 +12,7 @@ from tests.helpers import processes
 _LIMIT_S = 300.0
 # The same training before, while and after something is attached; the state of each begins anew.
 _SCRIPT = """
-    import json, sys
+    import io, json, logging, sys
     import keras, numpy as np, tensorflow as tf
     import fdt
     from fdt.errors import UsageError
@@ -42,6 +42,8 @@ _SCRIPT = """
         weight.assign(tf.zeros_like(weight))
         return [step(tf.constant(x[i : i + 8]), tf.constant(y[i : i + 8])) for i in range(0, 32, 8)]
 
+    told = io.StringIO()
+    logging.basicConfig(stream=told, level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
     old, found = build(), {}
     found["before"] = [fitted(old), [float(loss) for loss in looped()]]
     kind = type(old.train_function)
@@ -60,6 +62,7 @@ _SCRIPT = """
     found["old"] = len(fitted(old))
     found["as before"] = type(old.train_function) is kind
     attached.detach()
+    found["told"] = told.getvalue()
     print(json.dumps(found))
 """
 
@@ -77,8 +80,10 @@ def test_what_trains_trains_on_workers_and_then_here_again(mode: str, workers: i
     assert (found["steps"], found["all steps"]) == (16, 20)
     assert (found["again"], found["old"], found["as before"]) == (2, 2, True)
     assert "goes to a pool already, by fdt.attach" in found["twice"]
-    assert "traced before, so traced again when they are called: step (line 21)\n" in finished.stderr
-    assert "warning" not in finished.stderr
+    # The program logs, so what we tell is in its log.
+    assert "traced before, so traced again when they are called: step (line 21)\n" in found["told"]
+    assert f"fdt INFO {mode} training on" in found["told"] and "fdt WARNING" not in found["told"]
+    assert "fdt:" not in finished.stderr and "warning" not in finished.stderr
 
 
 def test_a_process_that_ends_while_it_is_attached_leaves_as_ever(tmp_path: Path) -> None:

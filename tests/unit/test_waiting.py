@@ -54,6 +54,30 @@ def test_on_a_terminal_a_line_is_written_again_and_leaves_nothing(shown: _Shown)
     assert stream.getvalue() == written + "\r\x1b[K", "each begins anew"
 
 
+def test_a_program_that_logs_has_them_in_its_log(shown: _Shown, caplog: pytest.LogCaptureFixture) -> None:
+    stream = shown.on(_Terminal())
+    shown.waiting.of_library = True
+    with caplog.at_level("INFO", logger="fdt"), shown.waiting.doing("starting workers"):
+        shown.waiting.above("sync training on 2 workers")
+        shown.tick(10)
+    records = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert records == [("fdt", "INFO", "sync training on 2 workers"), ("fdt", "INFO", "starting workers (10 s)")]
+    assert stream.getvalue() == ""
+
+
+def test_a_program_without_a_log_and_a_person_see_them(
+    shown: _Shown, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown.on(io.StringIO())
+    with caplog.at_level("INFO", logger="fdt"):
+        shown.waiting.above("of a run, whose script logs")
+        shown.waiting.of_library = True
+        monkeypatch.setattr(waiting._LOG, "hasHandlers", lambda: False)
+        shown.waiting.above("of a program that does not")
+    assert stream.getvalue() == "fdt: of a run, whose script logs\nfdt: of a program that does not\n"
+    assert not caplog.records
+
+
 def test_elsewhere_a_line_comes_every_ten_seconds(shown: _Shown) -> None:
     stream = shown.on(io.StringIO())
     with shown.waiting.doing("starting workers"):
