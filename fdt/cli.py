@@ -408,10 +408,10 @@ def _kept(options: Serve) -> "StateFolder | None":
 
 
 def _serve_host(options: Serve) -> int:
-    config = join_config(options)
     from fdt.installed import require_pool
 
     require_pool(())
+    config = join_config(options)
     from fdt.pool.host import Membership
     from fdt.records import notice
 

@@ -122,7 +122,11 @@ def test_a_client_needs_no_package_of_the_pool_and_no_compiler(wheel: Path, tmp_
     package, losses = trained.stdout.splitlines()
     assert package.startswith(f"fdt of {tmp_path}")
     assert _numbers(losses) == pytest.approx(_numbers(alone.stdout.splitlines()[1]), rel=1e-5)
-    for command in (["run", "--workers", "2", "train.py"], ["serve"], ["serve", "--join", "127.0.0.1:7077"]):
+    for command in (
+        ["run", "--workers", "2", "train.py"],
+        ["serve"],
+        ["serve", "--join", "127.0.0.1:1", "--slots", "1"],
+    ):
         refused = processes.run([fdt, *command], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in)
         assert refused.status == 2 and "pip install 'fdt[pool]'" in refused.stderr, refused.output
         assert "Traceback" not in refused.output
