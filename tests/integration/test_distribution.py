@@ -125,7 +125,7 @@ def test_a_client_needs_no_package_of_the_pool_and_no_compiler(wheel: Path, tmp_
     for command in (
         ["run", "--workers", "2", "train.py"],
         ["serve"],
-        ["serve", "--join", "127.0.0.1:1", "--slots", "1"],
+        ["serve", "--join", "127.0.0.1:1", "--slots", "1", "--trusted-network", "lo"],
     ):
         refused = processes.run([fdt, *command], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in)
         assert refused.status == 2 and "pip install 'fdt[pool]'" in refused.stderr, refused.output
