@@ -1,10 +1,12 @@
 """Tables and plot of what `faults.py` measured."""
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fault_networks
 from tables import spread, table
 
 MODES = ("sync", "async")
@@ -22,7 +24,7 @@ def markdown(content: dict[str, Any]) -> str:
         f"`python benchmarks/faults.py`, begun {content['date']}, {machine['processor']}, {machine['cores']} cores. "
         f"{versions}.",
     ]
-    for kind, page in (("schedules", _schedules), ("kills", _kills)):
+    for kind, page in (("schedules", _schedules), ("networks", _networks), ("kills", _kills)):
         entries = [entry for entry in content["measurements"] if entry["kind"] == kind]
         if entries:
             lines += page(entries, content["settings"])
@@ -75,6 +77,34 @@ def _schedules(entries: Sequence[Entry], _: dict[str, Any]) -> list[str]:
         "together are one recovery; its seconds are those until the job has come as far as before.",
         "",
         table(heads, rows),
+    ]
+
+
+def _networks(entries: Sequence[Entry], _: dict[str, Any]) -> list[str]:
+    rows, latest = [], _latest(entries)
+    for mode, name in itertools.product(MODES, fault_networks.ROWS):
+        runs = [entry for entry in latest if (entry["mode"], entry["row"]) == (mode, name)]
+        good = [entry for entry in runs if "failed" not in entry]
+        if name == fault_networks.UNDISTURBED or not runs:
+            continue
+        calm = {e["seed"]: e for e in latest if (e["mode"], e["row"]) == (mode, fault_networks.UNDISTURBED)}
+        off = [abs(e["loss"] / calm[e["seed"]]["loss"] - 1) for e in good if "loss" in calm.get(e["seed"], ())]
+        ways = dict.fromkeys(" → ".join(["3", *map(str, e["workers"])]) for e in good)
+        rows.append(
+            [f"{mode}, {name}", f"{len(good)} of {len(runs)}", *_recovery(good), ", ".join(ways)]
+            + [f"{max(off):.1e}" if off else "–"]
+        )
+    heads = ["mode, fault", "runs that went on", "recoveries", "seconds", "95 % / largest", "steps again", "workers"]
+    return [
+        "",
+        "## Over network namespaces",
+        "",
+        f"Real runtimes, {fault_networks.MODEL}, {fault_networks.EPOCHS} epochs of {fault_networks.STEPS} steps, three hosts of "
+        "one worker each behind links of 1 Gbit/s, `--workers 2..3`: a job that had to do with fewer takes what comes back. A "
+        "host that vanishes says nothing any more, and is missed after 10 s. Seconds are those from then on until the job has "
+        "come as far as before. Every step is in the optimizer's count once. Loss off: see below.",
+        "",
+        table([*heads, "loss off"], rows),
     ]
 
 
