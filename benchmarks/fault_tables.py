@@ -90,17 +90,15 @@ def _networks(entries: Sequence[Entry], _: dict[str, Any]) -> list[str]:
         calm = {e["seed"]: e for e in latest if (e["mode"], e["row"]) == (mode, fault_networks.UNDISTURBED)}
         off = [abs(e["loss"] / calm[e["seed"]]["loss"] - 1) for e in good if "loss" in calm.get(e["seed"], ())]
         ways = dict.fromkeys(" → ".join(["3", *map(str, e["workers"])]) for e in good)
-        rows.append(
-            [f"{mode}, {name}", f"{len(good)} of {len(runs)}", *_recovery(good), ", ".join(ways)]
-            + [f"{max(off):.1e}" if off else "–"]
-        )
+        furthest = f"{max(off):.1e}" if off else "–"
+        rows.append([f"{mode}, {name}", f"{len(good)} of {len(runs)}", *_recovery(good), ", ".join(ways), furthest])
     heads = ["mode, fault", "runs that went on", "recoveries", "seconds", "95 % / largest", "steps again", "workers"]
     return [
         "",
         "## Over network namespaces",
         "",
-        f"Real runtimes, {fault_networks.MODEL}, {fault_networks.EPOCHS} epochs of {fault_networks.STEPS} steps, three hosts of "
-        "one worker each behind links of 1 Gbit/s, `--workers 2..3`: a job that had to do with fewer takes what comes back. A "
+        f"Real runtimes, {fault_networks.MODEL}, {fault_networks.EPOCHS} epochs of {fault_networks.STEPS} steps, three hosts "
+        "of one worker each behind links of 1 Gbit/s, `--workers 2..3`: a job that had to do with fewer takes what comes back. A "
         "host that vanishes says nothing any more, and is missed after 10 s. Seconds are those from then on until the job has "
         "come as far as before. Every step is in the optimizer's count once. Loss off: see below.",
         "",
