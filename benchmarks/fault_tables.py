@@ -98,7 +98,7 @@ def _networks(entries: Sequence[Entry], _: dict[str, Any]) -> list[str]:
         "## Over network namespaces",
         "",
         f"Real runtimes, {fault_networks.MODEL}, {fault_networks.EPOCHS} epochs of {fault_networks.STEPS} steps, three hosts "
-        "of one worker each behind links of 1 Gbit/s, `--workers 2..3`: a job that had to do with fewer takes what comes back. A "
+        "of one worker each behind links of 1 Gbit/s, `--workers 2..3`: a job with fewer takes what comes back. A "
         "host that vanishes says nothing any more, and is missed after 10 s. Seconds are those from then on until the job has "
         "come as far as before. Every step is in the optimizer's count once. Loss off: see below.",
         "",
