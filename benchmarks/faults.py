@@ -39,7 +39,8 @@ KINDS = ("schedules", "networks", "kills")
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", choices=KINDS, nargs="*", default=list(KINDS), help="what to measure")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--between", type=float, nargs="*", default=[10.0, 30.0, 100.0], help="mean seconds between kills"
     )
@@ -59,7 +60,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def runs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]], dict[str, Any]]]:
     """Yields all runs: kind, what measures it, and what names it."""
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for row in options.rows if "schedules" in options.of else ():
             yield "schedules", partial(fault_schedules.ROWS[row], seed), {"row": row, "seed": seed}
         for row, mode in itertools.product(fault_networks.ROWS if "networks" in options.of else (), MODES):
