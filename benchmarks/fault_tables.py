@@ -147,11 +147,36 @@ def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
         "largest relative difference of the final loss from the undisturbed run's.",
         "",
         table([*heads, "useful steps/s", "rate", "loss off"], rows),
+        "",
+        *_literature(entries),
     ]
     if failures:
         lines += ["", "Runs that failed:", ""]
         lines += [f"- {e['mode']}, {e['between_s']:g} s, seed {e['seed']}: {e['failed']}" for e in failures]
     return lines
+
+
+def _literature(entries: Sequence[Entry]) -> list[str]:
+    """Returns what is claimed of servers and of a ring, and what was kept here."""
+    kept = []
+    cells = _cells(entries)
+    for between_s in sorted({between_s for _, between_s, number in cells if not number}):
+        pairs = [cells.get((mode, between_s, 0)) for mode in MODES]
+        if all(pairs):
+            ring, servers = (
+                statistics.median(run["steps_per_s"] / calm["steps_per_s"] for run, calm in each or ())
+                for each in pairs
+            )
+            kept.append(f"{ring:.2f} and {servers:.2f} ({between_s:.0f} s)")
+    return [
+        "What is claimed: with a ring a machine that fails delays all of the training, with servers the other workers go on "
+        "(Dean et al., *Large Scale Distributed Deep Networks*, 2012, of Downpour SGD), and a server is replaced within a "
+        "second without a pause, from a copy that another one keeps (Li et al., *Scaling Distributed Machine Learning with "
+        "the Parameter Server*, 2014). Here nobody goes on: in both modes a worker that dies ends the job, which begins again "
+        "from its snapshot (decision 0053), since by default each worker holds a part of the parameters. So servers have no "
+        "advantage by construction; what is measured is how long beginning again takes, and how much is made again. "
+        f"Of the undisturbed rate ring and servers keep, by the mean time between kills: {', '.join(kept) or 'not measured'}.",
+    ]
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
