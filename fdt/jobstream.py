@@ -19,7 +19,7 @@ from fdt.blobs import BlobClient, Buffer, SharedStore
 from fdt.config import Timing
 from fdt.errors import FdtError, JobError, PoolRestartingError, WorkerError, WorkerLostError, named
 from fdt.faults import Faults
-from fdt.pool.state import WORKERS_START
+from fdt.pool.job_queue import WORKERS_START
 from fdt.recovery import Recovery
 from fdt.report import say
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc

@@ -331,7 +331,8 @@ class Supervisor:
         and how many workers there may be."""
         with self._lock:
             state = self._state
-            return state.num_workers, 0 if state.is_waited_for else state.num_free, state.num_warm, state.capacity
+            num_free = 0 if state.jobs.queued() else state.num_free
+            return state.hosts.num_workers, num_free, state.num_warm, state.hosts.capacity
 
     def logs(self, job: str) -> list[Path]:
         """Returns the log files of a job's workers, by rank.
