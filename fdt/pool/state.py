@@ -1,8 +1,8 @@
 """What a pool is doing, and what it is to do next: events in, instructions out. No I/O; every race is a list of events.
 
 A pool has its own machine and the hosts that joined it. A host that goes takes its workers with it, and fails the jobs that
-they serve. Each part of the state has a file: jobs and how they end, hosts, the queue, workers until they are warm, workers that
-serve.
+they serve. Each part of the state has a file: jobs and how they end, hosts, the queue, workers until they are warm, jobs
+that run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

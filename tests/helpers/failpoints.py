@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fdt import blobs
-from fdt.pool.supervisor import Supervisor
+from fdt.pool.session_blobs import SessionBlobs
 
 
 def _die() -> None:
@@ -48,6 +48,6 @@ OF_WORKER: Mapping[str, Callable[[], None]] = {
 OF_POOL: Mapping[str, Callable[[], None]] = {
     "before the pool takes it over": lambda: _lay(blobs.BlobStore, "adopt", 2, after=False),
     "after the pool has taken it over": lambda: _lay(blobs.BlobStore, "adopt", 2, after=True),
-    "before the pool keeps it": lambda: _lay(Supervisor, "keep", 2, after=False),
-    "before the client knows": lambda: _lay(Supervisor, "keep", 2, after=True),
+    "before the pool keeps it": lambda: _lay(SessionBlobs, "keep", 2, after=False),
+    "before the client knows": lambda: _lay(SessionBlobs, "keep", 2, after=True),
 }
