@@ -21,7 +21,7 @@ from processes import RunFailedError
 from fdt import recovery, rpc
 from fdt.config import Credentials
 from fdt.errors import FdtError
-from fdt.session import Job
+from fdt.job import Job
 from tests.helpers.chain_job import TOKEN, begin, forks_workers, pool_process, rows_of, trained_through, values_after
 from tests.helpers.chain_pool import TIMING
 from tests.helpers.cut import Way

@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 import grpc
 
 from fdt import rpc
-from fdt.blobs import BlobClient, Buffer, SharedStore
+from fdt.blob_client import BlobClient, SharedStore
+from fdt.blobs import Buffer
 from fdt.config import Timing
 from fdt.errors import FdtError, JobError, PoolRestartingError, WorkerError, WorkerLostError, named
 from fdt.faults import Faults

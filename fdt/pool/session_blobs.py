@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fdt.blobs import BlobStore
+from fdt.blob_store import BlobStore
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import OwnHost
 from fdt.pool.processes import Processes

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fdt import records
-from fdt.blobs import STORE, BlobStore
+from fdt.blob_store import BlobStore
+from fdt.blobs import STORE
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.pool import isolation, lifecycle, snapshot
