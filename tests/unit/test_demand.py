@@ -23,7 +23,8 @@ from fdt.pool.lifecycle import (
     WorkerExited,
     WorkerReady,
 )
-from fdt.pool.state import PoolState, Processes
+from fdt.pool.state import PoolState
+from fdt.pool.worker_starts import Processes
 from tests.unit.test_jobs import MODES, ONE_PROCESS, TIMING, Pool, only
 
 IDLE_S = 30.0
