@@ -1,6 +1,7 @@
 """Tables and plot of what `faults.py` measured."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ def _recovery(entries: Sequence[Entry]) -> list[str]:
     repeated = [float(n) for entry in entries for n in entry["repeated"]]
     if not seconds:
         return ["0", "–", "–", "–"]
-    tail = f"{seconds[int(0.95 * (len(seconds) - 1))]:.1f} / {seconds[-1]:.1f}"
+    tail = f"{seconds[math.ceil(0.95 * len(seconds)) - 1]:.1f} / {seconds[-1]:.1f}"
     return [str(len(seconds)), f"{statistics.median(seconds):.1f}", tail, spread(repeated, 0)]
 
 
@@ -200,7 +201,11 @@ def plot(content: dict[str, Any], path: Path) -> None:
         above = [max(each) - m for m, each in zip(middle, ratios, strict=True)]
         where = [between_s for between_s, _ in points]
         axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=_NAMES[mode])
-    axes.set(xscale="log", xlabel="mean seconds between kills of a worker", ylim=(0, 1.1))
+    axes.set(xscale="log", xlabel="mean seconds between kills of a worker")
+    axes.set_ylim(0, max(1.1, axes.get_ylim()[1]))
+    ticks = sorted({between_s for _, between_s, number in cells if not number})
+    axes.set_xticks(ticks, [f"{each:.0f}" for each in ticks])
+    axes.minorticks_off()
     axes.set_ylabel("useful steps/s over undisturbed")
     axes.axhline(1.0, color="grey", linewidth=0.5)
     if cells:
