@@ -10,18 +10,22 @@ Writes benchmarks/results/faults.{json,md,png} after every run; --resume goes on
 *Schedules*: a toy runtime whose state is a chain of the steps that made it (tests/helpers/chain_engine.py), real pools and
 processes; a step that is lost, doubled or out of order shows in the last value, and so the run fails.
 
+*Networks*: the real runtimes on three hosts, network namespaces (root's), one of which vanishes or whose cable is cut.
+
 *Kills*: the real runtimes. A worker is ended by SIGKILL at random moments (exponential, by a seed), from the end of the first
 epoch on. Counted are the seconds until the job has come as far as before, the steps that are made again, and what is left of
 the rate: steps over the seconds of all epochs but the first. The final loss is compared with that of the undisturbed run.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import fault_networks
 import fault_schedules
 from fault_runs import UNDISTURBED, Kills, trained
 from fault_tables import MODES, markdown, plot
@@ -29,13 +33,14 @@ from record import RESULTS, Record
 
 # In one run, this far apart on average.
 TWENTY = Kills(5.0, 20)
-KINDS = ("schedules", "kills")
+KINDS = ("schedules", "networks", "kills")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", choices=KINDS, nargs="*", default=list(KINDS), help="what to measure")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--between", type=float, nargs="*", default=[10.0, 30.0, 100.0], help="mean seconds between kills"
     )
@@ -55,9 +60,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def runs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]], dict[str, Any]]]:
     """Yields all runs: kind, what measures it, and what names it."""
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for row in options.rows if "schedules" in options.of else ():
             yield "schedules", partial(fault_schedules.ROWS[row], seed), {"row": row, "seed": seed}
+        for row, mode in itertools.product(fault_networks.ROWS if "networks" in options.of else (), MODES):
+            yield "networks", partial(fault_networks.trained, row, mode, seed), {"row": row, "mode": mode, "seed": seed}
         every = [UNDISTURBED, *map(Kills, options.between), TWENTY]
         ways = [(mode, kills) for kills in every for mode in MODES] if "kills" in options.of else []
         for mode, kills in ways if seed % 2 == 0 else reversed(ways):

@@ -27,6 +27,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="of each mode, one after the other")
     parser.add_argument("--clients", type=int, default=4, help="of each mode, at once")
+    parser.add_argument("--steps", type=int, default=20, help="of a run")
     parser.add_argument("--quick", action="store_true", help="two of each, nothing written")
     options = parser.parse_args()
     if options.quick:
@@ -40,22 +41,24 @@ def main() -> None:
     with ServedPool(2, "both") as pool:
         # What is made once.
         for mode in MODES:
-            fit(pool, mode)
+            fit(pool, mode, options.steps)
         record.add("leaks", lambda: account(pool), when="before")
         for _ in range(options.runs):
             for mode in MODES:
-                fit(pool, mode)
+                fit(pool, mode, options.steps)
         record.add("leaks", lambda: account(pool), when=f"after {options.runs} runs of each mode, one by one")
         with ThreadPoolExecutor(len(MODES) * options.clients) as clients:
-            for ended in [clients.submit(fit, pool, mode) for mode in MODES for _ in range(options.clients)]:
+            for ended in [
+                clients.submit(fit, pool, mode, options.steps) for mode in MODES for _ in range(options.clients)
+            ]:
                 ended.result()
         record.add("leaks", lambda: account(pool), when=f"after {options.clients} more of each mode at once")
     print(markdown(record.content))
 
 
-def fit(pool: ServedPool, mode: str) -> None:
-    words = ("run", "--mode", mode, *pool.run_options(), FIT, "mlp", "--epochs", "1")
-    processes.run(processes.fdt(*words))
+def fit(pool: ServedPool, mode: str, steps: int) -> None:
+    words = ("run", "--mode", mode, *pool.run_options(), FIT, "mlp", "--epochs", "1", "--steps", str(steps))
+    processes.run(processes.fdt(*words), timeout_s=900)
 
 
 def account(pool: ServedPool) -> dict[str, Any]:
@@ -84,7 +87,17 @@ def markdown(content: dict[str, Any]) -> str:
         for each in measured
     ]
     header = ["two workers of each mode", *COUNTED, "all, MB", "control process, MB"]
-    return f"# What is left of runs on one pool\n\n{table(header, rows)}\n"
+    lines = [
+        "# What is left of runs on one pool",
+        "",
+        f"`{content['command'].strip()}`, {content['date']}, load of the machine {measured[0]['load_1min']:.1f} to "
+        f"{measured[-1]['load_1min']:.1f}."
+        if measured
+        else "",
+        "",
+        table(header, rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

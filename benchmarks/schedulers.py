@@ -8,6 +8,7 @@ of processes that share its cores, and say what a scheduler adds, not what a clu
 
 import argparse
 import contextlib
+import os
 import re
 import sys
 import tempfile
@@ -82,11 +83,13 @@ def processes_ready(command: list[str], word: str) -> Iterator[str]:
 
 
 def measured(command: list[str]) -> dict[str, Any]:
+    load = os.getloadavg()[0]
     finished = processes.run(command)
     loss, accuracy = _FINAL.search(finished.output), _ACCURACY.search(finished.output)
-    assert loss and accuracy, finished.output[-2000:]
+    if not loss or not accuracy:
+        raise processes.RunFailedError(f"It printed no figures:\n{finished.output[-2000:]}")
     shown = processes.readable(command).replace("python -m fdt", "fdt")
-    return {"command": shown, "loss": loss[1], "accuracy": accuracy[1], "seconds": finished.seconds}
+    return {"command": shown, "loss": loss[1], "accuracy": accuracy[1], "seconds": finished.seconds, "load": load}
 
 
 def markdown(content: Content) -> str:
@@ -99,6 +102,7 @@ def markdown(content: Content) -> str:
             each.get("loss", "failed"),
             each.get("accuracy", ""),
             f"{each['seconds']:.0f}" if "seconds" in each else "",
+            f"{each['load']:.1f}" if "load" in each else "",
         ]
         for each in content["measurements"]
     ]
@@ -116,11 +120,12 @@ def markdown(content: Content) -> str:
             "# One script, four places",
             "",
             f"`{content['command'].strip()}`, {content['date']}. Two workers; Slurm and Ray are two nodes on this machine, "
-            "which others used meanwhile: the seconds are of the whole command, with hosts that are asked for, start and go.",
+            "which others used meanwhile: the seconds are of the whole command, with hosts that are asked for, start and go. "
+            "The load is the average of the minute before.",
             "",
             *(f"    {command}" for command in commands),
             "",
-            table(["where", "mode", "final loss", "test accuracy", "seconds"], rows),
+            table(["where", "mode", "final loss", "test accuracy", "seconds", "load before"], rows),
             "",
         ]
     )

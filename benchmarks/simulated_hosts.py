@@ -16,10 +16,11 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import grpc
 import psutil
@@ -101,9 +102,10 @@ class Pool:
     """The pool's process, and what it has taken of the machine."""
 
     def __init__(self, hosts: int, heartbeat_s: float) -> None:
+        self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115
         command = [sys.executable, __file__, "--pool", str(hosts), "--heartbeats", str(heartbeat_s)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True
         )
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()
@@ -118,6 +120,11 @@ class Pool:
 
     def threads(self) -> int:
         return int(self._seen.num_threads())
+
+    def last_words(self) -> str:
+        """Returns the end of what it said, but for who joined."""
+        self._said.seek(0)
+        return "".join([line for line in self._said if " joined with " not in line][:20])
 
     def close(self) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -291,7 +298,7 @@ async def measured(hosts: int, heartbeat_s: float, num_jobs: int) -> dict[str, A
         }
         return {**joining, **quiet, **memory, **jobs}
     except (TimeoutError, grpc.aio.AioRpcError) as error:
-        raise RunFailedError(f"{type(error).__name__}: {error}") from error
+        raise RunFailedError(f"{type(error).__name__}: {error}\n{pool.last_words()}") from error
     finally:
         await cluster.close()
         for channel in channels:

@@ -1,7 +1,8 @@
 """What do snapshots cost a training that nothing befalls? The same training with and without, in turn.
 
-    python benchmarks/snapshot_cost.py            # some ten minutes; writes benchmarks/results/snapshot_cost.{json,md}
-    python benchmarks/snapshot_cost.py --quick    # one round, prints only
+    python benchmarks/snapshot_cost.py                      # some ten minutes; writes results/snapshot_cost.{json,md}
+    python benchmarks/snapshot_cost.py --resume --runs 8    # the next eight runs of what is still missing
+    python benchmarks/snapshot_cost.py --quick              # one round, prints only
 
 Without: `fdt run` in a process that never finds a snapshot due. Two figures a run: steps a second from the second epoch on, and
 the core-milliseconds of all its processes, start and end included, which are the same for both.
@@ -11,6 +12,7 @@ import argparse
 import resource
 import statistics
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -33,11 +35,21 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=300, help="of an epoch")
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
+    parser.add_argument("--resume", action="store_true", help="measure only what the results do not have yet")
+    parser.add_argument("--runs", type=int, default=0, help="so many runs now, at most; 0 for all")
     parser.add_argument("--quick", action="store_true", help="one round, nothing written")
     options = parser.parse_args()
     if options.quick:
         options.rounds = 1
     return options
+
+
+def runs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yields what names each run: with and without snapshots beside each other, in turn the one and the other first."""
+    for number in range(options.rounds):
+        for mode in options.modes:
+            for snapshots in (True, False) if number % 2 == 0 else (False, True):
+                yield {"mode": mode, "snapshots": snapshots, "round": number}
 
 
 def trained(mode: str, snapshots: bool, options: argparse.Namespace) -> dict[str, Any]:
@@ -74,7 +86,9 @@ def markdown(content: dict[str, Any]) -> str:
             both = [[pairs[way][number][name] for number in rounds] for way in (True, False)]
             ratios = [a / b for a, b in zip(*both, strict=True)]
             if ratios:
-                rows.append([f"{mode}, {words}", *(spread(each, 1) for each in both), spread(ratios, 3)])
+                rows.append(
+                    [f"{mode}, {words}", str(len(rounds)), *(spread(each, 1) for each in both), spread(ratios, 3)]
+                )
     settings, machine = content["settings"], content["machine"]
     lines = [
         "# What snapshots cost when nothing fails",
@@ -83,23 +97,22 @@ def markdown(content: dict[str, Any]) -> str:
         f"{', '.join(f'{name} {version}' for name, version in content['versions'].items())}.",
         "",
         f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps, batch 64, two workers of one host; "
-        f"median (least–most) of {settings['rounds']} rounds, in each the two runs one after the other. Load of the machine "
+        f"median (least–most) of the rounds, in each the two runs one after the other. Load of the machine "
         f"at the end of a run: {statistics.median(entry['load_1min'] for entry in good) if good else 0:.1f} (median).",
         "",
-        table(["", "with", "without", "with / without"], rows),
+        table(["", "rounds", "with", "without", "with / without"], rows),
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     options = parse_arguments()
+    settings = {name: getattr(options, name) for name in ("epochs", "steps", "model")}
     packages = ("fdt", "tensorflow", "keras", "horovod")
-    record = Record("snapshot_cost", vars(options), packages, markdown, keep=not options.quick)
-    for number in range(options.rounds):
-        for mode in options.modes:
-            for snapshots in (True, False) if number % 2 == 0 else (False, True):
-                measure = partial(trained, mode, snapshots, options)
-                record.add("cost", measure, mode=mode, snapshots=snapshots, round=number)
+    record = Record("snapshot_cost", settings, packages, markdown, keep=not options.quick, resume=options.resume)
+    wanted = [labels for labels in runs(options) if not record.has("cost", **labels)]
+    for labels in wanted[: options.runs or len(wanted)]:
+        record.add("cost", partial(trained, labels["mode"], labels["snapshots"], options), **labels)
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from fdt.element import Element
 from fdt.errors import UnsupportedError
+from fdt.job import Job
 from fdt.program import tensor_spec
-from fdt.session import Job
 
 
 class Batches(Protocol):

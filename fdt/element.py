@@ -68,11 +68,6 @@ class Element:
         element._grouped = True
         return element
 
-    @property
-    def has_one_size(self) -> bool:
-        """Whether all tensors have as many rows, and a trace can be told how many."""
-        return not self._grouped and any(isinstance(leaf, Dense) for leaf in self._leaves)
-
     def takes(self, batch: Any) -> bool:
         """Returns whether a batch's tensors have as many rows as each other, or need not."""
         if self._grouped or len(self._leaves) < 2:

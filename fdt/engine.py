@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.blobs import BlobStore
+from fdt.blob_store import BlobStore
 from fdt.errors import ProtocolError
 from fdt.packing import pack, unpack
 from fdt.program import dtype_of

@@ -6,7 +6,7 @@ import time
 
 from fdt.errors import FdtError, PoolRestartingError, PoolUnreachableError, WorkerLostError
 
-# After so many faults of workers in a row at the same step it is the step's own fault.
+# After so many faults of workers in a row at the same step, each with the workers as far, it is the step's own fault.
 _SAME_STEP = 3
 # After so many of any kind, the pool's and the connection's among them, there is no hope.
 _WITHOUT_PROGRESS = 10
@@ -47,8 +47,12 @@ class Faults:
 
     def __init__(self) -> None:
         self.survived: list[Fault] = []
-        # How far the job had come when it was lost, and whether a worker was the cause.
-        self._lost: list[tuple[int, bool]] = []
+        # How far the job had come when it was lost, and how far its workers of then, if one of them was the cause.
+        self._lost: list[tuple[int, int | None]] = []
+        # How far the workers of now have come; None until they have a program. And the most steps that were told of at once:
+        # as far as that, workers that come to the same step may seem apart.
+        self._reached: int | None = None
+        self._stride = 0
         self._now: tuple[FdtError, float] | None = None
 
     @property
@@ -66,6 +70,17 @@ class Faults:
         """Whether the job is where it was before the last of them."""
         return self._now is None
 
+    def loaded(self, steps: int) -> None:
+        """Records that workers have a program; they begin after so many steps."""
+        if self._reached is None:
+            self._reached = steps
+
+    def heard(self, steps: int) -> None:
+        """Records how far the workers of now have come, steps that are made again counted as before."""
+        self.loaded(steps)
+        self._stride = max(self._stride, steps - (self._reached or 0))
+        self._reached = max(steps, self._reached or 0)
+
     def lost(self, error: FdtError, step: int, *, asked: bool = False) -> bool:
         """Records how a job ended; returns whether it can be begun again.
 
@@ -76,7 +91,9 @@ class Faults:
         """
         if not isinstance(error, (WorkerLostError, PoolUnreachableError)):
             return False
-        self._lost.append((step, isinstance(error, WorkerLostError) and not asked))
+        by_worker = isinstance(error, WorkerLostError) and not asked
+        self._lost.append((step, self._reached if by_worker else None))
+        self._reached = None
         self._now = self._now or (error, time.monotonic())
         return not self._hopeless()
 
@@ -84,7 +101,9 @@ class Faults:
         """Returns why the job is not begun again; "" if it is."""
         step = self._lost[-1][0]
         here = list(itertools.takewhile(lambda lost: lost[0] == step, reversed(self._lost)))
-        if sum(by_worker for _, by_worker in here) >= _SAME_STEP:
+        places = [reached for _, reached in here if reached is not None][:_SAME_STEP]
+        # Workers that are killed from outside while steps are made again die at any of these.
+        if len(places) == _SAME_STEP and max(places) - min(places) <= self._stride:
             return f"It is the third fault in a row at step {step:,}: the step itself may be the cause."
         if len(here) >= _WITHOUT_PROGRESS:
             return f"The job was lost {len(here)} times in a row at step {step:,}."

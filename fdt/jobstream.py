@@ -15,11 +15,12 @@ from weakref import WeakValueDictionary
 import grpc
 
 from fdt import rpc
-from fdt.blobs import BlobClient, Buffer, SharedStore
+from fdt.blob_client import BlobClient, SharedStore
+from fdt.blobs import Buffer
 from fdt.config import Timing
 from fdt.errors import FdtError, JobError, PoolRestartingError, WorkerError, WorkerLostError, named
 from fdt.faults import Faults
-from fdt.pool.state import WORKERS_START
+from fdt.pool.job_queue import WORKERS_START
 from fdt.recovery import Recovery
 from fdt.report import say
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
@@ -379,17 +380,18 @@ class JobStream:
             self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
             if kind == "loaded":
                 self._loaded += 1
+                self.faults.loaded(self._recovery.steps)
             elif kind == "started":
                 self._count(self._recovery.steps)
             elif kind == "progress":
-                self._count(self._recovery.steps + event.progress.steps)
+                self._heard(event.progress.steps)
             elif kind == "results":
-                self._count(self._recovery.steps + event.results.step + 1)
+                self._heard(event.results.step + 1)
                 result = self._results.get(self._recovery.steps + event.results.step)
                 if result is not None:
                     result.outputs = outputs
             elif kind == "drained":
-                self._count(self._recovery.steps + event.drained.steps)
+                self._heard(event.drained.steps)
                 self._take(event.drained)
             elif kind == "closed":
                 self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
@@ -422,6 +424,11 @@ class JobStream:
             return None
         # In memory, as the script would have them: a map would keep the disk's blocks.
         return bytes(self.content(payload))
+
+    def _heard(self, steps: int) -> None:
+        """Takes how many steps the workers of now have made."""
+        self.faults.heard(self._recovery.steps + steps)
+        self._count(self._recovery.steps + steps)
 
     def _count(self, steps: int) -> None:
         if steps > self.steps_done:

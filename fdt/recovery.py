@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from fdt import rpc
-from fdt.blobs import BlobClient, Buffer, SharedStore, one_time
+from fdt.blob_client import BlobClient, SharedStore
+from fdt.blobs import Buffer, one_time
 from fdt.config import Timing
 from fdt.errors import (
     AccessError,

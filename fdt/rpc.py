@@ -459,7 +459,8 @@ def create_server(
             ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
             ("grpc.max_receive_message_length", limits.message_bytes),
             # Calls that no thread has taken yet, which gRPC cancels above 1000, and after half a minute, without a word: all
-            # workers of a large pool come at the same moment.
+            # workers of a large pool come at the same moment, and each is waited for as long as it may take to start.
+            ("grpc.server_max_unrequested_time_in_server", max(30, int(timing.warm_s))),
             ("grpc.server.max_pending_requests", max(_PENDING_CALLS, door.max_calls)),
             ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, door.max_calls)),
         ],

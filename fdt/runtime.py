@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Protocol
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.errors import UsageError
 from fdt.v1 import job_pb2, program_pb2
 

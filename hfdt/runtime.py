@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from fdt import relaxation, rounding
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.division.layout import shares
 from fdt.engine import as_state, bound_arrays, state_values
 from fdt.errors import ProtocolError, WorkerError

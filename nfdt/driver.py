@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError
 from fdt.packing import pack_outputs

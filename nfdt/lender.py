@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.cluster import Cluster

@@ -5,7 +5,8 @@ On every host of a job there is one process. The first drives all workers and pa
 
 from collections.abc import Sequence
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.runtime import Assignment, Deliver, Engine, MeetingPlace
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.cluster import read_cluster

@@ -85,9 +85,13 @@ class Network:
         """Returns the command that runs another in a member's namespace, as the same process."""
         return ["ip", "netns", "exec", self.namespace(member), *command]
 
-    def pids(self) -> list[int]:
-        """Returns the processes that run in the members' namespaces."""
-        return _pids([self.namespace(member) for member in self.members])
+    def pids(self, *members: str) -> list[int]:
+        """Returns the processes that run in the members' namespaces, all of them unless told."""
+        return _pids([self.namespace(member) for member in members or self.members])
+
+    def set_link(self, member: str, state: str) -> None:
+        """Cuts a member's cable ("down"), or mends it ("up")."""
+        _ip("-n", self.namespace(member), "link", "set", DEVICE, state)
 
     def traffic(self) -> dict[str, tuple[int, int]]:
         """Returns, for each member, the bytes it has sent and received over its link so far, headers included."""

@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import json
+import os
 import secrets
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -93,21 +95,38 @@ class Lab:
         where = ["--server", self._address, *self._credentials, "--workers", str(self.num_workers)]
         return self._fdt(POOL, "run", *where, *arguments)
 
-    def run(self, arguments: Sequence[str], timeout_s: float = RUN_LIMIT_S) -> Run:
+    def run(
+        self,
+        arguments: Sequence[str],
+        timeout_s: float = RUN_LIMIT_S,
+        watch: Callable[[int], object] | None = None,
+    ) -> Run:
         """Runs a script to its end.
 
         Args:
             arguments: As of `command`; `--report` is added.
             timeout_s: After so long it is killed.
+            watch: See `processes.run`.
 
         Raises:
             RunFailedError: It took too long, or its exit status is not 0.
         """
         report = self._folder / "report.json"
         before = self.network.traffic()
-        finished = processes.run(self.command(["--report", str(report), *arguments]), timeout_s=timeout_s)
+        finished = processes.run(self.command(["--report", str(report), *arguments]), timeout_s=timeout_s, watch=watch)
         sent, received = since(before, self.network.traffic())
         return Run(finished.output, finished.seconds, json.loads(report.read_text()), sent, received)
+
+    def lose(self, host: str) -> None:
+        """Has a host vanish, as by a cut of its power: nothing that it would still say arrives."""
+        self.network.set_link(host, "down")
+        for pid in self.network.pids(host):
+            os.kill(pid, signal.SIGKILL)
+
+    def join(self, host: str) -> None:
+        """Has another host take the place of one that vanished."""
+        self.network.set_link(host, "up")
+        self._join(self._made, host)
 
     def logs(self) -> str:
         """Returns what the pool and the hosts have printed, for messages about failures."""
@@ -123,8 +142,11 @@ class Lab:
         self._address = self._start(made, POOL, served, rf"{own}:\d+")
         # One after the other, so that a rank's number is its host's.
         for host in self.network.hosts:
-            joined = ["--join", self._address, "--slots", "1", *self._credentials]
-            self._start(made, host, joined, "joined the pool")
+            self._join(made, host)
+
+    def _join(self, made: contextlib.ExitStack, host: str) -> None:
+        joined = ["--join", self._address, "--slots", "1", *self._credentials]
+        self._start(made, host, joined, "joined the pool")
 
     def _start(self, made: contextlib.ExitStack, member: str, options: Sequence[str], says: str) -> str:
         command = self._fdt(member, "serve", "--trusted-network", DEVICE, *options)

@@ -8,7 +8,8 @@ from fdt.capture.newest import Newest
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.touch import Touch
 from fdt.errors import FdtError
-from fdt.session import Job, Session
+from fdt.job import Job
+from fdt.session import Session
 from fdt.state import SharedState
 from fdt.v1 import job_pb2, program_pb2
 

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fdt.blobs import BlobStore, describe
+from fdt.blob_store import BlobStore
+from fdt.blobs import describe
 from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError, named
 from fdt.pool import admission
 from fdt.pool.lifetime import die_with

@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 
 from fdt import rpc
-from fdt.blobs import STORE, BlobStore
+from fdt.blob_store import BlobStore
+from fdt.blobs import STORE
 from fdt.config import JoinConfig, Timing
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
 from fdt.folders import OwnFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fdt import keys
-from fdt.blobs import BlobStore
+from fdt.blob_store import BlobStore
 from fdt.config import ServeConfig
 from fdt.errors import UsageError, VersionError
 from fdt.pool.isolation import REMEDY, network_for, network_wall

@@ -11,8 +11,8 @@ class Roster(MutableMapping[str, Worker]):
     def __init__(self) -> None:
         """Begins empty."""
         self._workers: dict[str, Worker] = {}
-        # By host and mode.
-        self._there: dict[tuple[str, str], dict[str, Worker]] = {}
+        # By host, and there by mode.
+        self._there: dict[str, dict[str, dict[str, Worker]]] = {}
         self._changed: dict[str, None] = {}
         # The longest first.
         self._starting: dict[str, Worker] = {}
@@ -24,14 +24,14 @@ class Roster(MutableMapping[str, Worker]):
         self._workers[name] = worker
         if worker.state is WorkerState.STARTING:
             self._starting[name] = worker
-        self._there.setdefault((worker.host, worker.mode), {})[name] = worker
+        self._there.setdefault(worker.host, {}).setdefault(worker.mode, {})[name] = worker
 
     def __delitem__(self, name: str) -> None:
         worker = self._workers.pop(name)
-        place = (worker.host, worker.mode)
-        del self._there[place][name]
-        if not self._there[place]:
-            del self._there[place]
+        there = self._there[worker.host]
+        del there[worker.mode][name]
+        if not any(there.values()):
+            del self._there[worker.host]
         self._changed[worker.host] = None
         self._starting.pop(name, None)
 
@@ -50,6 +50,13 @@ class Roster(MutableMapping[str, Worker]):
         worker.state, worker.since_s = WorkerState.WARM, time_s
         self._starting.pop(worker.name, None)
 
+    def lose(self, host: str) -> set[str]:
+        """Deletes the workers of a host that is there no more; returns their names."""
+        lost = {name for workers in self._there.get(host, {}).values() for name in workers}
+        for name in lost:
+            del self[name]
+        return lost
+
     def leave(self, worker: Worker, time_s: float) -> None:
         """Records that a worker is to end."""
         worker.state, worker.since_s = WorkerState.LEAVING, time_s
@@ -58,7 +65,7 @@ class Roster(MutableMapping[str, Worker]):
 
     def on(self, host: str, mode: str) -> list[Worker]:
         """Returns those of a mode on a host."""
-        return list(self._there.get((host, mode), {}).values())
+        return list(self._there.get(host, {}).get(mode, {}).values())
 
     def warm(self, host: str, mode: str) -> list[str]:
         """Returns the names of those that wait there for a job of this mode."""

@@ -131,7 +131,7 @@ class Server:
         if config.placing is not None and config.network is not None and config.join_token is not None:
             request = HostRequest.of(config.placing, config.network, address, config.join_token)
             scheduler = find_scheduler(config.placing.scheduler)
-            self._keeper = supervisor.keeper = Keeper(scheduler, request, timing, supervisor.post)
+            self._keeper = supervisor.hosts.keeper = Keeper(scheduler, request, timing, supervisor.post)
             self._keeper.start()
         for server in self._servers:
             server.start()

@@ -111,7 +111,7 @@ def take(
     ]
     runs: dict[bytes, list[tuple[str, str]]] = {}
     jobs = [_of_job(job, steps(job.name), seen, runs) for job in state.jobs.values()]
-    busy = state.busy()
+    busy = state.jobs.busy()
     machines = [_of_host(state.hosts[name], busy[name], host, seen) for name, host in hosts.items()]
     return Snapshot(jobs, workers, machines)
 

@@ -1,41 +1,42 @@
 """Does what `fdt.pool.state` decides: one thread takes events, asks the state what to do, and does it."""
 
-import contextlib
 import dataclasses
-import functools
-import itertools
 import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fdt import records
-from fdt.blobs import STORE, BlobStore
+from fdt.blob_store import BlobStore
+from fdt.blobs import STORE
 from fdt.config import ServeConfig
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.pool import hosts, isolation, lifecycle, snapshot
+from fdt.pool import isolation, lifecycle, snapshot
 from fdt.pool.assigner import Assigner
-from fdt.pool.hosts import Host, JoinedHost, OwnHost
+from fdt.pool.host_links import HostLinks
+from fdt.pool.hosts import JoinedHost, OwnHost
+from fdt.pool.job_streams import JobStreams
 from fdt.pool.jobs import Job, JobState
-from fdt.pool.journal import Entry, number_of
+from fdt.pool.journal import Entry
 from fdt.pool.lifecycle import OWN_HOST
-from fdt.pool.limits import check_name, cut
+from fdt.pool.limits import cut
 from fdt.pool.logs import LogFolder
 from fdt.pool.meeting import MeetingPlaces
 from fdt.pool.observations import Observations
 from fdt.pool.processes import Processes, last_words, oom_kills
-from fdt.pool.relay import JobRelay, Outbox, Room
+from fdt.pool.relay import JobRelay, Outbox
+from fdt.pool.session_blobs import SessionBlobs
 from fdt.pool.state import PoolState
 from fdt.pool.state_folder import StateFolder
 from fdt.pool.vigil import Vigil
 from fdt.pool.worker import MAX_FAILURE
+from fdt.pool.worker_links import WorkerLinks, said_only
 from fdt.printable import printable
 from fdt.runtime import Launcher
-from fdt.scheduling.keeper import Keeper
-from fdt.v1 import blobs_pb2, host_pb2, job_pb2, worker_pb2
-from fdt.versions import host_versions, versions
+from fdt.v1 import host_pb2, job_pb2, worker_pb2
+from fdt.versions import versions
 
 # Between two looks at how far jobs are, for their curves.
 _LOOK_S = 1.0
@@ -64,51 +65,43 @@ class Supervisor:
         """
         self._kept, entries = kept, kept.entries if kept is not None else ()
         self._config, self._launchers, self._secret = config, launchers, secret
+        self.limits, timing = config.limits, config.timing
         self._logs = LogFolder(directory / "logs")
-        self.limits = limits = config.limits
-        self.store = BlobStore(directory / STORE, config.store_limit_bytes, config.timing.chunk_s, limits)
+        self.store = BlobStore(directory / STORE, config.store_limit_bytes, timing.chunk_s, self.limits)
         self.meetings = MeetingPlaces()
         self._assigner = Assigner(config, launchers, self.meetings)
-        modes = {mode: each.num_processes for mode, each in launchers.items()}
-        before = [entry.job() for entry in entries]
-        timing = config.timing
-        self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, limits, before, config.placing)
-        # Brings hosts, where a scheduler does; set before the start.
-        self.keeper: Keeper | None = None
-        self._processes = Processes(self._exited, directory, config.timing, walls=config.walls, bounds=config.bounds)
+        self._processes = Processes(self._exited, directory, timing, walls=config.walls, bounds=config.bounds)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket, secret)
-        # Guards `_state` and the tables below; held while instructions are done, so that all see them done.
-        self._lock = threading.Lock()
         # Which network worker processes on this machine see, in one line.
         self.network = isolation.describe(own.networks, own.unisolated)
-        self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
-        self._vigil = Vigil(config.timing, self.post)
-        self._unread = Room(limits.unread_bytes_in_all)
-        self._num_jobs = max((number_of(job.name) for job in before), default=0)
-        self._opened: dict[str, job_pb2.OpenJob] = {}
-        self._relays: dict[str, JobRelay] = {}
-        self._hosts: dict[str, Host] = {OWN_HOST: own}
-        self._joined: dict[str, JoinedHost] = {}
-        self._num_joined = 0
-        # Of each worker.
-        self._host_of: dict[str, Host] = {}
-        self._outboxes: dict[str, Outbox] = {}
+        # Guards what the pool knows, which is what follows; held while instructions are done, so that all see them done.
+        self._lock = threading.Lock()
+        modes, before = {mode: each.num_processes for mode, each in launchers.items()}, [each.job() for each in entries]
+        self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, self.limits, before, config.placing)
+        self._streams = JobStreams(self.limits, entries)
+        self._workers = WorkerLinks(self._logs, 2 * self.limits.untaken_bytes, timing.stop_s)
+        self.hosts = HostLinks(config, own, self._host_full)
+        self.blobs = SessionBlobs(self.store, self._processes, self.hosts, self._workers, self.limits.session_blobs)
+        self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
         # Before the first worker.
         self._oom_kills = oom_kills()
-        self.seen, self._looked_s = Observations(limits.account_bytes), 0.0
-        # Of each job.
-        self._ended_steps = {entry.name: entry.steps for entry in entries}
-        # When a process that was asked to end is terminated, and later killed: the first due comes first.
-        self._patience: dict[str, tuple[float, bool]] = {}
-        self._do: dict[type[lifecycle.Instruction], Callable[..., None]] = {
+        self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
+        self._vigil = Vigil(timing, self.post)
+        self._do = self._instructions()
+        self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
+        self._ended = threading.Event()
+        self.error: BaseException | None = None
+
+    def _instructions(self) -> dict[type[lifecycle.Instruction], Callable[..., None]]:
+        """Returns what does each instruction."""
+        return {
             lifecycle.StartWorker: self._start_worker,
-            lifecycle.EndWorker: self._end_worker,
-            lifecycle.KillWorker: lambda do: self._host_of[do.worker].kill(do.worker),
+            lifecycle.EndWorker: lambda do: self._workers.end(do.worker),
+            lifecycle.KillWorker: lambda do: self._workers[do.worker].host.kill(do.worker),
             lifecycle.WelcomeHost: self._welcome_host,
             lifecycle.DropHost: self._drop_host,
-            lifecycle.HostWorks: self._host_works,
-            lifecycle.WantHosts: self._want_hosts,
+            lifecycle.HostWorks: self.hosts.works,
+            lifecycle.WantHosts: self.hosts.want,
             lifecycle.Say: lambda do: records.notice(do.line),
             lifecycle.Assign: self._assign,
             lifecycle.TellQueued: self._tell_queued,
@@ -118,11 +111,8 @@ class Supervisor:
             lifecycle.TellWanted: self._tell_wanted,
             lifecycle.Stop: lambda _: self._events.put(None),
             lifecycle.EndJob: self._end_job,
-            lifecycle.LetGo: lambda do: self.let_go(do.session),
+            lifecycle.LetGo: lambda do: self.blobs.let_go(do.session),
         }
-
-        self._ended = threading.Event()
-        self.error: BaseException | None = None
 
     def start(self) -> None:
         """Begins to warm workers."""
@@ -157,21 +147,16 @@ class Supervisor:
         Raises:
             CapacityError: Its names are too long, or the pool is stopping.
         """
-        check_name("The path of a script", opening.script, self.limits.script_bytes)
-        check_name("The name of a mode", opening.mode, self.limits.name_bytes)
+        self._streams.check(opening)
         with self._lock:
-            if not self._thread.is_alive():
-                raise CapacityError("The pool is stopping.")
+            self._check_alive()
             launcher = self._launchers.get(opening.mode)
             needs_pool = launcher is not None and launcher.needs_pool(opening.options)
-            self._num_jobs += 1
-            name = f"job-{self._num_jobs}"
-            relay = self._relays[name] = JobRelay(name, opening.session, self.limits, self._unread)
-            self._opened[name] = opening
+            relay = self._streams.open(opening)
         self.post(
             lifecycle.Submitted(
                 time.time(),
-                name,
+                relay.job,
                 opening.mode,
                 opening.num_workers,
                 opening.script,
@@ -191,22 +176,19 @@ class Supervisor:
             CapacityError: The pool is stopping.
         """
         with self._lock:
-            if not self._thread.is_alive():
-                raise CapacityError("The pool is stopping.")
-            hosts.admit(hello, self._config, host_versions(), self._joined.values(), time.time())
-            self._num_joined += 1
-            name = f"host-{self._num_joined}"
-            outbox = Outbox(self.limits.unread_bytes, None, functools.partial(self._host_full, name))
-            host = JoinedHost(name, hello, outbox)
-            placed = self.keeper is not None and self.keeper.joined(hello.name)
-            self._hosts[host.name] = self._joined[host.name] = host
+            self._check_alive()
+            host, placed = self.hosts.join(hello)
         self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers, placed))
         return host
+
+    def _check_alive(self) -> None:
+        if not self._thread.is_alive():
+            raise CapacityError("The pool is stopping.")
 
     def joined_hosts(self) -> list[str]:
         """Returns what a person calls the hosts that have joined, and what they offer."""
         with self._lock:
-            return [f"{host.label}, {host.num_workers} worker(s)" for host in self._joined.values()]
+            return [f"{host.label}, {host.num_workers} worker(s)" for host in self.hosts.joined.values()]
 
     def _host_full(self, host: str, bound: str) -> None:
         reason = f"was sent away: it does not take what the pool sends, and no more than {bound} are kept for it"
@@ -214,34 +196,12 @@ class Supervisor:
 
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
         """Records the end of a process on a host that joined, and keeps its log."""
-        if self._host_of.get(end.worker) is host:
+        if self._workers.host_of(end.worker) is host:
             log = self._logs.of(end.worker)
-            with _said_only():
+            with said_only():
                 log.write_bytes(end.log)
             over = cut(printable(end.over), self.limits.name_bytes)
             self.post(self._exit(end.worker, end.status, log, out_of_memory=False, over=over))
-
-    def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Deletes states that have served, on all hosts."""
-        if refs:
-            for host in list(self._hosts.values()):
-                host.drop(refs)
-
-    def keep(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Keeps the blobs of a snapshot for a session's next job.
-
-        Raises:
-            CapacityError: It has too many.
-        """
-        self.store.use(_user(session), refs, self.limits.session_blobs)
-        for ref in refs:
-            # What went with its worker's folder is missed when it is looked for.
-            if self.store.has(ref):
-                self.store.seal(ref)
-
-    def let_go(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef] | None = None) -> None:
-        """Deletes snapshots of a session; None for all."""
-        self.drop(self.store.release(_user(session), refs))
 
     def attach(self, worker: str) -> Outbox:
         """Returns what is to be sent to a worker that has just attached.
@@ -250,10 +210,10 @@ class Supervisor:
             ProtocolError: There is no such worker, or it had attached before.
         """
         with self._lock:
-            if worker not in self._outboxes or worker in self._vigil.heard_s:
+            if worker not in self._workers or worker in self._vigil.heard_s:
                 raise ProtocolError(f"The pool waits for no such worker. Received: worker={worker}")
             self._vigil.heard_s[worker] = time.monotonic()
-            return self._outboxes[worker]
+            return self._workers[worker].outbox
 
     def heard(self, worker: str, heartbeat: worker_pb2.Heartbeat | None = None) -> None:
         """Records that a worker lives, and what it says of itself."""
@@ -263,43 +223,30 @@ class Supervisor:
                 return
             self._vigil.heard_s[worker] = time.monotonic()
             if heartbeat is not None:
-                self.seen.sampled(worker, self.host_of(worker), heartbeat.sample)
+                self.seen.sampled(worker, self._workers.label_of(worker), heartbeat.sample)
                 self._vigil.idle_s[worker] = heartbeat.idle_s
-
-    def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Moves blobs that a worker of this machine has written into its own folder into the store.
-
-        Raises:
-            ProtocolError: What is there is not what the worker says.
-        """
-        folder = self._processes.folder(worker)
-        # A folder that is gone went with its worker, whose end is told.
-        if refs and isinstance(self._host_of.get(worker), OwnHost) and folder.exists():
-            for ref in refs:
-                self.store.adopt(ref, folder)
 
     def host_of(self, worker: str) -> str:
         """Returns what a person calls the host of a worker; "" for the pool's own machine."""
-        host = self._host_of.get(worker)
-        return host.label if isinstance(host, JoinedHost) else ""
+        return self._workers.label_of(worker)
 
     def snapshot(self) -> snapshot.Snapshot:
         """Returns what the pool knows at this moment."""
         with self._lock:
-            known = {name: host for name, host in self._hosts.items() if name in self._state.hosts}
-            return snapshot.take(self._state, self._vigil.heard_s, self.seen, known, self.host_of, self._steps)
+            known, heard_s, steps = self.hosts.known_to(self._state.hosts), self._vigil.heard_s, self._streams.steps
+            return snapshot.take(self._state, heard_s, self.seen, known, self._workers.label_of, steps)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
         """Returns the job that a worker serves, and its rank in it."""
         with self._lock:
             found = self._state.workers.get(worker)
-            relay = self._relays.get(found.job) if found is not None and found.job else None
+            relay = self._streams.relay(found.job) if found is not None else None
             return (relay, found.rank) if found is not None and relay is not None else None
 
     def list_jobs(self) -> list[tuple[Job, int]]:
         """Returns jobs and the steps they have done, oldest first."""
         with self._lock:
-            return [(job, self._steps(job.name)) for job in self._state.jobs.values()]
+            return [(job, self._streams.steps(job.name)) for job in self._state.jobs.values()]
 
     def cancel(self, job: str) -> str:
         """Cancels a job; returns the state in which it is, or is about to be.
@@ -317,10 +264,6 @@ class Supervisor:
             raise ProtocolError(f"The pool knows no such job; `fdt jobs` lists them. Received: job={cut(job, 40)}")
         return self._state.jobs[job]
 
-    def _steps(self, job: str) -> int:
-        relay = self._relays.get(job)
-        return relay.steps if relay else self._ended_steps.get(job, 0)
-
     @property
     def is_leaving(self) -> bool:
         """Whether the pool goes down."""
@@ -331,7 +274,8 @@ class Supervisor:
         and how many workers there may be."""
         with self._lock:
             state = self._state
-            return state.num_workers, 0 if state.is_waited_for else state.num_free, state.num_warm, state.capacity
+            num_free = 0 if state.jobs.queued() else state.num_free
+            return state.hosts.num_workers, num_free, state.num_warm, state.hosts.capacity
 
     def logs(self, job: str) -> list[Path]:
         """Returns the log files of a job's workers, by rank.
@@ -369,8 +313,8 @@ class Supervisor:
                 self._keep()
                 break
             self._apply(event)
-            self._vigil.look(self._joined, self._host_of, self._state.jobs.values())
-            self._end_the_patient()
+            self._vigil.look(self.hosts.joined, self._workers, self._state.jobs.values())
+            self._workers.end_overdue()
             # All jobs are compared with what is written: once for all events that came together, if these are not many.
             if self._events.empty() or time.monotonic() >= kept_s + _LOOK_S:
                 self._keep()
@@ -397,34 +341,22 @@ class Supervisor:
         if abs(now_s - self._looked_s) >= _LOOK_S:
             self._looked_s = now_s
             running = [job.name for job in self._state.jobs.values() if job.state is JobState.RUNNING]
-            self.seen.counted([(job, self._steps(job)) for job in running], now_s)
-            self.seen.forget(self._state.jobs, {"", *(host.label for host in self._joined.values())})
+            self.seen.counted([(job, self._streams.steps(job)) for job in running], now_s)
+            self.seen.forget(self._state.jobs, {"", *(host.label for host in self.hosts.joined.values())})
 
     def _keep(self) -> None:
         """Writes what has become of jobs into the journal."""
         if self._kept is not None:
-            self._kept.keep([Entry.of(job, self._steps(job.name)) for job in self._state.jobs.values()])
-
-    def _end_the_patient(self) -> None:
-        """Ends processes that were asked to end and have not."""
-        now_s = time.monotonic()
-        due = list(itertools.takewhile(lambda item: item[1][0] <= now_s, self._patience.items()))
-        for worker, (_, terminated) in due:
-            host = self._host_of[worker]
-            (host.kill if terminated else host.terminate)(worker)
-            del self._patience[worker]
-            self._patience[worker] = now_s + self._config.timing.stop_s, True
+            self._kept.keep([Entry.of(job, self._streams.steps(job.name)) for job in self._state.jobs.values()])
 
     def _shut_down(self) -> None:
         with self._lock:
-            for job, relay in list(self._relays.items()):
-                if job in self._opened:
-                    failed = job_pb2.Failed(error="JobCancelledError", message="The pool was stopped.", rank=-1)
-                    relay.tell(job_pb2.Event(failed=failed))
-                    self._end_job(lifecycle.EndJob(job))
-            for outbox in self._outboxes.values():
-                outbox.close()
-            for host in self._joined.values():
+            failed = job_pb2.Failed(error="JobCancelledError", message="The pool was stopped.", rank=-1)
+            for job in self._streams:
+                self._streams.tell(job, failed=failed)
+                self._end_job(lifecycle.EndJob(job))
+            self._workers.close()
+            for host in self.hosts.joined.values():
                 host.outbox.close()
         self._processes.close()
 
@@ -435,7 +367,7 @@ class Supervisor:
     def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> lifecycle.WorkerExited:
         # Without the lock: whoever tells of an end may hold it.
         known_worker, sample = self._state.workers.get(worker), self.seen.samples.get(worker)
-        relay = None if known_worker is None else self._relays.get(known_worker.job or "")
+        relay = None if known_worker is None else self._streams.relay(known_worker.job)
         known = [f" after {relay.steps} steps"] if relay is not None else []
         if sample is not None and not over:
             known.append(f" with {sample.memory_bytes / 1e9:.1f} GB of memory in use")
@@ -445,24 +377,13 @@ class Supervisor:
     def _forget_worker(self, worker: str) -> None:
         self._vigil.forget(worker)
         self.seen.samples.pop(worker, None)
-        self._patience.pop(worker, None)
-        self._host_of.pop(worker, None)
-        outbox = self._outboxes.pop(worker, None)
-        if outbox is not None:
-            outbox.close()
-            with _said_only():
-                self._logs.ended(worker)
+        self._workers.forget(worker)
 
     # ---- instructions -----------------------------------------------------------------------------------------------
 
     def _start_worker(self, do: lifecycle.StartWorker) -> None:
-        self._outboxes[do.worker] = Outbox(2 * self.limits.untaken_bytes)
-        host = self._host_of[do.worker] = self._hosts[do.host]
         try:
-            if do.host != OWN_HOST:
-                text = f"(on host {self._joined[do.host].label}; its log comes when the worker has ended)\n"
-                self._logs.of(do.worker).write_text(text)
-            host.start(do.worker, do.mode)
+            self._workers.start(do.worker, do.mode, self.hosts[do.host])
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
 
@@ -471,85 +392,49 @@ class Supervisor:
             modes=self._launchers,
             secret=self._secret,
             timing=dataclasses.asdict(self._config.timing),
-            address=self._hosts[OWN_HOST].place.address,
+            address=self.hosts[OWN_HOST].place.address,
         )
-        self._joined[do.host].tell(welcome=welcome)
+        self.hosts.joined[do.host].tell(welcome=welcome)
 
     def _drop_host(self, do: lifecycle.DropHost) -> None:
-        host = self._hosts.pop(do.host)
-        joined = self._joined.pop(do.host, None)
-        if self.keeper is not None and joined is not None:
-            self.keeper.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")
-        host.dismiss(f"This host {do.reason}; the pool goes on without it.", do.spare)
-        for worker in [worker for worker, its_host in self._host_of.items() if its_host is host]:
+        for worker in self._workers.on(self.hosts.dismiss(do)):
             self._forget_worker(worker)
 
-    def _host_works(self, do: lifecycle.HostWorks) -> None:
-        if self.keeper is not None:
-            self.keeper.works(self._joined[do.host].called)
-
-    def _want_hosts(self, do: lifecycle.WantHosts) -> None:
-        if self.keeper is not None:
-            self.keeper.want(do.number)
-
-    def _end_worker(self, do: lifecycle.EndWorker) -> None:
-        self._outboxes[do.worker].close()
-        self._patience[do.worker] = time.monotonic() + self._config.timing.stop_s, False
-
     def _assign(self, do: lifecycle.Assign) -> None:
-        opening, relay = self._opened[do.job], self._relays[do.job]
-        threads = [self._host_of[worker].num_threads for worker in do.workers]
+        stream, links = self._streams[do.job], [self._workers[worker] for worker in do.workers]
+        threads = [link.host.num_threads for link in links]
         try:
-            assignments = self._assigner.assignments(self._state.jobs[do.job], opening, self._hosts, threads)
+            assignments = self._assigner.assignments(self._state.jobs[do.job], stream.opening, self.hosts, threads)
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
             self.post(lifecycle.JobRefused(time.time(), do.job, name, message))
             return
-        outboxes = [self._outboxes[worker] for worker in do.workers]
-        for outbox, assignment in zip(outboxes, assignments, strict=True):
-            outbox.put(assignment)
-        relay.assign(outboxes)
+        for link, assignment in zip(links, assignments, strict=True):
+            link.outbox.put(assignment)
+        stream.relay.assign([link.outbox for link in links])
 
     def _tell_queued(self, do: lifecycle.TellQueued) -> None:
-        queued = job_pb2.Queued(position=do.position, reason=do.reason)
-        self._relays[do.job].tell(job_pb2.Event(queued=queued))
+        self._streams.tell(do.job, queued=job_pb2.Queued(position=do.position, reason=do.reason))
 
     def _tell_started(self, do: lifecycle.TellStarted) -> None:
-        started = job_pb2.Started(job=do.job, num_workers=self._opened[do.job].num_workers, versions=versions())
-        self._relays[do.job].tell(job_pb2.Event(started=started))
+        num_workers = self._streams[do.job].opening.num_workers
+        started = job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions())
+        self._streams.tell(do.job, started=started)
 
     def _tell_leaving(self, do: lifecycle.TellLeaving) -> None:
-        self._relays[do.job].tell(job_pb2.Event(leaving=job_pb2.Leaving(grace_s=do.grace_s)))
+        self._streams.tell(do.job, leaving=job_pb2.Leaving(grace_s=do.grace_s))
 
     def _tell_wanted(self, do: lifecycle.TellWanted) -> None:
-        self._relays[do.job].tell(job_pb2.Event(wanted=job_pb2.Wanted(workers=do.workers)))
+        self._streams.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
 
     def _tell_failed(self, do: lifecycle.TellFailed) -> None:
         failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
-        self._relays[do.job].tell(job_pb2.Event(failed=failed))
+        self._streams.tell(do.job, failed=failed)
 
     def _end_job(self, do: lifecycle.EndJob) -> None:
-        relay = self._relays.pop(do.job)
         self.store.release(do.job)
-        with _said_only():
-            self.drop(relay.passing_blobs())
-        relay.end()
+        with said_only():
+            self.hosts.drop(self._streams[do.job].relay.passing_blobs())
+        self._streams.end(do.job, self._state.jobs)
         self.meetings.close(do.job)
-        self._ended_steps = {job: steps for job, steps in self._ended_steps.items() if job in self._state.jobs}
-        self._ended_steps[do.job] = relay.steps
-        self._opened.pop(do.job, None)
-
-
-@contextlib.contextmanager
-def _said_only() -> Iterator[None]:
-    """Says what the disk or the system refuses, and goes on: a file that stays, or is missing, harms no job."""
-    try:
-        yield
-    except OSError as error:
-        records.notice(str(error))
-
-
-def _user(session: bytes) -> str:
-    """Returns the name under which a session uses blobs."""
-    return f"session {session.hex()}"

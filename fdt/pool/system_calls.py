@@ -99,7 +99,7 @@ def restrict(*, programs: bool) -> None:
         filter_ += _when(number, _one_of(0, [0]))
     filter_ += _when(_SETPRIORITY, _one_of(0, [0]) + _one_of(1, [0]))
     filter_ += _when(_IOPRIO_SET, _one_of(0, [1]) + _one_of(1, [0]))
-    # Of a file that it could open, and by its descriptor; see `fdt.blobs.BlobStore.has`.
+    # Of a file that it could open, and by its descriptor; see `fdt.blob_store.BlobStore.has`.
     filter_ += _when(_UTIMENSAT, _one_of(1, [0]) + _one_of(1, [0], high=True))
     # It dies with its parent.
     filter_ += _when(_PRCTL, _none_equal(0, _PR_SET_PDEATHSIG))

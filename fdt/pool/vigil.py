@@ -7,6 +7,7 @@ from fdt.config import Timing
 from fdt.pool import lifecycle
 from fdt.pool.hosts import Host, JoinedHost
 from fdt.pool.jobs import Job, JobState
+from fdt.pool.worker_links import WorkerLinks
 
 
 class Vigil:
@@ -34,12 +35,12 @@ class Vigil:
         self.heard_s.pop(worker, None)
         self.idle_s.pop(worker, None)
 
-    def look(self, joined: Mapping[str, JoinedHost], host_of: Mapping[str, Host], jobs: Iterable[Job]) -> None:
+    def look(self, joined: Mapping[str, JoinedHost], workers: WorkerLinks, jobs: Iterable[Job]) -> None:
         """Tells of those who are silent, and of jobs that stand still, if it is time to look.
 
         Args:
             joined: The hosts that have joined.
-            host_of: Of each worker.
+            workers: The pool's.
             jobs: All that are known.
         """
         now_s, limit_s = time.monotonic(), self._timing.heartbeat_limit_s
@@ -59,7 +60,7 @@ class Vigil:
         for worker, heard_s in list(self.heard_s.items()):
             if asleep:
                 self.heard_s[worker] = now_s
-            elif now_s - heard_s > limit_s and self._is_outlived(host_of.get(worker), heard_s):
+            elif now_s - heard_s > limit_s and self._is_outlived(workers.host_of(worker), heard_s):
                 self._post(lifecycle.WorkerSilent(time.time(), worker, now_s - heard_s))
         for job in jobs:
             # One that works keeps the others waiting.

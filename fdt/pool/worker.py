@@ -22,7 +22,9 @@ from typing import Any
 import grpc
 
 from fdt import rpc, wire
-from fdt.blobs import BlobClient, BlobStore, Buffer, HostStore, WorkerStore
+from fdt.blob_client import BlobClient, HostStore
+from fdt.blob_store import BlobStore, WorkerStore
+from fdt.blobs import Buffer
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError, WorkerError, WorkerLostError
 from fdt.pool.gateway import Gateway

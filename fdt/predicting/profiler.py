@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from fdt import rpc
-from fdt.blobs import BlobClient, SharedStore
+from fdt.blob_client import BlobClient, SharedStore
 from fdt.config import Credentials, RunConfig
 from fdt.data import full_spec, raw
 from fdt.embedded import EmbeddedPool
 from fdt.errors import CapacityError
+from fdt.job import Job
 from fdt.predicting.samples import Found, Sample
 from fdt.predicting.step_time import MEETING_S, Timed, Workload, compute_seconds
 from fdt.predicting.transport import Hosts, Machine
-from fdt.session import Job
 from fdt.state import SharedState
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 from fdt.versions import versions

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fdt import rpc
-from fdt.blobs import CHUNK_BYTES, BlobClient, BlobStore, HostStore, SharedStore, WorkerStore, one_time, reference
+from fdt.blob_client import BlobClient, HostStore, SharedStore
+from fdt.blob_store import BlobStore, WorkerStore
+from fdt.blobs import CHUNK_BYTES, one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProtocolError
 from fdt.pool.door import Door

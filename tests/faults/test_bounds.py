@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from fdt import rpc
-from fdt.blobs import BlobClient, reference
+from fdt.blob_client import BlobClient
+from fdt.blobs import reference
 from fdt.config import Credentials, ServeConfig, Timing
 from fdt.errors import CapacityError, FdtError, PoolUnreachableError
 from fdt.jobstream import JobStream
@@ -259,8 +260,8 @@ def test_the_list_of_jobs_stays_small(pool: Pool) -> None:
     for _ in range(LIMITS.remembered_jobs + 5):
         pool.opened(job_pb2.OpenJob(mode="none", num_workers=1, script="s" * 499)).wait_end()
     until(lambda: len(pool.jobs()) == LIMITS.remembered_jobs, pool.jobs)
-    assert not pool.supervisor._relays and not pool.supervisor._opened
-    assert len(pool.supervisor._ended_steps) <= LIMITS.remembered_jobs + 1
+    assert not pool.supervisor._streams
+    assert len(pool.supervisor._streams._steps) <= LIMITS.remembered_jobs + 1
 
 
 def assignment(payload: bytes) -> bytes:
@@ -277,7 +278,7 @@ def test_instructions_of_a_queued_job_are_not_read_beyond_the_bound(pool: Pool) 
     for _ in range(num_messages):
         second.send_raw(assignment(payload))
     second.send_raw(assignment(b"the last"))
-    relay = list(pool.supervisor._relays.values())[-1]
+    relay = list(pool.supervisor._streams._streams.values())[-1].relay
 
     def kept() -> int:
         return sum(map(len, list(relay._early)))
@@ -301,7 +302,7 @@ def test_a_worker_that_does_not_take_its_instructions_stops_its_client_only(pool
     bound = 2 * pool.supervisor.limits.untaken_bytes
     for _ in range(30):
         stream.send_raw(assignment(bytes(3_900_000)))
-    (outbox,) = next(iter(pool.supervisor._relays.values()))._workers
+    (outbox,) = next(iter(pool.supervisor._streams._streams.values())).relay._workers
     until(lambda: outbox._num_bytes > bound / 4 or bool(stream.kinds("failed")), lambda: outbox._num_bytes)
     assert outbox._num_bytes <= bound
     assert "stopped answering" in stream.wait("failed").failed.message
@@ -340,7 +341,7 @@ def test_a_client_that_does_not_read_its_events_loses_its_job(patient_pool: Pool
         over.set()
     (reason,) = [job.reason for job in pool.jobs().values()]
     assert "does not read" in reason and "1,048,576 bytes" in reason
-    assert not pool.supervisor._unread._kept_bytes
+    assert not pool.supervisor._streams.unread._kept_bytes
     pool.serves()
 
 
@@ -428,7 +429,7 @@ def test_questions_about_blobs_are_bounded(pool: Pool) -> None:
 def test_fifty_jobs_leave_nothing(pool: Pool) -> None:
     def state() -> tuple[set[str], int, int]:
         names = {thread.name for thread in threading.enumerate() if thread.name.startswith("fdt-")}
-        tables = (pool.supervisor._relays, pool.supervisor._opened, pool.supervisor.seen._curves)
+        tables = (pool.supervisor._streams, pool.supervisor.seen._curves)
         return names - {"fdt-pool"}, psutil.Process().num_fds(), sum(map(len, tables)) <= LIMITS.remembered_jobs
 
     def calls() -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 from fdt import recovery, rpc
 from fdt.config import Credentials, ServeConfig
 from fdt.errors import PoolUnreachableError, WorkerError
+from fdt.job import Job
 from fdt.pool.server import Server
-from fdt.session import Job
 from fdt.v1 import program_pb2
 from tests.helpers.chain_engine import ChainLauncher, chained
 from tests.helpers.chain_job import (

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from fdt.v1 import job_pb2, program_pb2
 from tests.helpers import failpoints

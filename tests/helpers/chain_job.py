@@ -9,9 +9,9 @@ import grpc
 import numpy as np
 import psutil
 
-from fdt.blobs import BlobClient
+from fdt.blob_client import BlobClient
 from fdt.config import RunConfig
-from fdt.session import Job
+from fdt.job import Job
 from fdt.v1 import graph_pb2, job_pb2, program_pb2
 from tests.helpers.chain_engine import chained
 from tests.helpers.chain_pool import TIMING

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fdt import blobs
-from fdt.pool.supervisor import Supervisor
+from fdt import blob_store
+from fdt.pool.session_blobs import SessionBlobs
 
 
 def _die() -> None:
@@ -37,17 +37,17 @@ def _lay(owner: Any, name: str, call: int, *, after: bool) -> None:
 
 # Of the worker that writes it, once it has been asked for one. A state of several pieces is written piece by piece.
 OF_WORKER: Mapping[str, Callable[[], None]] = {
-    "before the file": lambda: _lay(blobs.BlobStore, "_write", 1, after=False),
-    "an empty file": lambda: _lay(blobs, "_write_all", 1, after=False),
-    "in the middle": lambda: _lay(blobs, "_write_all", 2, after=True),
+    "before the file": lambda: _lay(blob_store.BlobStore, "_write", 1, after=False),
+    "an empty file": lambda: _lay(blob_store, "_write_all", 1, after=False),
+    "in the middle": lambda: _lay(blob_store, "_write_all", 2, after=True),
     "before the rename": lambda: _lay(os, "replace", 1, after=False),
     "after the rename": lambda: _lay(os, "replace", 1, after=True),
-    "before the answer": lambda: _lay(blobs.BlobStore, "payload", 1, after=True),
+    "before the answer": lambda: _lay(blob_store.BlobStore, "payload", 1, after=True),
 }
 # Of the pool that takes it over: its second, so that there was one before.
 OF_POOL: Mapping[str, Callable[[], None]] = {
-    "before the pool takes it over": lambda: _lay(blobs.BlobStore, "adopt", 2, after=False),
-    "after the pool has taken it over": lambda: _lay(blobs.BlobStore, "adopt", 2, after=True),
-    "before the pool keeps it": lambda: _lay(Supervisor, "keep", 2, after=False),
-    "before the client knows": lambda: _lay(Supervisor, "keep", 2, after=True),
+    "before the pool takes it over": lambda: _lay(blob_store.BlobStore, "adopt", 2, after=False),
+    "after the pool has taken it over": lambda: _lay(blob_store.BlobStore, "adopt", 2, after=True),
+    "before the pool keeps it": lambda: _lay(SessionBlobs, "keep", 2, after=False),
+    "before the client knows": lambda: _lay(SessionBlobs, "keep", 2, after=True),
 }

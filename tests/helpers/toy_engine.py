@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fdt.blobs import BlobStore, Buffer
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer
 from fdt.runtime import Assignment, Deliver, MeetingPlace, Placement
 from fdt.v1 import job_pb2, program_pb2
 

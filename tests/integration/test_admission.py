@@ -12,7 +12,8 @@ import tensorflow as tf
 import tf_keras
 
 from fdt import rpc
-from fdt.blobs import BlobClient, one_time, reference
+from fdt.blob_client import BlobClient
+from fdt.blobs import one_time, reference
 from fdt.config import Credentials, Timing
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission

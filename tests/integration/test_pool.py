@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from fdt import rpc, wire
-from fdt.blobs import BlobClient, reference
+from fdt.blob_client import BlobClient
+from fdt.blobs import reference
 from fdt.config import Credentials, ServeConfig, Timing
 from fdt.errors import (
     AccessError,

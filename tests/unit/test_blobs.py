@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fdt import blobs, wire
-from fdt.blobs import BlobStore, WorkerStore, one_time, reference
+from fdt.blob_store import BlobStore, WorkerStore
+from fdt.blobs import one_time, reference
 from fdt.errors import CapacityError, ProtocolError
 from fdt.v1 import blobs_pb2
 

@@ -23,7 +23,8 @@ from fdt.pool.lifecycle import (
     WorkerExited,
     WorkerReady,
 )
-from fdt.pool.state import PoolState, Processes
+from fdt.pool.state import PoolState
+from fdt.pool.worker_starts import Processes
 from tests.unit.test_jobs import MODES, ONE_PROCESS, TIMING, Pool, only
 
 IDLE_S = 30.0
@@ -56,7 +57,7 @@ class Placed(Pool):
 
 def test_nothing_is_wanted_without_jobs() -> None:
     assert Placed().out == []
-    assert Placed().state.capacity == 6
+    assert Placed().state.hosts.capacity == 6
 
 
 def test_as_many_hosts_as_the_queue_needs() -> None:
@@ -77,7 +78,7 @@ def test_workers_of_hosts_that_people_brought_count_too() -> None:
     pool = Placed()
     pool.join(1, placed=False)
     assert only(WantHosts, pool.submit("a", 2)) == [] and pool.runs("a")
-    assert pool.state.capacity == 8
+    assert pool.state.hosts.capacity == 8
 
 
 def test_a_job_waits_until_its_hosts_have_joined() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt.blobs import BlobStore, one_time
+from fdt.blob_store import BlobStore
+from fdt.blobs import one_time
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool import admission, examiner
 from fdt.pool.examiner import Examiner

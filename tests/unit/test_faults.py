@@ -5,9 +5,13 @@ from fdt.faults import Faults
 
 
 def outcome(*befell: tuple[FdtError, int] | tuple[FdtError, int, str]) -> tuple[int, str]:
-    """Returns after how many of these the job is not begun again, and what is said then."""
+    """Returns after how many of these the job is not begun again, and what is said then.
+
+    Each is an error, and how far the job had come, as had its workers.
+    """
     faults = Faults()
     for number, (error, step, *asked) in enumerate(befell, 1):
+        faults.loaded(step)
         if not faults.lost(error, step, asked=bool(asked)):
             return number, str(faults.explained(error))
     return 0, ""
@@ -22,6 +26,30 @@ def test_the_third_lost_worker_at_one_step_is_the_steps_own() -> None:
         "Rank 1 was killed. It is the third fault in a row at step 5: the step itself may be the cause.",
     )
     assert outcome((KILLED, 5), (KILLED, 5), (KILLED, 6), (KILLED, 6)) == (0, "")
+
+
+def outcome_of_places(job: int, stride: int, *places: int | None) -> int:
+    """Returns after how many kills it is not begun again: workers come to these places of a job that had come further."""
+    faults = Faults()
+    faults.loaded(0)
+    faults.heard(stride)
+    assert faults.lost(CUT, 0)
+    for number, place in enumerate(places, 1):
+        if place is not None:
+            faults.loaded(place)
+        if not faults.lost(KILLED, job):
+            return number
+    return 0
+
+
+def test_workers_that_are_killed_while_steps_are_made_again_do_not_blame_the_step() -> None:
+    """What kills them from outside does so anywhere; a step does it where it stands."""
+    assert outcome_of_places(600, 10, 600, 417, 455) == 0
+    assert outcome_of_places(600, 10, 600, 417, 455, 600, 598, 591) == 6, "as far as workers tell of it at once"
+    assert outcome_of_places(600, 10, 600, 589, 600) == 0
+    # Who has no program yet has come to no step.
+    assert outcome_of_places(600, 10, None, None, None, None) == 0
+    assert outcome_of_places(600, 10, *[None] * 20) == 10
 
 
 def test_a_pool_that_is_lost_says_nothing_of_the_step() -> None:

@@ -62,7 +62,8 @@ def posted(*instructions: job_pb2.Instruction) -> list[type[Event]]:
     """Has the pool take what a client sends until its stream ends; returns the kinds of what it makes of that."""
     events: list[Event] = []
     seen = SimpleNamespace(shown=lambda *_: None)
-    supervisor = SimpleNamespace(post=events.append, seen=seen, drop=lambda _: None, let_go=lambda *_: None)
+    hosts, blobs = SimpleNamespace(drop=lambda _: None), SimpleNamespace(let_go=lambda *_: None)
+    supervisor = SimpleNamespace(post=events.append, seen=seen, hosts=hosts, blobs=blobs)
     relay = JobRelay("a", b"", DEFAULT, Room(1 << 20))
     jobs = Jobs(supervisor, SimpleNamespace())  # type: ignore[arg-type]
     jobs._take(relay, iter([each.SerializeToString() for each in instructions]))

@@ -35,7 +35,7 @@ from fdt.pool.lifecycle import (
 from fdt.pool.limits import DEFAULT
 from fdt.pool.network import choose, holds
 from fdt.pool.relay import Outbox
-from fdt.pool.state import MAX_FAILED_STARTS, Processes
+from fdt.pool.worker_starts import MAX_FAILED_STARTS, Processes
 from fdt.runtime import Place, Placement
 from fdt.v1 import host_pb2
 from tests.unit.test_jobs import MODES, ONE_PROCESS, Pool, failed, only
@@ -72,7 +72,7 @@ def test_a_host_brings_its_workers() -> None:
     ]
     assert pool.out.index(WelcomeHost("host-1")) < pool.out.index(StartWorker("sync-2", "sync", "host-1"))
     assert only(Say, pool.out) == [Say("host node1 (10.0.0.1) joined with 2 worker(s); the pool has 3")]
-    assert pool.state.num_workers == 3
+    assert pool.state.hosts.num_workers == 3
 
 
 def test_ranks_fill_the_own_machine_first_then_hosts_as_they_joined() -> None:
@@ -164,7 +164,7 @@ def test_a_host_goes_and_its_jobs_fail_by_its_name(reason: str) -> None:
     assert only(KillWorker, out) == [KillWorker(own)], "the others went with their host"
     assert only(EndJob, out) == [EndJob("a")] and DropHost("host-1", reason) in out
     assert only(StartWorker, out) == [StartWorker("sync-4", "sync")]
-    assert not set(others) & set(pool.state.workers) and pool.state.num_workers == 1
+    assert not set(others) & set(pool.state.workers) and pool.state.hosts.num_workers == 1
 
 
 def test_the_pool_is_usable_with_what_is_left() -> None:
@@ -228,7 +228,7 @@ def test_a_host_that_goes_twice_or_never_came() -> None:
 
 def test_the_own_machine_cannot_go() -> None:
     pool = Hosts()
-    assert pool(HostGone(5.0, "", "left the pool")) == [] and pool.state.num_workers == 3
+    assert pool(HostGone(5.0, "", "left the pool")) == [] and pool.state.hosts.num_workers == 3
 
 
 def test_a_host_goes_while_its_job_starts() -> None:
@@ -287,7 +287,7 @@ def test_a_host_that_cannot_start_workers_is_sent_away() -> None:
         out = pool(WorkerExited(3.0 + number, name, 1, "ImportError: no runtime"))
     (dropped,) = only(DropHost, out)
     assert "ImportError: no runtime" in dropped.reason and "exit status 1" in dropped.reason
-    assert pool.state_of("a") is JobState.RUNNING and pool.state.num_workers == 1
+    assert pool.state_of("a") is JobState.RUNNING and pool.state.hosts.num_workers == 1
 
 
 def test_hosts_too_slow_to_start_are_sent_away_once() -> None:

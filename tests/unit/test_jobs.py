@@ -37,7 +37,8 @@ from fdt.pool.lifecycle import (
     WorkerSilent,
 )
 from fdt.pool.limits import DEFAULT
-from fdt.pool.state import PoolState, Processes
+from fdt.pool.state import PoolState
+from fdt.pool.worker_starts import Processes
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
 # A process a worker; and one for all workers of a job on one host.
@@ -75,7 +76,7 @@ class Pool:
     def running(self, job: str = "a") -> tuple[str, ...]:
         """Brings a new job to run on all workers; returns their names by rank."""
         self.warm()
-        self.submit(job, self.state.num_workers)
+        self.submit(job, self.state.hosts.num_workers)
         workers = self.state.jobs[job].workers
         self(*(WorkerJoined(3.0, name) for name in workers))
         return workers
@@ -116,7 +117,7 @@ def test_what_was_kept_for_a_session_is_held_for_its_next_job() -> None:
     first, _ = pool.state.jobs["a"].workers
     out = pool(WorkerExited(10.0, first, -9))
     assert pool.state_of("a") is JobState.FAILED and not only(LetGo, out)
-    assert pool.state._held == {b"mine": 10.0 + TIMING.hold_s}
+    assert pool.state.jobs.held == {b"mine": 10.0 + TIMING.hold_s}
     pool.submit("b", 2, time_s=11.0, session=b"mine")
     pool(*(WorkerJoined(12.0, name) for name in pool.state.jobs["b"].workers))
     assert not only(LetGo, pool(Tick(10.0 + TIMING.hold_s))), "its client came back in time"
@@ -136,7 +137,7 @@ def test_what_was_kept_for_a_client_that_stays_away_is_let_go() -> None:
     pool.submit(session=b"mine")
     assert not only(LetGo, pool(ClientGone(20.0, "a")))
     assert only(LetGo, pool(Tick(20.0 + TIMING.hold_s))) == [LetGo(b"mine")]
-    assert not pool.state._held
+    assert not pool.state.jobs.held
 
 
 def test_who_has_lost_the_others_is_no_cause() -> None:

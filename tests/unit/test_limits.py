@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fdt.blobs import BlobStore, one_time, reference
+from fdt.blob_store import BlobStore
+from fdt.blobs import one_time, reference
 from fdt.errors import CapacityError, UsageError
 from fdt.pool.door import CallThreads
 from fdt.pool.limits import DEFAULT, Limits, changed, check_name, cut

@@ -14,7 +14,6 @@ from tf_keras.src.utils.generic_utils import is_default
 from fdt.capture.keras import keras_2_step
 from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.run import Run
-from fdt.capture.keras.version import all_of
 from fdt.capture.step.inlining import with_autograph
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
@@ -66,14 +65,6 @@ class Keras2:
     def trains_nothing(self, model: Any) -> bool:
         """Keras 2 raises an error where there is nothing to train."""
         return False
-
-    def has_code_of_the_script(self, model: Any) -> bool:
-        """See `KerasVersion`."""
-        loss, metrics = model.compiled_loss, model.compiled_metrics
-        given = [] if loss is None else [loss._user_losses]
-        given += [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
-        parts = [*tf.nest.flatten(given), *model._flatten_layers()]
-        return not self.has_own_step(model) or not all_of("tf_keras", parts)
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """See `KerasVersion`: Keras 2 has AutoGraph convert a script's own train_step, and the layers that it calls."""

@@ -18,7 +18,6 @@ from keras.src.utils.python_utils import is_default
 from fdt.capture.keras.fit import KerasFit
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.run import Run
-from fdt.capture.keras.version import all_of
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
@@ -65,14 +64,6 @@ class Keras3:
         return bool(
             self.is_compiled(model) and model.built and self.has_own_step(model) and not model.trainable_weights
         )
-
-    def has_code_of_the_script(self, model: Any) -> bool:
-        """See `KerasVersion`."""
-        loss, metrics = model._compile_loss, model._compile_metrics
-        given = [] if loss is None else [loss._user_loss]
-        given += [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
-        parts = [*keras.tree.flatten(given), *model._flatten_layers()]
-        return not self.has_own_step(model) or not all_of("keras", parts)
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Keras 3 has nothing converted."""

@@ -21,8 +21,9 @@ from fdt.capture.watching import Watch
 from fdt.data import ArrayBatches, Batches, StreamedBatches
 from fdt.element import Element
 from fdt.errors import UnsupportedError
+from fdt.job import Job
 from fdt.report import FitRecord, usage_since
-from fdt.session import Job, Session
+from fdt.session import Session
 from fdt.v1 import job_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL

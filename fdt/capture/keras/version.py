@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,9 +48,6 @@ class KerasVersion(Protocol):
     def trains_nothing(self, model: Any) -> bool:
         """Returns whether a model's step, Keras's own, will find nothing to train, and go on without."""
 
-    def has_code_of_the_script(self, model: Any) -> bool:
-        """Returns whether a step calls code that is not Keras's own: a train_step, a loss, a metric or a layer."""
-
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a train_step as this Keras would trace it."""
 
@@ -86,13 +83,6 @@ class KerasVersion(Protocol):
 
     def count(self, model: Any, num_steps: int) -> None:
         """Records steps where Keras's own train function would."""
-
-
-def all_of(package: str, parts: Sequence[Any]) -> bool:
-    """Returns whether objects and functions, and functions that objects wrap, are a package's own; a name stands for such."""
-    wrapped = [getattr(part, name, None) for part in parts for name in ("fn", "_fn", "function")]
-    given = [part for part in (*parts, *wrapped) if part is not None and not isinstance(part, str)]
-    return all((getattr(part, "__module__", None) or "").split(".")[0] == package for part in given)
 
 
 def imported_versions() -> list[KerasVersion]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from fdt.capture.contents import Contents
 from fdt.capture.loop.attached import NAMES, attach, attached
 from fdt.capture.loop.carried import Carried
+from fdt.capture.loop.nests import leaves_of, packed, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
 from fdt.capture.refusals import in_place
@@ -165,7 +166,7 @@ class _Step:
     ) -> tuple["_Traced", list[tf.Tensor]]:
         leaves: dict[Any, Any] = {}
         for name, value in given.items():
-            for i, leaf in enumerate(_leaves(value)):
+            for i, leaf in enumerate(leaves_of(value)):
                 leaves[name, i] = leaf
                 leaves |= {(name, i, attribute): other for attribute, other in attached(leaf).items()}
         self._look_at_numbers(leaves)
@@ -235,7 +236,7 @@ class _Step:
     ) -> tuple[_Traced, list[Any]]:
         data = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
         constants = tuple(_DATA if data[place] is not None else _identity(leaf) for place, leaf in leaves.items())
-        structure = tuple((name, repr(_structure(value))) for name, value in given.items())
+        structure = tuple((name, repr(structure_of(value))) for name, value in given.items())
         known = self._traced.setdefault((constants, structure, seeds.is_seeded()), [])
         tensors = [value for value in data.values() if value is not None]
         changed: list[Place] = []
@@ -275,7 +276,7 @@ class _Step:
         lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
         num_taken, changed = 0, list[str]()
         watch = Watch({place.key for place in lifted})
-        carried = Carried(watch, _leaves)
+        carried = Carried(watch, leaves_of)
 
         def step(*data: tf.Tensor) -> list[tf.Tensor]:
             nonlocal num_taken
@@ -283,8 +284,8 @@ class _Step:
             of_lifted, of_seeds = data[len(is_data) :][: len(lifted)], data[len(is_data) + len(lifted) :]
             arguments = {}
             for name, value in given.items():
-                leaves = [_argument((name, i), leaf, values, is_data) for i, leaf in enumerate(_leaves(value))]
-                arguments[name] = _packed(value, leaves)
+                leaves = [_argument((name, i), leaf, values, is_data) for i, leaf in enumerate(leaves_of(value))]
+                arguments[name] = packed(value, leaves)
             own_seeds = seeds.Seeds(of_seeds)
             contents = {n: Contents(v) for n, v in arguments.items() if Contents.are_in(v) or type(v) is tuple}
             with own_seeds.taken(), unseen():
@@ -337,7 +338,7 @@ class _Step:
         self, after: Mapping[str, Any], given: Mapping[str, Any], changed: Sequence[str], outputs: list[tf.Tensor]
     ) -> dict[str, Any]:
         """Sorts out what a step has bound: tensors become its outputs."""
-        known = {id(leaf) for value in given.values() for leaf in _leaves(value)}
+        known = {id(leaf) for value in given.values() for leaf in leaves_of(value)}
         taken = {}
         for name in dict.fromkeys((*self.site.results, *changed)):
             if name not in after:
@@ -347,7 +348,7 @@ class _Step:
 
     def _sorted(self, name: str, value: Any, known: set[int], outputs: list[tf.Tensor]) -> tuple[Any, list[Any]]:
         places: list[_Tensor | _Array | _Constant] = []
-        for leaf in _leaves(value):
+        for leaf in leaves_of(value):
             if isinstance(leaf, Unseen):
                 places.append(_Array(len(outputs)))
                 outputs.append(leaf.tensor)
@@ -357,7 +358,7 @@ class _Step:
                 outputs += [leaf, *others.values()]
             else:
                 places.append(_Constant(leaf if _may_leave(leaf, known) else Spent(name, self.site)))
-        return _structure(value), places
+        return structure_of(value), places
 
     # ---- what comes out -----------------------------------------------------------------------------------------
 
@@ -365,7 +366,7 @@ class _Step:
         results = {}
         for name, (structure, places) in traced.results.items():
             leaves = [_at(place, outputs) for place in places]
-            value = _packed(structure, leaves)
+            value = packed(structure, leaves)
             if name == _SET:
                 traced.carried.set(value)
                 continue
@@ -377,7 +378,7 @@ class _Step:
                 # A number stays one.
                 value = type(given[name])(resolved(value).numpy())
             if name in traced.changed:
-                _put_into(given[name], value)
+                put_into(given[name], value)
             else:
                 results[name] = value
         return results
@@ -457,44 +458,6 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_wide(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == np.float64
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Returns the leaves of lists, tuples and dicts; what else there is, is a leaf."""
-    if type(value) is dict:
-        return [leaf for item in value.values() for leaf in _leaves(item)]
-    if type(value) in (list, tuple) or hasattr(value, "_fields"):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]
-
-
-def _structure(value: Any) -> Any:
-    """Returns a value with None for its leaves."""
-    return _packed(value, [None] * len(_leaves(value)))
-
-
-def _packed(structure: Any, leaves: Sequence[Any]) -> Any:
-    """Returns leaves in the form of a value."""
-    rest = iter(leaves)
-
-    def pack(value: Any) -> Any:
-        if type(value) is dict:
-            return {name: pack(item) for name, item in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(pack(item) for item in value)
-        if hasattr(value, "_fields"):
-            return type(value)(*(pack(item) for item in value))
-        return next(rest)
-
-    return pack(structure)
-
-
-def _put_into(container: Any, value: Any) -> None:
-    """Gives a list or dict of the script's what a step has made of it."""
-    if isinstance(container, list):
-        container[:] = value
-    else:
-        container.update(value)
 
 
 def _may_leave(leaf: Any, known: set[int]) -> bool:

@@ -39,11 +39,6 @@ def prints(graph: Any) -> bool:
     return any(operation.type == "PrintV2" for operation in graph.get_operations())
 
 
-def is_printed(tensor: tf.Tensor) -> bool:
-    """Returns whether an output of a step is a value that it prints."""
-    return tensor.op.name.split("/")[-1].startswith(_NAME)
-
-
 @contextlib.contextmanager
 def recording() -> Iterator[list[Printed]]:
     """Within it, numbers that code being traced prints are collected instead; in loops and branches it prints where it runs."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import grpc
 
 from fdt import wire
-from fdt.blobs import BlobStore, Buffer, decode_data, encode_data
+from fdt.blob_store import BlobStore
+from fdt.blobs import Buffer, decode_data, encode_data
 from fdt.config import Timing
 from fdt.errors import CapacityError
 from fdt.pool.limits import Limits

@@ -110,8 +110,8 @@ class Jobs:
         elif kind == "drain":
             relay.drain_asked(instruction.drain.serial, instruction.drain.keep)
         elif kind == "fetched":
-            self._supervisor.drop(relay.fetched(instruction.fetched.blobs))
-            self._supervisor.let_go(relay.session, instruction.fetched.blobs)
+            self._supervisor.hosts.drop(relay.fetched(instruction.fetched.blobs))
+            self._supervisor.blobs.let_go(relay.session, instruction.fetched.blobs)
         elif kind == "shown":
             self._supervisor.seen.shown(relay.job, instruction.shown.values, time.time())
         elif kind == "close":

@@ -12,8 +12,8 @@ from fdt.blobs import CHUNK_BYTES
 from fdt.config import ServeConfig
 from fdt.errors import PoolRestartingError, VersionError
 from fdt.pool import jobs
+from fdt.pool.job_table import RESTARTS
 from fdt.pool.limits import cut
-from fdt.pool.state import RESTARTS
 from fdt.pool.supervisor import Supervisor
 from fdt.pool.view import overview
 from fdt.v1 import pool_pb2, program_pb2

@@ -67,9 +67,9 @@ class Workers:
         relay, rank = serving
         try:
             if rank == 0:
-                self._supervisor.adopt(name, blobs_of(event))
+                self._supervisor.blobs.adopt(name, blobs_of(event))
                 if relay.keeps(event):
-                    self._supervisor.keep(relay.session, blobs_of(event))
+                    self._supervisor.blobs.keep(relay.session, blobs_of(event))
             self._relay(name, relay, rank, raw, event)
         except FdtError as error:
             self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
@@ -87,12 +87,12 @@ class Workers:
             if drained is not None:
                 if drained.workers:
                     self._supervisor.seen.accounted(relay.job, drained.workers, time.time())
-                self._supervisor.drop(relay.served_blobs(drained))
+                self._supervisor.hosts.drop(relay.served_blobs(drained))
         elif kind == "released":
             blobs = event.released.blobs
             refs = relay.read(blobs) if blobs else relay.released(event.released.data)
             self._supervisor.store.release(relay.job, refs)
-            self._supervisor.drop(refs)
+            self._supervisor.hosts.drop(refs)
         elif kind == "closed":
             relay.closed(event, self._supervisor.host_of(name))
             self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))

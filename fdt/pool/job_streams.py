@@ -1,0 +1,81 @@
+"""The clients' ends of a pool's jobs: what each asked for, its stream, and how far it came."""
+
+import dataclasses
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
+
+from fdt.pool.journal import Entry, number_of
+from fdt.pool.limits import Limits, check_name
+from fdt.pool.relay import JobRelay, Room
+from fdt.v1 import job_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class JobStream:
+    """Of a job that has not ended: what its client asked for, and what passes between it and the workers."""
+
+    opening: job_pb2.OpenJob
+    relay: JobRelay
+
+
+class JobStreams:
+    """Of all jobs; their supervisor's lock guards it."""
+
+    def __init__(self, limits: Limits, before: Iterable[Entry]) -> None:
+        """
+        Args:
+            limits: The pool's.
+            before: Jobs of the pools before.
+        """
+        self._limits, self.unread = limits, Room(limits.unread_bytes_in_all)
+        self._streams: dict[str, JobStream] = {}
+        # Of jobs that have ended.
+        self._steps = {entry.name: entry.steps for entry in before}
+        self._num_jobs = max(map(number_of, self._steps), default=0)
+
+    def __getitem__(self, job: str) -> JobStream:
+        return self._streams[job]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._streams))
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def check(self, opening: job_pb2.OpenJob) -> None:
+        """Refuses names that are too long.
+
+        Raises:
+            CapacityError: They are.
+        """
+        check_name("The path of a script", opening.script, self._limits.script_bytes)
+        check_name("The name of a mode", opening.mode, self._limits.name_bytes)
+
+    def open(self, opening: job_pb2.OpenJob) -> JobRelay:
+        """Adds a job; it has a new name."""
+        self._num_jobs += 1
+        relay = JobRelay(f"job-{self._num_jobs}", opening.session, self._limits, self.unread)
+        self._streams[relay.job] = JobStream(opening, relay)
+        return relay
+
+    def relay(self, job: str | None) -> JobRelay | None:
+        """Returns what passes between a job's client and its workers; None if it has ended, or there is none."""
+        found = self._streams.get(job or "")
+        return found.relay if found is not None else None
+
+    def tell(self, job: str, **kind: Any) -> None:
+        """Sends a job's client an event of the pool's own, by its kind."""
+        self._streams[job].relay.tell(job_pb2.Event(**kind))
+
+    def steps(self, job: str) -> int:
+        """Returns how many steps a job has done."""
+        relay = self.relay(job)
+        return relay.steps if relay is not None else self._steps.get(job, 0)
+
+    def end(self, job: str, known: Container[str]) -> JobRelay:
+        """Ends a job's stream, and returns it; of jobs that have ended, the steps of these known ones are kept."""
+        relay = self._streams.pop(job).relay
+        relay.end()
+        self._steps = {name: steps for name, steps in self._steps.items() if name in known}
+        self._steps[job] = relay.steps
+        return relay

@@ -1,0 +1,60 @@
+"""The blobs that a pool keeps beyond a step: states that workers wrote, and snapshots for a session's next job."""
+
+from collections.abc import Sequence
+
+from fdt.blob_store import BlobStore
+from fdt.pool.host_links import HostLinks
+from fdt.pool.hosts import OwnHost
+from fdt.pool.processes import Processes
+from fdt.pool.worker_links import WorkerLinks
+from fdt.v1 import blobs_pb2
+
+
+class SessionBlobs:
+    """In the pool's store; any thread may call."""
+
+    def __init__(
+        self, store: BlobStore, processes: Processes, hosts: HostLinks, workers: WorkerLinks, most: int
+    ) -> None:
+        """
+        Args:
+            store: The pool's.
+            processes: Of the pool's own machine.
+            hosts: The pool's.
+            workers: The pool's.
+            most: Blobs that are kept for one session.
+        """
+        self._store, self._processes, self._hosts, self._workers, self._most = store, processes, hosts, workers, most
+
+    def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Moves blobs that a worker of this machine has written into its own folder into the store.
+
+        Raises:
+            ProtocolError: What is there is not what the worker says.
+        """
+        folder = self._processes.folder(worker)
+        # A folder that is gone went with its worker, whose end is told.
+        if refs and isinstance(self._workers.host_of(worker), OwnHost) and folder.exists():
+            for ref in refs:
+                self._store.adopt(ref, folder)
+
+    def keep(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Keeps the blobs of a snapshot for a session's next job.
+
+        Raises:
+            CapacityError: It has too many.
+        """
+        self._store.use(_user(session), refs, self._most)
+        for ref in refs:
+            # What went with its worker's folder is missed when it is looked for.
+            if self._store.has(ref):
+                self._store.seal(ref)
+
+    def let_go(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef] | None = None) -> None:
+        """Deletes snapshots of a session; None for all."""
+        self._hosts.drop(self._store.release(_user(session), refs))
+
+
+def _user(session: bytes) -> str:
+    """Returns the name under which a session uses blobs."""
+    return f"session {session.hex()}"

@@ -1,0 +1,107 @@
+"""A pool's ends of its worker processes: where each runs, what is to be sent to it, when it is made to end."""
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator
+
+from fdt import records
+from fdt.pool.hosts import Host, JoinedHost
+from fdt.pool.logs import LogFolder
+from fdt.pool.relay import Outbox
+
+
+@dataclasses.dataclass
+class WorkerLink:
+    """Of one process.
+
+    Attributes:
+        host: Where it runs.
+        outbox: What its stream will send.
+        is_terminated: Whether it was asked by a signal, so that the next kills it.
+    """
+
+    host: Host
+    outbox: Outbox
+    is_terminated: bool = False
+
+
+class WorkerLinks(dict[str, WorkerLink]):
+    """By the processes' names; their supervisor's lock guards it."""
+
+    def __init__(self, logs: LogFolder, outbox_bytes: int, stop_s: float) -> None:
+        """
+        Args:
+            logs: Of the workers.
+            outbox_bytes: Of instructions that wait for one worker.
+            stop_s: After which a process that was asked to end is terminated, and after which it is killed.
+        """
+        super().__init__()
+        self._logs, self._outbox_bytes, self._stop_s = logs, outbox_bytes, stop_s
+        # When a process that was asked to end is terminated, and later killed: the first due comes first.
+        self._due_s: dict[str, float] = {}
+
+    def start(self, worker: str, mode: str, host: Host) -> None:
+        """Starts a process.
+
+        Raises:
+            OSError: There cannot be one; it is in the table all the same.
+        """
+        self[worker] = WorkerLink(host, Outbox(self._outbox_bytes))
+        if isinstance(host, JoinedHost):
+            text = f"(on host {host.label}; its log comes when the worker has ended)\n"
+            self._logs.of(worker).write_text(text)
+        host.start(worker, mode)
+
+    def host_of(self, worker: str) -> Host | None:
+        """Returns where a process runs; None if it is not known."""
+        link = self.get(worker)
+        return link.host if link is not None else None
+
+    def label_of(self, worker: str) -> str:
+        """Returns what a person calls the host of a worker; "" for the pool's own machine."""
+        host = self.host_of(worker)
+        return host.label if isinstance(host, JoinedHost) else ""
+
+    def end(self, worker: str) -> None:
+        """Lets a process end by itself, and makes it end if it does not."""
+        self[worker].outbox.close()
+        self._due_s[worker] = time.monotonic() + self._stop_s
+
+    def end_overdue(self) -> None:
+        """Ends processes that were asked to end and have not."""
+        now_s = time.monotonic()
+        for worker in [worker for worker, _ in itertools.takewhile(lambda due: due[1] <= now_s, self._due_s.items())]:
+            link = self[worker]
+            (link.host.kill if link.is_terminated else link.host.terminate)(worker)
+            link.is_terminated = True
+            del self._due_s[worker]
+            self._due_s[worker] = now_s + self._stop_s
+
+    def on(self, host: Host) -> list[str]:
+        """Returns the workers of a host."""
+        return [worker for worker, link in self.items() if link.host is host]
+
+    def forget(self, worker: str) -> None:
+        """Deletes a process that has ended."""
+        self._due_s.pop(worker, None)
+        link = self.pop(worker, None)
+        if link is not None:
+            link.outbox.close()
+            with said_only():
+                self._logs.ended(worker)
+
+    def close(self) -> None:
+        """Ends all streams."""
+        for link in self.values():
+            link.outbox.close()
+
+
+@contextlib.contextmanager
+def said_only() -> Iterator[None]:
+    """Says what the disk or the system refuses, and goes on: a file that stays, or is missing, harms no job."""
+    try:
+        yield
+    except OSError as error:
+        records.notice(str(error))
