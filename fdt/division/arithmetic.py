@@ -23,10 +23,14 @@ def counts(kind: str) -> bool:
     return kind in _OF_CONVOLUTIONS or kind == "Einsum" or any(name in kind for name in _MULTIPLYING)
 
 
-def flops(op: Any) -> int:
+def flops(op: Any, rows: int = 1) -> int:
     """Returns the multiplications and additions of a product of matrices or a convolution; 0 of other operations.
 
-    TensorFlow's own figures where it has them; 0 also where shapes are not known.
+    TensorFlow's own figures where it has them.
+
+    Args:
+        op: The operation.
+        rows: What a size of a product counts that is known only when it runs: mostly it is that of the batch.
     """
     if op.type in _OF_CONVOLUTIONS:
         return _convolution(op)
@@ -35,9 +39,18 @@ def flops(op: Any) -> int:
     if not counts(op.type):
         return 0
     try:
-        return int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
+        counted = int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
     except (ValueError, TypeError, AttributeError):
-        return 0
+        counted = 0
+    return counted or (_product(op, rows) if "MatMul" in op.type else 0)
+
+
+def _product(op: Any, rows: int) -> int:
+    """Returns 2 · entries of the product · what each is summed over."""
+    result, left = ([rows] * 2 if t.shape.rank is None else t.shape.as_list() for t in (op.outputs[0], op.inputs[0]))
+    is_turned = any(name in op.node_def.attr and op.get_attr(name) for name in ("transpose_a", "adj_x"))
+    sizes = [*result, left[-2 if is_turned and len(left) > 1 else -1] if left else 1]
+    return 2 * math.prod(rows if size is None else size for size in sizes)
 
 
 def _convolution(op: Any) -> int:

@@ -10,7 +10,7 @@ from fdt.division.body import Body, Wire, attribute, named
 from fdt.division.conversions import MustBeWholeError
 from fdt.division.graphs import functions_of
 from fdt.division.layout import WHOLE, Divided, Layout
-from fdt.division.value import Shape, Value
+from fdt.division.value import Elements, Shape, Value
 from fdt.division.walker import Node
 
 # How often a loop's layouts are looked at before the variables that still change become whole.
@@ -168,18 +168,19 @@ def loop(node: Node) -> list[Value]:
     functions = [node.attr(name).name for name in names]
     body = walk.functions.definitions[functions[1]]
     changing = [i for i in range(len(node.inputs)) if not _passes(body, i)]
-    key = f"{walk.path}/{node.op.name}", tuple(node.layouts), tuple(value.shape for value in node.inputs)
+    known = tuple((value.shape, value.elements) for value in node.inputs)
+    key = f"{walk.path}/{node.op.name}", tuple(node.layouts), known
     if key not in walk.loops:
         walk.loops[key] = _fixed_point(node, functions[1], changing)
-    layouts, shapes = walk.loops[key]
+    layouts, shapes, elements = walk.loops[key]
     start = _flat(node, [node.inputs[i] for i in changing], layouts)
 
     def values(flat: Iterator[Wire]) -> list[Value]:
         found = list(node.inputs)
         parts = _parts(node, flat, layouts)
-        for i, layout, shape, tensors in zip(changing, layouts, shapes, parts, strict=True):
+        for i, layout, shape, each, tensors in zip(changing, layouts, shapes, elements, parts, strict=True):
             found[i] = node.value(layout, tensors, i)
-            found[i].shape, found[i].source = shape, node.inputs[i].source
+            found[i].shape, found[i].source, found[i].elements = shape, node.inputs[i].source, each
         return found
 
     if walk.body.is_dry:
@@ -209,14 +210,15 @@ def _passes(body: Any, place: int) -> bool:
     return bool(tensor == body.signature.input_arg[place].name)
 
 
-def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[Layout], list[Shape]]:
+def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[Layout], list[Shape], list[Elements]]:
     given = [node.inputs[i] for i in changing]
     layouts, shapes = [value.layout for value in given], [value.shape for value in given]
+    elements = [value.elements for value in given]
     for look in range(2 * _MAX_LOOKS):
         with node.walk.trial():
             values = list(node.inputs)
-            for i, layout, shape in zip(changing, layouts, shapes, strict=True):
-                values[i] = _stand_in(node, node.inputs[i], layout, shape)
+            for i, layout, shape, each in zip(changing, layouts, shapes, elements, strict=True):
+                values[i] = _stand_in(node, node.inputs[i], layout, shape, each)
             found = _within(node, body, values, f"{node.op.name}.body")
             after = [found[i] for i in changing]
             for value, layout, i in zip(after, layouts, changing, strict=True):
@@ -227,22 +229,28 @@ def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[L
                 for layout, value in zip(layouts, after, strict=True)
             ]
             wider = [_common(shape, value.shape) for shape, value in zip(shapes, after, strict=True)]
-            if (wanted, wider) == (layouts, shapes):
+            both = [_in_common(each, value.elements) for each, value in zip(elements, after, strict=True)]
+            if (wanted, wider, both) == (layouts, shapes, elements):
                 _flat(node, after, layouts)
-                return layouts, shapes
-        layouts, shapes = wanted, wider
+                return layouts, shapes, elements
+        layouts, shapes, elements = wanted, wider, both
     raise AssertionError("A loop's layouts did not settle: after some looks all that change are whole.")
 
 
-def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape) -> Value:
+def _in_common(before: Elements, after: Elements) -> Elements:
+    """Returns what a list's elements are that may be one or the other; of an empty one nothing is said yet."""
+    return after if before in ((), after) else before if after == () else None
+
+
+def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape, elements: Elements = None) -> Value:
     """Returns a loop's variable as its body sees it: its elements are not known, those of a list have a layout."""
     tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
     if isinstance(layout, Divided) and shape is not None and value.dtype != tf.variant:
         shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
-    stand_in = Value(layout, value.source, shape, value.dtype, tensors, handle=value.handle)
+    stand_in = Value(layout, value.source, shape, value.dtype, tensors, handle=value.handle, elements=elements)
     if value.remake is not None and layout == WHOLE:
         # As long as nothing is in it, its first element may say how it is divided.
-        stand_in.remake = lambda other: _stand_in(node, value, other, shape)
+        stand_in.remake = lambda other: _stand_in(node, value, other, shape, elements)
     return stand_in
 
 

@@ -2,25 +2,30 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.division.body import Wire
 from fdt.division.conversions import MustBeWholeError
 from fdt.division.layout import WHOLE, Divided, Layout
-from fdt.division.value import Value
+from fdt.division.value import Elements, Value, known
 from fdt.division.walker import Node
+
+
+# Entries of a constant that is looked for in lists: a loop keeps sizes there for its gradient.
+_MAX_ENTRIES = 64
 
 
 def _own_shape(node: Node, index: int, layout: Layout) -> tuple[Wire, ...] | None:
     """Returns an input that says the elements' shape, for each worker's own elements."""
-    known = node.constant(index)
+    shape = node.constant(index)
     if not isinstance(layout, Divided):
         return node.whole(index)
-    if known is None:
+    if shape is None:
         return _worked_out(node, index, layout)
-    if known.ndim == 0 or int(known[layout.dim]) < 0:
+    if shape.ndim == 0 or int(shape[layout.dim]) < 0:
         return node.whole(index)
-    return node.own_shapes(known, layout)
+    return node.own_shapes(shape, layout)
 
 
 def _worked_out(node: Node, index: int, layout: Divided) -> tuple[Wire, ...] | None:
@@ -49,6 +54,7 @@ def made(node: Node) -> list[Value]:
     (result,) = node.run([node.whole(0), node.whole(1)], WHOLE)
     if node.op.name not in node.walk.must_be_whole:
         result.remake = remake
+    result.elements = () if node.op.type == "EmptyTensorList" else None
     return [result]
 
 
@@ -84,7 +90,9 @@ def with_item(node: Node) -> list[Value] | None:
 
 def pushed(node: Node) -> list[Value] | None:
     """TensorListPushBack."""
-    return _added_to(node, 1, [])
+    (value,) = _added_to(node, 1, [])
+    value.elements = _with(node.inputs[0].elements, node.constant(1))
+    return [value]
 
 
 def _added_to(node: Node, element: int, others: Sequence[int]) -> list[Value]:
@@ -107,8 +115,19 @@ def popped(node: Node) -> list[Value] | None:
     if own_shape is None:
         return None
     rest, element = node.run([node.own(0), own_shape], node.layouts[0])
-    rest.source = node.inputs[0].source
+    rest.source, rest.elements = node.inputs[0].source, node.inputs[0].elements
+    if rest.elements:
+        kind, shape, entries = rest.elements
+        element = known(np.frombuffer(entries, kind).reshape(shape), node.op.name)
     return [rest, element]
+
+
+def _with(elements: Elements, added: np.ndarray | None) -> Elements:
+    """Returns what a list's elements are with one more."""
+    if elements is None or added is None or added.size > _MAX_ENTRIES:
+        return None
+    one = added.dtype.str, added.shape, added.tobytes()
+    return one if elements in ((), one) else None
 
 
 def length(node: Node) -> list[Value]:

@@ -12,6 +12,7 @@ from fdt.division import (
     normalization,
     reductions,
     shaping,
+    sizes,
     slices,
     variables,
 )
@@ -29,6 +30,8 @@ _FILES = (
     draws,
     control,
     variables,
+    # Some of its rules stand on those of others.
+    sizes,
 )
 
 RULES: dict[str, Rule] = {name: cast(Rule, rule) for file in _FILES for name, rule in file.rules().items()}

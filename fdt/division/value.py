@@ -13,6 +13,8 @@ from fdt.division.layout import WHOLE, Divided, Layout
 
 # Of a tensor; None for an unknown rank, or for the size of a dimension.
 Shape = tuple[int | None, ...] | None
+# What all elements of a list are: type, shape and bytes of a constant; () of an empty list; None if that is not known.
+Elements = tuple[()] | tuple[str, tuple[int, ...], bytes] | None
 
 
 @dataclasses.dataclass(eq=False)
@@ -45,6 +47,11 @@ class Value:
     whole: Callable[[], Wire] | None = None
     again: "Callable[[], Value] | None" = None
     cut: "Callable[[Divided], Value | None] | None" = None
+    # Of a list all of whose elements are one constant, that constant; () of one that is empty so far.
+    elements: Elements = None
+    # Of integers that are not all known: the first; what the only one is at least. See `sizes.py`.
+    first: int | None = None
+    at_least: int | None = None
     # How many rows each worker had, where it took its own for the batch (see `own_rows`): what is whole then differs.
     own_rows: tuple[int, ...] | None = None
     # Of a constant, where it was used last.

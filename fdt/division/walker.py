@@ -418,10 +418,11 @@ class Walk(Conversions):
         """Records what an operation computes."""
         if self.body.is_dry:
             return
+        flops = arithmetic.flops(op.made, max((size for size in self.rows if size), default=1))
         if is_divided:
-            self.flops_divided += arithmetic.flops(op.made)
+            self.flops_divided += flops
         else:
-            self.flops_whole += arithmetic.flops(op.made)
+            self.flops_whole += flops
 
     def folds(self, node: Node) -> bool:
         """Whether the operation's outputs can be computed now."""

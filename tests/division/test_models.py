@@ -18,14 +18,19 @@ _ROWS, _WORKERS, _NUM_STEPS = 15, 4, 3
 # Operations that get divided inputs whole: similarities to all samples, where a column of the batch is a row.
 _WHOLE: dict[str, dict[str, int]] = {"contrastive": {"SparseSoftmaxCrossEntropyWithLogits": 1}}
 # Part of the arithmetic that is divided, where it is not all: powers of a layer's weights; the gradient of the critic by its
-# own output, which is 1 for each row.
-_LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97}
+# own output, which is 1 for each row; what a masked LSTM makes of the zeros it begins with (once, in the loop's many steps).
+_LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97, "text": 0.86}
 # So many normalisations magnify what is rounded until nothing can be compared.
 _IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str, request: pytest.FixtureRequest) -> None:
+# As `fit` traces, for any number of rows; some also as it does where all batches have as many.
+@pytest.mark.parametrize(
+    ("name", "num_rows"), [*((name, None) for name in MODELS), *((name, _ROWS) for name in ("text", "resnet_34", "u_net"))]
+)
+def test_a_model_trains_as_undivided_and_all_of_it_is_divided(
+    name: str, num_rows: int | None, request: pytest.FixtureRequest
+) -> None:
     keras.utils.set_random_seed(1)
     if name in _IN_DOUBLE_PRECISION:
         # Layers go by the policy, which keeps the precision that was set when the first layer was made; losses by the other.
@@ -37,7 +42,7 @@ def test_a_model_trains_as_undivided_and_all_of_it_is_divided(name: str, request
     net, data = build(), batches(shape, _ROWS, _NUM_STEPS)
     build_for(net, data[0])
     assert (name in _IN_DOUBLE_PRECISION) == (net.trainable_variables[0].dtype == "float64")
-    specs = [tf.TensorSpec(array.shape, array.dtype) for array in data[0]]
+    specs = [tf.TensorSpec((num_rows, *array.shape[1:]), array.dtype) for array in data[0]]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
     divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)
     outputs, variables = side_by_side(

@@ -63,7 +63,7 @@ class DividedStep:
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
             ]
         inputs = [
-            divide.Input(layout, None if t.shape.rank is None else tuple(t.shape.as_list()), t)
+            divide.Input(layout, _sized(t.shape, layout), t)
             for layout, t in zip(layouts, self._graph.inputs, strict=True)
         ]
         self.divided = divide.divide(described(self._graph), self._exchange, inputs, relaxed=relaxed)
@@ -100,6 +100,15 @@ class DividedStep:
 def _split(tensor: tf.Tensor, layout: Divided) -> list[tf.Tensor]:
     starts = [layout.start(r) for r in range(len(layout.sizes))]
     return [tf.gather(tensor, tf.range(s, s + n), axis=layout.dim) for s, n in zip(starts, layout.sizes, strict=True)]
+
+
+def _sized(shape: tf.TensorShape, layout: Layout) -> tuple[int | None, ...] | None:
+    """Returns a shape for the batch that comes, whatever number of rows the step was traced for."""
+    if shape.rank is None:
+        return None
+    return tuple(
+        layout.size if isinstance(layout, Divided) and dim == layout.dim else size for dim, size in enumerate(shape)
+    )
 
 
 def over_workers(concrete: Any, num_rows: int, num_workers: int, num_arguments: int) -> DividedStep:
