@@ -11,7 +11,6 @@ from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.value import Elements, Value, known
 from fdt.division.walker import Node
 
-
 # Entries of a constant that is looked for in lists: a loop keeps sizes there for its gradient.
 _MAX_ENTRIES = 64
 

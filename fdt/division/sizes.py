@@ -72,7 +72,9 @@ def _num_rows(kind: bytes, partition: Value) -> int | None:
 
 def _takes_first(node: Node) -> bool:
     begin, masks = node.constant(1), ("begin_mask", "ellipsis_mask", "new_axis_mask")
-    return begin is not None and [*begin] == [0] and node.attr("shrink_axis_mask") == 1 and not any(map(node.attr, masks))
+    return (
+        begin is not None and [*begin] == [0] and node.attr("shrink_axis_mask") == 1 and not any(map(node.attr, masks))
+    )
 
 
 def _constant(value: Value) -> int | None:

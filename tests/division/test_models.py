@@ -26,7 +26,8 @@ _IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 
 # As `fit` traces, for any number of rows; some also as it does where all batches have as many.
 @pytest.mark.parametrize(
-    ("name", "num_rows"), [*((name, None) for name in MODELS), *((name, _ROWS) for name in ("text", "resnet_34", "u_net"))]
+    ("name", "num_rows"),
+    [*((name, None) for name in MODELS), *((name, _ROWS) for name in ("text", "resnet_34", "u_net"))],
 )
 def test_a_model_trains_as_undivided_and_all_of_it_is_divided(
     name: str, num_rows: int | None, request: pytest.FixtureRequest
