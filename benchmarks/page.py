@@ -3,7 +3,7 @@
     python benchmarks/page.py [--jobs N...] [--seconds S] [--rounds N]
 
 No worker trains here: pictures are taken of a pool's own state with so many jobs, compared, encoded and sent, and one job is
-shown in full with curves of ten minutes. What a real training loses by a watcher: `benchmarks/watched.py`.
+shown in full with curves of ten minutes.
 """
 
 import argparse
