@@ -100,3 +100,28 @@ def test_a_gradient_that_the_step_needs_itself_is_exchanged_there() -> None:
     divided = divide.divide(described(graph), Together(2), inputs, marks=[call.get_attr("f").name])
     sources = {exchanged.source: exchanged.is_gradient for exchanged in divided.walk.exchanged}
     assert [sources[call.inputs[place].op.name] for place in range(2)] == [False, True]
+
+
+def test_texts_that_a_model_splits_into_words_are_divided_again() -> None:
+    """Every worker splits all texts; what is made of the words has the batch's rows."""
+    keras.utils.set_random_seed(1)
+    texts = np.array([" ".join("abcdefg"[i % 7] for i in range(row, row + row % 5 + 1)) for row in range(_ROWS)])
+    vectorizer = keras.layers.TextVectorization(max_tokens=10, output_sequence_length=6)
+    vectorizer.adapt(texts)
+    given = keras.Input((), dtype="string")
+    words = keras.layers.Embedding(10, 8)(vectorizer(given))
+    net = keras.Model(given, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(keras.layers.Dense(4)(words))))
+    net.compile("adam", "mse")
+    labels = np.arange(_ROWS, dtype="float32")[:, None] / _ROWS
+    net.train_step((tf.constant(texts), tf.constant(labels)))
+    specs = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None, 1))
+    whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
+    divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)
+    outputs, variables = side_by_side(
+        lambda: [float(value) for value in whole(tf.constant(texts), tf.constant(labels))],
+        lambda: [float(value) for value in divided.function(tf.constant(texts), tf.constant(labels))],
+        list(whole.graph.variables),
+    )
+    assert outputs <= 1e-5 and variables <= 1e-5
+    assert divided.account is not None
+    assert divided.account.part == 1 and divided.account.computed_whole == {"StringSplitV2": 1}

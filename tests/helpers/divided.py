@@ -98,7 +98,7 @@ class DividedStep:
 
 
 def _split(tensor: tf.Tensor, layout: Divided) -> list[tf.Tensor]:
-    starts = [layout.start(r) for r in range(len(layout.sizes))]
+    starts = np.cumsum((0, *layout.sizes[:-1]))
     return [tf.gather(tensor, tf.range(s, s + n), axis=layout.dim) for s, n in zip(starts, layout.sizes, strict=True)]
 
 
