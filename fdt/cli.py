@@ -319,6 +319,10 @@ def _completion(options: Completion) -> int:
 # ---- serve ----------------------------------------------------------------------------------------------------------
 
 
+# How soon a stop is asked for again that nobody has heard.
+_AGAIN_S = 1.0
+
+
 class _Stopped(BaseException):
     """SIGINT or SIGTERM."""
 
@@ -386,6 +390,7 @@ def _serve(options: Serve) -> int:
     except _Stopped:
         pass
     finally:
+        _heard()
         server.stop()
         ending.close()
     return 0
@@ -425,8 +430,10 @@ def _serve_host(options: Serve) -> int:
         notice(_walls(config.walls))
         notice(member.serve())
     except _Stopped:
+        _heard()
         member.leave()
     finally:
+        _heard()
         member.close()
     return 0
 
@@ -441,7 +448,7 @@ def _walls(wanted: bool) -> str:
 
 
 def _stop_on_signals() -> list[Callable[[], None]]:
-    """Makes SIGINT and SIGTERM raise `_Stopped`, once.
+    """Makes SIGINT and SIGTERM raise `_Stopped`, and again until it is heard: in a destructor or a callback it is lost.
 
     Returns:
         What is done instead at the next SIGTERM, and then no more, can be put in here.
@@ -454,11 +461,25 @@ def _stop_on_signals() -> list[Callable[[], None]]:
         if number == signal.SIGTERM and leave:
             leave.pop()()
             return
-        # Once is enough: stopping has its own limits, and half a stop would leave workers behind.
+        # Stopping has its own limits, and half a stop would leave workers behind.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
         raise _Stopped
 
+    def again(_: int, __: object) -> None:
+        raise _Stopped
+
+    signal.signal(signal.SIGALRM, again)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return leave
+
+
+def _heard() -> None:
+    """Ends what `_stop_on_signals` does: what follows is the end."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)

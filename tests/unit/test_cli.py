@@ -690,3 +690,16 @@ def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second()
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split("\n") == ["leaves", "stops", "to its end", ""]
+
+
+def test_a_stop_that_is_lost_in_a_destructor_is_asked_for_again() -> None:
+    code = (
+        "import os, signal, threading; from fdt import cli\n"
+        "class Lost:\n    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "cli._AGAIN_S = 0.05; cli._stop_on_signals()\n"
+        "try: Lost(); print('goes on'); threading.Event().wait(50); print('was never stopped')\n"
+        "except cli._Stopped: cli._heard(); print('stops')\n"
+        "os.kill(os.getpid(), signal.SIGALRM); os.kill(os.getpid(), signal.SIGINT); print('to its end')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n") == ["goes on", "stops", "to its end", ""]

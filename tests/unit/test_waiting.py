@@ -28,6 +28,8 @@ class _Shown:
         monkeypatch.setattr(waiting.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(waiting, "_AGAIN_S", 1e6)
         monkeypatch.setenv("TERM", "xterm")
+        # Other tests of this process may have had a server's log set up.
+        monkeypatch.setattr(waiting._LOG, "handlers", [])
         self._monkeypatch, self.waiting = monkeypatch, Waiting()
 
     def on(self, stream: io.StringIO) -> io.StringIO:
