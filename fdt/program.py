@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from fdt.division.graphs import Description
+from fdt.division.graphs import Description, described
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.holes import OpenHole
 from fdt.tables import Table, describe
@@ -45,7 +45,9 @@ def export(
     """
     graph = concrete.graph
     with graph.as_default():
-        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph, strip_default_attrs=True, clear_devices=True)
+        meta_graph = tf.compat.v1.train.export_meta_graph(
+            graph_def=described(graph).graph, graph=graph, strip_default_attrs=True, clear_devices=True
+        )
     _check_tables_stay(meta_graph.graph_def)
     # Names of collections and of the script's scopes mean nothing on the other side.
     meta_graph.ClearField("collection_def")

@@ -88,7 +88,8 @@ class Alone:
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
-        return tf.concat([mine, tf.zeros([sum(sizes[1:]), *mine.shape[1:]], mine.dtype)], 0)
+        others = tf.concat([[sum(sizes[1:])], tf.shape(mine)[1:]], 0)
+        return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)
 
 
 class Together:

@@ -36,7 +36,7 @@ class Description:
 
 
 def described(graph: Any) -> Description:
-    """Describes a FuncGraph."""
+    """Describes a FuncGraph, with the shapes that its trace knows: those of what loops keep do not follow from operations."""
     return Description(
         graph.as_graph_def(add_shapes=True),
         [tensor.op.name for tensor in graph.inputs],

@@ -1,5 +1,6 @@
 """A step out of a Keras model and back: the same step; and what is refused on the way."""
 
+import collections
 from typing import Any
 
 import keras
@@ -13,6 +14,10 @@ from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
+from fdt.division import divide
+from fdt.division.exchange import Alone
+from fdt.division.graphs import described
+from fdt.division.layout import WHOLE, Divided, shares
 from fdt.errors import UnsupportedError
 from fdt.packing import pack, unpack
 from fdt.program import load
@@ -129,6 +134,47 @@ def test_the_same_step_is_the_same_bytes(data: tuple[np.ndarray, np.ndarray]) ->
     model.fit(*data, verbose=0)
     sizes = {len(_traced(model, data).program.SerializeToString(deterministic=True)) for _ in range(2)}
     assert len(sizes) == 1
+
+
+def _recurrent() -> Any:
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Embedding(20, 4, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(3, return_sequences=True)),
+            layers.GRU(3),
+            layers.Dense(1),
+        ]
+    )
+    model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True), jit_compile=False)
+    model.build((None, 7))
+    return model
+
+
+def test_what_travels_is_divided_as_the_trace_is() -> None:
+    """The pool knows of the sizes in loops what the client knows, so `fdt check` tells what the workers do."""
+    words = np.random.default_rng(0).integers(1, 20, (_ROWS, 7))
+    traced = _traced(_recurrent(), (words, np.ones((_ROWS, 1), np.float32)))
+    rows = [divide.Input(Divided(0, shares(_ROWS, 2)), shape) for shape in ((_ROWS, 7), (_ROWS, 1))]
+    loaded = load(program_pb2.StepProgram.FromString(traced.program.SerializeToString()))
+    found = []
+    for description, handles in (
+        (described(traced.graph), [inner for _, inner in traced.graph.captures]),
+        (loaded.description, [resource.handle for resource in loaded.resources]),
+    ):
+        held = [divide.Input(WHOLE, (), handle) for handle in handles]
+        divided = divide.divide(description, Alone(2), [divide.Input(WHOLE, ()), *rows, *held])
+        found.append(
+            (
+                divided.part_divided,
+                len(divided.walk.exchanged),
+                collections.Counter(each.kind for each in divided.walk.exchanged),
+            )
+        )
+    of_trace, of_program = found
+    assert of_program == of_trace
+    assert of_program[0] > 0.8, "and well at that"
 
 
 class _Largest(keras.metrics.Metric):
