@@ -104,7 +104,7 @@ class Averaging:
     def _train(self, program: "_Program", worker: int, batch: Batch) -> None:
         """Runs in a worker's own thread."""
         usage, started_s = self._usage[worker], time.perf_counter()
-        outputs = program.step(worker, batch.feed.batch(worker, batch.rows))
+        outputs = program.step(worker, batch.feed[worker].batch(batch.rows))
         if batch.done is not None:
             batch.done([output.numpy() for output in outputs])
         usage.compute_s += time.perf_counter() - started_s

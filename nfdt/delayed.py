@@ -102,7 +102,7 @@ class Delayed:
 
     def _step(self, worker: int, batch: Batch) -> None:
         """Runs in the worker's own thread."""
-        stepped = self._programs[batch.program].step(worker, batch.feed, batch.rows)
+        stepped = self._programs[batch.program].step(worker, batch.feed[worker], batch.rows)
         largest = max(stepped.pushed, key=lambda pushed: pushed.delay)
         correction = sum(pushed.correction_square for pushed in stepped.pushed)
         gradient = sum(pushed.gradient_square for pushed in stepped.pushed)

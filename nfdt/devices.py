@@ -74,6 +74,18 @@ def host_of(device: str) -> str:
     return device.partition("/device:")[0] if "/job:" in device else ""
 
 
+def driver_cpu(device: str) -> str:
+    """Returns the CPU of the process that drives the one that a device is of."""
+    return f"/job:{JOB}/replica:0/task:0/device:CPU:0" if host_of(device) else "/CPU:0"
+
+
+def settle(device: str) -> None:
+    """Waits until a device's host has done what it was told so far: of another one's, TensorFlow waits for values alone."""
+    if host_of(device):
+        with tf.device(device):
+            tf.timestamp().numpy()
+
+
 def count_gpus() -> int:
     """Returns how many GPUs TensorFlow finds on this host."""
     return len(tf.config.list_physical_devices("GPU"))

@@ -18,13 +18,12 @@ from fdt.v1 import job_pb2, program_pb2
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
-from nfdt.devices import Devices, cpu_beside, make_devices
-from nfdt.feed import Feed, Feeds, FileFeed, OwnFeed, SentFeed
+from nfdt.devices import Devices, cpu_beside, driver_cpu, make_devices
+from nfdt.feed import Arrays, Feed, mapped
 from nfdt.hosts import borrow
 from nfdt.lender import data_key
 from nfdt.method import Batch, Method
 from nfdt.options import Options, read_options
-from nfdt.transfer import Transfer
 
 # How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
 _FETCH_S = 3600.0
@@ -55,7 +54,6 @@ class Driver:
         else:
             shard_hosts = self._options.shard_hosts(len(self._cluster.members))
             self._devices = borrow(self._cluster, meeting, shard_hosts, num_threads)
-            self._senders = [Transfer(device) for device in self._devices.workers]
         kind = Delayed if self._options.rule is not None else Averaging
         self._method: Method = kind(self._options, self._devices)
 
@@ -72,14 +70,13 @@ class Driver:
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; other hosts do so themselves, but for those of a stream."""
-        own = OwnFeed(bound_arrays(self._blobs, arrays))
+        workers = self._devices.workers
+        own = Arrays(bound_arrays(self._blobs, arrays), driver_cpu(workers[0]))
         self._shapes[data] = [tuple(array.tensor.shape) for array in arrays]
-        if self._cluster is None:
-            self._data[data] = own
-        elif passing:
-            self._data[data] = SentFeed(own, self._senders)
+        if self._cluster is None or passing:
+            self._data[data] = [own] * len(workers)
         else:
-            self._data[data] = self._feeds(self._cluster, data, arrays, own)
+            self._data[data] = self._feed(self._cluster, data, arrays, own)
 
     def release(self, data: int) -> None:
         """Lets the arrays go with the last batch that is taken from them."""
@@ -135,16 +132,19 @@ class Driver:
         """Returns every worker's account."""
         return self._method.usage()
 
-    def _feeds(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Feed) -> Feed:
+    def _feed(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Arrays) -> Feed:
         specs = [array.tensor for array in arrays]
-        feeds: list[Feed] = []
+        feed: list[Arrays] = []
         for rank, member in enumerate(cluster.members):
+            if not rank:
+                feed += [own] * member.num_workers
+                continue
             # Waited for here, where it may take long: a worker's step that takes long has stopped (`fdt.pool.stall`).
-            paths = json.loads(self._meeting.wait(data_key(data, rank), _FETCH_S)) if rank else []
-            for _ in range(member.num_workers):
-                device = cpu_beside(self._devices.workers[len(feeds)])
-                feeds.append(FileFeed(paths, specs, device) if rank else own)
-        return Feeds(feeds)
+            paths = json.loads(self._meeting.wait(data_key(data, rank), _FETCH_S))
+            if member.num_workers:
+                here = mapped(paths, specs, cpu_beside(self._devices.workers[len(feed)]))
+                feed += [here] * member.num_workers
+        return feed
 
     def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns what servers and workers have, put together; what is averaged all workers then have."""

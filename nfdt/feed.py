@@ -1,99 +1,63 @@
-"""How a worker gets its batches: rows of arrays that are where it computes."""
+"""Where a worker's batches come from: rows of arrays, each a tensor on some host.
 
+A feed is a sequence of `Arrays`, one for each worker.
+"""
+
+import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.program import dtype_of
 from fdt.v1 import program_pb2
-from nfdt.transfer import Transfer
 
 
-class Feed(Protocol):
-    """Arrays of one size in their first dimension. Any thread may call."""
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+    """Arrays of one size in their first dimension. Any thread may call.
 
-    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """Returns a batch where the worker computes.
+    Attributes:
+        tensors: [num_samples, ...] each.
+        device: The CPU in whose memory they are, and where rows are taken from them.
+    """
+
+    tensors: Sequence[tf.Tensor]
+    device: str = "/CPU:0"
+
+    def batch(self, rows: np.ndarray) -> list[tf.Tensor]:
+        """Returns rows of them, where they are.
 
         Args:
-            worker: Its number.
             rows: int64 [batch].
         """
+        with tf.device(self.device):
+            return take(self.tensors, tf.constant(rows, tf.int64))
 
 
-class OwnFeed:
-    """Arrays that this process has mapped."""
-
-    def __init__(self, arrays: Sequence[tf.Tensor]):
-        """
-        Args:
-            arrays: [num_samples, ...] each, in this process's memory.
-        """
-        self.arrays = arrays
-
-    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """Gathers on the CPU; see `Feed.batch`."""
-        indices = tf.constant(rows, tf.int64)
-        with tf.device("/CPU:0"):
-            return [tf.gather(array, indices) for array in self.arrays]
+Feed = Sequence[Arrays]
 
 
-class SentFeed:
-    """Arrays that this process has mapped, of which it sends every worker its batches."""
+def take(tensors: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
+    """Returns rows of tensors.
 
-    def __init__(self, own: OwnFeed, senders: Sequence[Transfer]):
-        """Sends nothing yet.
-
-        Args:
-            own: Takes the rows.
-            senders: To each worker.
-        """
-        self._own, self._senders = own, senders
-
-    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """See `Feed.batch`."""
-        return self._senders[worker](self._own.batch(worker, rows))
+    Args:
+        tensors: [num_samples, ...] each.
+        rows: int64 [batch].
+    """
+    return [tf.gather(tensor, rows) for tensor in tensors]
 
 
-class FileFeed:
-    """Arrays that another host has as files: it maps them and takes the rows itself, so that only row numbers travel."""
+def mapped(paths: Sequence[str], specs: Sequence[program_pb2.Tensor], device: str) -> Arrays:
+    """Returns arrays that a host has as files, in that host's memory, so that only row numbers travel there.
 
-    def __init__(self, paths: Sequence[str], specs: Sequence[program_pb2.Tensor], device: str):
-        """Reads nothing yet.
-
-        Args:
-            paths: On that host: the arrays' bytes, in C order.
-            specs: Their types and shapes.
-            device: A CPU of that host.
-        """
-        self._device = device
-        self._read = tf.function(
-            lambda rows: [tf.gather(_mapped(path, spec), rows) for path, spec in zip(paths, specs, strict=True)],
-            input_signature=[tf.TensorSpec([None], tf.int64)],
-            autograph=False,
-        )
-
-    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """See `Feed.batch`."""
-        with tf.device(self._device):
-            return list(self._read(tf.constant(rows, tf.int64)))
-
-
-class Feeds:
-    """For every worker the feed of its host."""
-
-    def __init__(self, feeds: Sequence[Feed]):
-        """
-        Args:
-            feeds: Of every worker.
-        """
-        self._feeds = list(feeds)
-
-    def batch(self, worker: int, rows: np.ndarray) -> list[tf.Tensor]:
-        """See `Feed.batch`."""
-        return self._feeds[worker].batch(worker, rows)
+    Args:
+        paths: On that host: the arrays' bytes, in C order.
+        specs: Their types and shapes.
+        device: A CPU of that host.
+    """
+    with tf.device(device):
+        return Arrays([_mapped(path, spec) for path, spec in zip(paths, specs, strict=True)], device)
 
 
 def _mapped(path: str, spec: program_pb2.Tensor) -> tf.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from nfdt.feed import Arrays
 from nfdt.servers import ParameterServers
 from nfdt.shard import Pushed
 from nfdt.step import Pulled
@@ -33,9 +34,7 @@ def rehearse(
         longest = max(longest, lag)
         pulled = history[-1 - min(lag, len(history) - 1)]
         inputs = [tf.convert_to_tensor(array) for array in batch(number)]
-        received = servers.replicas[0].receive(pulled.snapshots, pulled.optimizer)
-        computed = servers.replicas[0].compute(received, inputs)
-        yield servers.push(computed.gradients, pulled)
+        yield servers.step(0, Arrays(inputs), np.arange(len(inputs[0])), pulled).pushed
         history.append(servers.pull())
         # Lags are not known beforehand; what is older than twice the longest so far is not expected to be asked for.
         while len(history) > 2 * longest + 64:

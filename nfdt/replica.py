@@ -11,11 +11,10 @@ from fdt.program import fill_holes, import_function, make_tables, shape_of
 from fdt.tables import Table
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
-from nfdt.devices import cpu_beside
+from nfdt.devices import cpu_beside, settle
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
-from nfdt.shard import Gradients, Snapshot
-from nfdt.transfer import Transfer
+from nfdt.shard import Gradients
 from nfdt.vectors import join, part
 
 
@@ -49,27 +48,25 @@ class Computation:
             self.first, self.first_tables = self._make_variables(), self._make_tables(device)
             self._step = self._import()
             self.traced = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
-        self.run = self.rebound(self.traced)
 
     def rebound(self, concrete: Any) -> Rebound:
         """Returns a function that was traced on the first worker's variables for all workers."""
         return Rebound(concrete, [*self.first, *self.first_tables])
 
-    def replica(self, device: str, first: bool, rounded: bool = False) -> "Replica":
+    def replica(self, device: str, first: bool) -> "Replica":
         """Returns a worker's copy.
 
         Args:
             device: Where it computes.
             first: Whether it is the worker whose variables were there for the trace.
-            rounded: Whether parameters come from other hosts as 16-bit floats.
         """
         with tf.device(device):
             variables = self.first if first else self._make_variables()
         tables = self.first_tables if first else self._make_tables(device)
-        return Replica(self, variables, tables, Transfer(device, rounded), device)
+        return Replica(variables, tables, device)
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
-        """Puts what `run` returned in order."""
+        """Puts what `traced` returned in order."""
         rest = list(flat)
         outputs = [rest.pop(0) for _ in self._source.step.outputs]
         extras = [rest.pop(0) for _ in self._cut.extras]
@@ -149,39 +146,9 @@ class Replica:
         resources: Variables and tables, as `Computation.rebound` has them.
     """
 
-    def __init__(
-        self,
-        computation: Computation,
-        variables: list[tf.Variable],
-        tables: list[Table],
-        transfer: Transfer,
-        device: str,
-    ):
-        self._computation, self._variables, self.device = computation, variables, device
+    def __init__(self, variables: list[tf.Variable], tables: list[Table], device: str):
+        self._variables, self.device = variables, device
         self.resources = [*variables, *tables]
-        self._transfer = transfer
-
-    def receive(self, snapshots: Sequence[Snapshot], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what was pulled, where the worker computes.
-
-        Args:
-            snapshots: Of every shard.
-            optimizer: The optimizer variables that the computation looks at (Cut.optimizer_reads).
-        """
-        return self._transfer([*(t for s in snapshots for t in (*s.vectors, *s.tables)), *optimizer])
-
-    def compute(self, received: Sequence[tf.Tensor], batch: Sequence[tf.Tensor]) -> Computed:
-        """Computes gradients.
-
-        Args:
-            received: The parameters.
-            batch: Of the script's, whole.
-        """
-        with tf.device(self.device):
-            results = self._computation.run(self.resources, [*received, *batch])
-        # So that a computation elsewhere has ended when this returns.
-        self._transfer(results[:1])
-        return self._computation.computed(results)
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of variables."""
@@ -192,3 +159,4 @@ class Replica:
         with tf.device(self.device):
             for i, value in values.items():
                 self._variables[i].assign(value)
+        settle(self.device)

@@ -1,11 +1,9 @@
 """One parameter server: parameters and optimizer state on one device, updated by one gradient at a time."""
 
-import contextlib
 import dataclasses
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 
 import numpy as np
 import tensorflow as tf
@@ -13,15 +11,14 @@ import tensorflow as tf
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
+from nfdt.devices import settle
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
 from nfdt.reliability import Reliability
 from nfdt.rules import Rule, Weigh
-from nfdt.transfer import Transfer
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join
 
-_NOBODY_WAITS = contextlib.nullcontext()
 # Critical sections are found by their names.
 _numbers = itertools.count()
 
@@ -88,7 +85,6 @@ class Shard:
         rule: Rule,
         num_workers: int,
         device: str,
-        rounded: bool = False,
     ):
         """Makes the variables, zero until they are assigned.
 
@@ -100,9 +96,8 @@ class Shard:
             rule: What to do with a gradient.
             num_workers: How many workers push.
             device: Where everything lives.
-            rounded: Whether gradients come from other hosts as 16-bit floats.
         """
-        self._source, self._cut, self._rule, self._num_workers, self._device = source, cut, rule, num_workers, device
+        self._source, self._cut, self._rule, self._num_workers, self.device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
         self._lock = threading.Lock()
         # One worker never meets a delay: whatever the rule, it is the script's own optimizer.
@@ -124,10 +119,6 @@ class Shard:
         self._latest = self._snapshot(0)
         # One call in a graph, which has ended with all that it does.
         self._locked = tf.function(self._update, autograph=False)
-        self._push = tf.function(self.push_in_graph, autograph=False).get_concrete_function(
-            self.gradients_signature(), self.snapshot_signature(), tf.TensorSpec([], tf.int64)
-        )
-        self._receive = Transfer(device, rounded)
 
     @property
     def version(self) -> int:
@@ -138,24 +129,6 @@ class Shard:
         """Returns the parameters as the last push left them; waits for nobody."""
         return self._latest
 
-    def push(
-        self, gradients: Gradients, snapshot: Snapshot, turn: AbstractContextManager[object] = _NOBODY_WAITS
-    ) -> Pushed:
-        """Applies a gradient that was computed from a snapshot.
-
-        Args:
-            gradients: Where the worker computed them.
-            snapshot: What it computed them from.
-            turn: In which they may come here.
-        """
-        with turn:
-            values = self._receive(
-                [*gradients.vectors, *(t for pair in gradients.rows for t in pair), *gradients.extras]
-            )
-        with tf.device(self._device):
-            numbers, tensors = self._push(values, snapshot.tensors, tf.constant(snapshot.version, tf.int64))
-            return self.pushed(numbers.numpy(), tensors)
-
     def pushed(self, numbers: np.ndarray, tensors: Sequence[tf.Tensor]) -> Pushed:
         """Records what `push_in_graph` returned. Pushes may be told of in another order than they were applied in."""
         delay, version, *squares = numbers.tolist()
@@ -165,7 +138,7 @@ class Shard:
         return Pushed(int(delay), *squares)
 
     def _snapshot(self, version: int) -> Snapshot:
-        with tf.device(self._device):
+        with tf.device(self.device):
             return Snapshot(*self._read(), version)
 
     def _read(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -183,7 +156,7 @@ class Shard:
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets the variables among these that are kept here."""
-        with self._lock, tf.device(self._device):
+        with self._lock, tf.device(self.device):
             for i, variable in self._variables.items():
                 if i in values:
                     variable.assign(values[i])
@@ -191,6 +164,7 @@ class Shard:
                 if flat is not None:
                     flat.assign(values)
             self._latest = self._snapshot(self._latest.version)
+        settle(self.device)
 
     def keeps(self, index: int) -> bool:
         """Whether `variable` knows this one."""
@@ -239,14 +213,14 @@ class Shard:
         """Applies a gradient; pushes of several workers follow each other.
 
         Args:
-            values: The gradient, by `gradients_signature`.
+            values: The gradient, by `gradients_signature`, on the shard's device.
             then: The parameters that it was computed from, by `snapshot_signature`.
             version: Of these, int64 scalar.
 
         Returns:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
-        with tf.device(self._device):
+        with tf.device(self.device), tf.control_dependencies(values):
             numbers, *tensors = self._section.execute(lambda: self._within(values, then, version), False)
             return numbers, tensors
 
@@ -258,7 +232,7 @@ class Shard:
             return [tf.identity(tensor) for tensor in results]
 
     def _update(self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
-        with tf.device(self._device):
+        with tf.device(self.device):
             before = self._version.read_value()
             squares = tf.zeros([2])
             if self._plain:

@@ -1,22 +1,27 @@
-"""A worker's step where the parameters are on its own host: one graph, called once a step.
+"""A worker's step: one graph over the devices of the worker and of the shards, called once a step.
 
 Three calls (pull, computation, push) and what lies between them in Python took 2 of 18 core-milliseconds of a step of 1.9
-million parameters, and as much again in waits of threads for each other.
+million parameters on one host, and 11 of 30 over two.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
+from nfdt.devices import driver_cpu
+from nfdt.feed import Arrays, take
 from nfdt.replica import Computation, Replica
 from nfdt.shard import Gradients, Pushed, Shard, Snapshot
+from nfdt.transfer import carried, travelling_dtype
+from nfdt.turns import Turns
 
-# What a step says of itself, before what each shard says of its push: when it began, had computed and had pushed (seconds), and
-# how many bytes of rows it pushed.
+# What a step says of its worker, before what each shard says of its push: when it began, had the parameters and had computed
+# (seconds by the clock of the worker's host), and how many bytes of rows it pushed.
 _OWN_NUMBERS = 4
 
 
@@ -45,8 +50,11 @@ class Stepped:
     num_bytes: int
 
 
-class LocalStep:
-    """Traced once for all workers of a program."""
+class Step:
+    """Traced once for all workers of a device whose arrays are on the same host.
+
+    Clocks of hosts may differ: seconds are differences of one clock, and the push is what is left of the whole.
+    """
 
     def __init__(
         self,
@@ -54,104 +62,152 @@ class LocalStep:
         computation: Computation,
         shards: Sequence[Shard],
         looked_at: Sequence[tf.Variable],
+        devices: tuple[str, str],
+        turns: Turns,
+        rounded: bool,
     ):
         """Traces.
 
         Args:
             source: The program.
             computation: Its first part.
-            shards: On this host.
+            shards: All of them, wherever they are.
             looked_at: The optimizer variables that a computation looks at.
+            devices: Of the worker, and of its arrays.
+            turns: On the link of the shards' host.
+            rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
         """
-        self._source, self._computation, self._shards = source, computation, shards
+        self._source, self._computation, self._shards, self._looked_at = source, computation, shards, looked_at
+        (self._device, self._arrays_device), self._turns, self._rounded = devices, turns, rounded
+        self._driver = driver_cpu(self._device)
         snapshots = [shard.snapshot_signature() for shard in shards]
         gradients = [spec for shard in shards for spec in shard.gradients_signature()[: shard.num_vectors]]
         # Both ways; of tables' gradients only those rows go that a batch has.
-        self._num_bytes = sum(_num_bytes(spec) for spec in [*tf.nest.flatten(snapshots), *gradients])
+        self._num_bytes = sum(
+            self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
+        )
         concrete = tf.function(self._run, autograph=False).get_concrete_function(
             tf.TensorSpec([None], tf.int64),
             [_array_spec(spec) for spec in source.batch],
             snapshots,
-            tf.TensorSpec([len(shards)], tf.int64),
             [tf.TensorSpec(v.shape, v.dtype) for v in looked_at],
         )
         self._call = computation.rebound(concrete)
 
-    def __call__(self, replica: Replica, pulled: Pulled, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> Stepped:
-        """Takes rows of arrays, computes and pushes.
+    def __call__(self, replica: Replica, pull: Callable[[], Pulled], arrays: Arrays, rows: np.ndarray) -> Stepped:
+        """Pulls, takes rows of arrays, computes and pushes.
 
         Args:
             replica: Whose step it is.
-            pulled: What to compute with.
-            arrays: [num_samples, ...] each.
+            pull: Returns what to compute with.
+            arrays: What to take rows from.
             rows: int64 [batch].
         """
+        began_s = time.perf_counter()
+        self._turns.pull(self._device)
+        waited_s = time.perf_counter() - began_s
+        pulled = pull()
         snapshots = [tensor for snapshot in pulled.snapshots for tensor in snapshot.tensors]
-        versions = tf.constant([snapshot.version for snapshot in pulled.snapshots], tf.int64)
-        given = [tf.constant(rows, tf.int64), *arrays, *snapshots, versions, *pulled.optimizer]
-        with tf.device(replica.device):
+        numbers = np.concatenate([[snapshot.version for snapshot in pulled.snapshots], rows])
+        with tf.device(self._driver):
+            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *pulled.optimizer]
             told, *rest = self._call(replica.resources, given)
         own, of_shards = np.split(told.numpy(), [_OWN_NUMBERS])
         outputs = [rest.pop(0) for _ in self._source.step.outputs]
         pushed = []
-        for shard, numbers in zip(self._shards, of_shards.reshape(len(self._shards), -1), strict=True):
-            pushed.append(shard.pushed(numbers, [rest.pop(0) for _ in shard.snapshot_signature()]))
-        began_s, computed_s, pushed_s, num_bytes = own.tolist()
-        return Stepped(
-            outputs, pushed, 0.0, computed_s - began_s, pushed_s - computed_s, self._num_bytes + int(num_bytes)
-        )
+        for shard, of_shard in zip(self._shards, of_shards.reshape(len(self._shards), -1), strict=True):
+            pushed.append(shard.pushed(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()]))
+        worker_began_s, arrived_s, computed_s, num_bytes = own.tolist()
+        pull_s, compute_s = waited_s + arrived_s - worker_began_s, computed_s - arrived_s
+        push_s = max(0.0, time.perf_counter() - began_s - pull_s - compute_s)
+        return Stepped(outputs, pushed, pull_s, compute_s, push_s, self._num_bytes + int(num_bytes))
 
     def _run(
         self,
-        rows: tf.Tensor,
+        numbers: tf.Tensor,
         arrays: Sequence[tf.Tensor],
         snapshots: Sequence[Sequence[tf.Tensor]],
-        versions: tf.Tensor,
         optimizer: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        began_s = tf.timestamp()
-        with tf.control_dependencies([began_s]):
-            batch = _batch(self._source, arrays, rows)
-            flat = self._computation.traced(*tf.nest.flatten([*snapshots, optimizer]), *batch)
-        computed = self._computation.computed(tf.nest.flatten(flat))
-        # Of a call that is inlined a control edge waits for the effects, and not for the values.
-        values = [[tf.identity(tensor) for tensor in _values(gradients)] for gradients in computed.gradients]
-        with tf.control_dependencies(tf.nest.flatten(values)):
-            computed_s = tf.timestamp()
+        """Returns what a step tells, the outputs and the parameters after it.
+
+        Args:
+            numbers: int64: versions, then rows. One tensor, since each that goes to another host is a request of its own; so
+                it is taken apart where it is needed.
+            arrays: As the source has them.
+            snapshots: Tensors of each.
+            optimizer: The optimizer variables that are looked at.
+        """
+        with tf.device(self._device):
+            began_s = tf.timestamp()
+            received = self._received(snapshots, optimizer)
+            with tf.control_dependencies([began_s, *received]):
+                arrived_s = tf.timestamp()
+        self._turns.pulled(self._device, [arrived_s])
+        with tf.device(self._arrays_device):
+            batch = _batch(self._source, arrays, numbers[len(self._shards) :])
+        with tf.device(self._device):
+            with tf.control_dependencies([arrived_s]):
+                flat = self._computation.traced(*received, *batch)
+            computed = self._computation.computed(tf.nest.flatten(flat))
+            # Of a call that is inlined a control edge waits for the effects, and not for the values.
+            values = [[tf.identity(tensor) for tensor in _values(gradients)] for gradients in computed.gradients]
+            with tf.control_dependencies(tf.nest.flatten(values)):
+                computed_s = tf.timestamp()
+            own = tf.stack([began_s, arrived_s, computed_s, self._num_row_bytes(computed.gradients)])
+        told, tensors = self._pushed(values, snapshots, numbers, computed_s)
+        with tf.device(self._driver):
+            return [tf.concat([own, *told], 0), *computed.outputs, *tensors]
+
+    def _received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        received = []
+        for shard, snapshot in zip(self._shards, snapshots, strict=True):
+            received += carried(snapshot, shard.device, self._device, self._rounded)
+        for variable, value in zip(self._looked_at, optimizer, strict=True):
+            received += carried([value], variable.device, self._device, self._rounded)
+        return received
+
+    def _pushed(
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        snapshots: Sequence[Sequence[tf.Tensor]],
+        numbers: tf.Tensor,
+        computed_s: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Returns what each shard tells of its push, and the parameters of all."""
+        with tf.control_dependencies(self._turns.push(self._device, computed_s)):
+            there = [
+                carried(value, self._device, shard.device, self._rounded)
+                for value, shard in zip(values, self._shards, strict=True)
+            ]
+        self._turns.pushed(self._device, tf.nest.flatten(there))
         told, tensors = [], []
-        with tf.control_dependencies([computed_s]):
-            for number, shard in enumerate(self._shards):
-                numbers, latest = shard.push_in_graph(values[number], snapshots[number], versions[number])
-                told.append(numbers)
-                tensors += latest
-        with tf.control_dependencies(told):
-            pushed_s = tf.timestamp()
-        own = tf.stack([began_s, computed_s, pushed_s, _num_row_bytes(computed.gradients)])
-        return [tf.concat([own, *told], 0), *computed.outputs, *tensors]
+        for number, shard in enumerate(self._shards):
+            with tf.device(shard.device):
+                version = numbers[number]
+            of_shard, latest = shard.push_in_graph(there[number], snapshots[number], version)
+            told.append(of_shard)
+            tensors += latest
+        return told, tensors
+
+    def _num_row_bytes(self, gradients: Sequence[Gradients]) -> tf.Tensor:
+        pushed = [tensor for of_shard in gradients for pair in of_shard.rows for tensor in pair]
+        sizes = [tf.cast(tf.size(tensor), tf.float64) * self._size(tensor) for tensor in pushed]
+        return tf.add_n([tf.zeros([], tf.float64), *sizes])
+
+    def _size(self, tensor: tf.Tensor | tf.TensorSpec) -> int:
+        return int(travelling_dtype(tensor, self._rounded).size)
 
 
 def _batch(source: program_pb2.StepProgram, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
-    batch = []
-    with tf.device("/CPU:0"):
-        for array, spec in zip(arrays, source.batch, strict=True):
-            taken = tf.gather(array, rows)
-            taken.set_shape(shape_of(spec))
-            batch.append(taken)
+    batch = take(arrays, rows)
+    for taken, spec in zip(batch, source.batch, strict=True):
+        taken.set_shape(shape_of(spec))
     return batch
 
 
 def _values(gradients: Gradients) -> list[tf.Tensor]:
     return [*gradients.vectors, *(tensor for pair in gradients.rows for tensor in pair), *gradients.extras]
-
-
-def _num_row_bytes(gradients: Sequence[Gradients]) -> tf.Tensor:
-    pushed = [tensor for of_shard in gradients for pair in of_shard.rows for tensor in pair]
-    sizes = [tf.cast(tf.size(tensor), tf.float64) * tensor.dtype.size for tensor in pushed]
-    return tf.add_n([tf.zeros([], tf.float64), *sizes])
-
-
-def _num_bytes(spec: tf.TensorSpec) -> int:
-    return int(spec.shape.num_elements()) * int(spec.dtype.size)
 
 
 def _array_spec(spec: program_pb2.Tensor) -> tf.TensorSpec:

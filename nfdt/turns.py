@@ -4,36 +4,77 @@ Shared by all workers at once, a link serves those who began together at the sam
 compute. Two at a time, so that the next one's request is under way while one's tensors are. `docs/decisions/0032`.
 """
 
-import contextlib
-import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
-from nfdt.devices import host_of
+import tensorflow as tf
+
+from nfdt.devices import cpu_beside, host_of
 
 _AT_ONCE = 2
 
 
 class Turns:
-    """Turns of the workers, in each direction of the servers' link; of servers on several hosts nobody waits for any."""
+    """Turns of the workers, in each direction of the servers' link; of servers on several hosts nobody waits for any.
 
-    def __init__(self, servers: Sequence[str]):
+    A turn is a token in a queue on the servers' host, so that a graph can wait for it and give it back.
+    """
+
+    def __init__(self, servers: Sequence[str], workers: Sequence[str]):
         """Notes whose link it is.
 
         Args:
             servers: Devices of the parameter servers.
+            workers: Devices of the workers.
         """
         hosts = set(map(host_of, servers))
-        self._host = hosts.pop() if len(hosts) == 1 else None
-        self._out, self._into = (threading.Semaphore(_AT_ONCE) for _ in range(2))
+        far = [worker for worker in workers if host_of(worker) not in hosts]
+        # No more than may travel at once need not ask.
+        self._travelling = set(far) if len(hosts) == 1 and len(far) > _AT_ONCE else set()
+        self._device = cpu_beside(servers[0])
+        if self._travelling:
+            with tf.device(self._device):
+                self._out, self._into = (tf.queue.FIFOQueue(_AT_ONCE, tf.int32, [[]]) for _ in range(2))
+                for queue in (self._out, self._into):
+                    queue.enqueue_many([[0] * _AT_ONCE])
 
-    def out(self, worker: str) -> AbstractContextManager[object]:
-        """Returns the turn in which the worker of a device may pull."""
-        return self._out if self._travels(worker) else contextlib.nullcontext()
+    def pull(self, worker: str) -> None:
+        """Waits for a turn in which the worker of a device may pull."""
+        if worker in self._travelling:
+            with tf.device(self._device):
+                self._out.dequeue()
 
-    def into(self, worker: str) -> AbstractContextManager[object]:
-        """Returns the turn in which it may push."""
-        return self._into if self._travels(worker) else contextlib.nullcontext()
+    def pulled(self, worker: str, arrived: Sequence[tf.Tensor]) -> None:
+        """Ends that turn, in a graph.
 
-    def _travels(self, worker: str) -> bool:
-        return self._host is not None and host_of(worker) != self._host
+        Args:
+            worker: Its device.
+            arrived: There when what was pulled is.
+        """
+        if worker in self._travelling:
+            self._end(self._out, arrived)
+
+    def push(self, worker: str, computed: tf.Tensor) -> list[tf.Tensor]:
+        """Returns what to wait for, in a graph, before a worker's gradients may travel.
+
+        Args:
+            worker: Its device.
+            computed: There when they are.
+        """
+        if worker not in self._travelling:
+            return []
+        with tf.device(self._device), tf.control_dependencies([computed]):
+            return [self._into.dequeue()]
+
+    def pushed(self, worker: str, arrived: Sequence[tf.Tensor]) -> None:
+        """Ends that turn, in a graph.
+
+        Args:
+            worker: Its device.
+            arrived: There when what was pushed is.
+        """
+        if worker in self._travelling:
+            self._end(self._into, arrived)
+
+    def _end(self, turns: tf.queue.FIFOQueue, arrived: Sequence[tf.Tensor]) -> None:
+        with tf.device(self._device), tf.control_dependencies(arrived):
+            turns.enqueue(0)

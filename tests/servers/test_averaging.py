@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from nfdt.averaging import Averaging
 from nfdt.devices import Devices
-from nfdt.feed import OwnFeed
+from nfdt.feed import Arrays
 from nfdt.method import Batch
 from nfdt.options import read_options
 from nfdt.outer import OuterOptimizer, weighted_mean
@@ -34,7 +34,7 @@ def averaged(optimizer: Any, steps: int, **options: str) -> tuple[list[np.ndarra
     method = Averaging(read_options({"update": "averaging", **options}), Devices(("/CPU:0",), ("/CPU:0",) * WORKERS))
     method.load(0, step.program)
     method.assign(0, step.values())
-    feed = OwnFeed([tf.constant(X), tf.constant(Y)])
+    feed = Arrays([tf.constant(X), tf.constant(Y)])
     for number in range(steps * WORKERS):
         rows = np.arange(number * ROWS, (number + 1) * ROWS) % len(X)
         method.give(Batch(0, feed, rows, ROWS))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from fdt.errors import UsageError
 from fdt.v1 import program_pb2
 from nfdt.cut import cut
-from nfdt.feed import OwnFeed
+from nfdt.feed import Arrays
 from nfdt.layout import lay_out
 from nfdt.rehearsal import lags_of, rehearse, round_robin
 from nfdt.rules import make_rule
@@ -89,7 +89,7 @@ def in_place(model: keras.Model, step: Traced, batches: int, x: np.ndarray) -> d
 def in_two_parts(step: Traced, batches: int, x: np.ndarray, num_shards: int = 1) -> dict[int, np.ndarray]:
     kept = servers(step, make_rule("ddc-asgd"), num_workers=1, num_shards=num_shards)
     for _ in range(batches):
-        kept.step(0, OwnFeed([tf.constant(x), tf.constant(Y)]), np.arange(len(x)))
+        kept.step(0, Arrays([tf.constant(x), tf.constant(Y)]), np.arange(len(x)))
     return {**kept.replicas[0].read(range(len(step.variables))), **state(kept, step)}
 
 
@@ -184,7 +184,7 @@ def test_gradients_may_differ_in_type() -> None:
     gradients = tuple(np.ones((1, *w.shape), w.dtype) for w in start)
     step = traced(model, gradients)
     kept = servers(step, make_rule("asgd"))
-    kept.step(0, OwnFeed([tf.constant(g) for g in gradients]), np.arange(1))
+    kept.step(0, Arrays([tf.constant(g) for g in gradients]), np.arange(1))
     values = state(kept, step)
     for parameter in model.parameters:
         assert np.array_equal(values[step.index(parameter)], np.full(parameter.shape, 0.5))
