@@ -34,7 +34,7 @@ def averaged(optimizer: Any, steps: int, **options: str) -> tuple[list[np.ndarra
     method = Averaging(read_options({"update": "averaging", **options}), Devices(("/CPU:0",), ("/CPU:0",) * WORKERS))
     method.load(0, step.program)
     method.assign(0, step.values())
-    feed = Arrays([tf.constant(X), tf.constant(Y)])
+    feed = [Arrays([tf.constant(X), tf.constant(Y)])] * WORKERS
     for number in range(steps * WORKERS):
         rows = np.arange(number * ROWS, (number + 1) * ROWS) % len(X)
         method.give(Batch(0, feed, rows, ROWS))
