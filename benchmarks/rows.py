@@ -16,6 +16,8 @@ from pool import ServedPool
 from processes import ROOT, Finished, fdt, pss_bytes, python, readable, run, tree_pss_bytes
 
 MODELS = ("mlp", "cnn", "embedding")
+# What synchronous workers are measured on.
+SYNC_MODELS = (*MODELS, "lstm")
 FIT, BIG_ARRAY, PEER = ("benchmarks/models/fit.py", "benchmarks/models/big_array.py", "benchmarks/peers/horovod_fit.py")
 
 

@@ -72,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4, help="of a run; the first is warm-up")
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's own")
     parser.add_argument("--megabytes", type=int, default=200, help="size of the large array")
-    parser.add_argument("--models", nargs="*", choices=rows.MODELS, default=rows.MODELS)
+    parser.add_argument("--models", nargs="*", choices=rows.SYNC_MODELS, default=rows.SYNC_MODELS)
     parser.add_argument("--rows", nargs="*", choices=tuple(rows.ROWS))
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--no-pool", action="store_true", help="leave out first step, upload and memory")

@@ -43,10 +43,12 @@ class Faults:
 
     Attributes:
         survived: In order.
+        in_a_row: How often the job was lost since it was last where it had been before.
     """
 
     def __init__(self) -> None:
         self.survived: list[Fault] = []
+        self.in_a_row = 0
         # How far the job had come when it was lost, and how far its workers of then, if one of them was the cause.
         self._lost: list[tuple[int, int | None]] = []
         # How far the workers of now have come; None until they have a program. And the most steps that were told of at once:
@@ -94,6 +96,7 @@ class Faults:
         by_worker = isinstance(error, WorkerLostError) and not asked
         self._lost.append((step, self._reached if by_worker else None))
         self._reached = None
+        self.in_a_row += 1
         self._now = self._now or (error, time.monotonic())
         return not self._hopeless()
 
@@ -122,7 +125,7 @@ class Faults:
     def over(self, step: int, repeated: int, num_workers: int) -> Fault:
         """Records that the job has come as far as before; returns the fault that it has survived."""
         assert self._now is not None
-        (error, since_s), self._now = self._now, None
+        (error, since_s), self._now, self.in_a_row = self._now, None, 0
         cause = str(error)
         if isinstance(error, PoolUnreachableError) and not isinstance(error, PoolRestartingError):
             cause = f"The connection to the pool was lost: {cause}."

@@ -7,11 +7,14 @@ case the pool is lost with all it had.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fdt.blobs import Buffer
 from fdt.v1 import blobs_pb2, job_pb2
 
+# A job that was lost while it repeated asks for a snapshot behind each part but the last of what it repeats: otherwise frequent
+# faults would bring it nowhere.
+_PARTS = 4
 # Data sets whose arrays are kept at hand, those with the newest steps; the pool's store most likely has the others, too.
 _DATA_AT_HAND = 4
 
@@ -112,7 +115,8 @@ class History:
         self._next = 0
         # Of questions that have not been answered: where they are in the log.
         self._questions: dict[int, int] = {}
-        self._pending: _Snapshot | None = None
+        # In the order in which they were asked for.
+        self._pending: list[_Snapshot] = []
 
     # ---- what the job is told ---------------------------------------------------------------------------------------
 
@@ -160,22 +164,25 @@ class History:
     @property
     def is_pending(self) -> bool:
         """Whether a snapshot was asked for and has not come."""
-        return self._pending is not None
+        return bool(self._pending)
 
-    def ask(self, first_serial: int) -> list[job_pb2.Instruction]:
+    def ask(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
         """Returns the questions that make a snapshot of what has changed since the last one.
 
         Args:
-            first_serial: Of the first of them; those of the others follow.
+            serials: Gives each its number.
         """
-        since = self._since_newest()
+        return self._ask(serials, self._next, self.steps_told)
+
+    def _ask(self, serials: Iterator[int], end: int, steps: int) -> list[job_pb2.Instruction]:
+        since = [told for place, told in self._log.items() if self.newest.place <= place < end]
         changed = dict.fromkeys(program for told in since for program in _written(told.instruction))
         for program in _forgotten(since):
             changed.pop(program, None)
         if not changed:
             return []
-        asked = {first_serial + i: program for i, program in enumerate(changed)}
-        self._pending = _Snapshot(self._next, self.steps_told, asked)
+        asked = {next(serials): program for program in changed}
+        self._pending.append(_Snapshot(end, steps, asked))
         everything = job_pb2.Drain.WHAT_ALL
         return [
             job_pb2.Instruction(drain=job_pb2.Drain(program=program, what=everything, serial=serial, keep=True))
@@ -190,18 +197,18 @@ class History:
         """
         if drained.serial in self._questions:
             return None
-        if self._pending is None or drained.serial not in self._pending.asked:
-            # Of a snapshot that was given up.
-            return _blobs(drained.state) + ([drained.outputs.blob] if drained.outputs.HasField("blob") else [])
-        self._pending.states[self._pending.asked[drained.serial]] = drained.state
         # The outputs of the last step belong to no snapshot.
         unneeded = [drained.outputs.blob] if drained.outputs.HasField("blob") else []
-        if len(self._pending.states) == len(self._pending.asked):
-            unneeded += self._commit(self._pending)
+        if not self._pending or drained.serial not in self._pending[0].asked:
+            # Of a snapshot that was given up.
+            return _blobs(drained.state) + unneeded
+        snapshot = self._pending[0]
+        snapshot.states[snapshot.asked[drained.serial]] = drained.state
+        if len(snapshot.states) == len(snapshot.asked):
+            unneeded += self._commit(self._pending.pop(0))
         return unneeded
 
     def _commit(self, snapshot: _Snapshot) -> list[blobs_pb2.BlobRef]:
-        self._pending = None
         if any(place < snapshot.place for place in self._questions.values()):
             # It came before and its answer is not home yet: it could not be asked again.
             return [ref for state in snapshot.states.values() for ref in _blobs(state)]
@@ -235,20 +242,35 @@ class History:
         """Records that the pool has lost what it had kept."""
         self.newest = self.home
 
-    def _since_newest(self) -> list[Told]:
-        return [told for place, told in self._log.items() if place >= self.newest.place]
-
     # ---- another job ------------------------------------------------------------------------------------------------
 
-    def again(self) -> list[Told]:
-        """Returns all that another job must be told; a snapshot that is on its way is given up."""
-        self._pending = None
+    def again(self, serials: Iterator[int] | None = None) -> list[Told]:
+        """Returns all that another job must be told; snapshots that are on their way are given up.
+
+        Args:
+            serials: Gives the questions for snapshots on the way their numbers; None for no questions.
+        """
+        self._pending.clear()
         assert self._opening is not None
         states = [told for each in self.newest.states.values() for told in each]
         # What has been forgotten since the snapshot that is home is not needed where the newest one is.
         gone = _forgotten(told for place, told in self._log.items() if place < self.newest.place)
         loads = [told for program, told in self._loads.items() if program not in gone]
-        return [self._opening, *loads, *self._binds.values(), *states, *self._since_newest()]
+        return [self._opening, *loads, *self._binds.values(), *states, *self._repeated(serials)]
+
+    def _repeated(self, serials: Iterator[int] | None) -> Iterator[Told]:
+        steps = self.newest.steps
+        part = max(1, -(-(self.steps_told - steps) // _PARTS))
+        due = steps + part
+        # A piece of a stream is told of, used and released in turn: a snapshot comes before all of it or behind.
+        passing = 0
+        for place, told in [(place, told) for place, told in self._log.items() if place >= self.newest.place]:
+            yield told
+            steps += len(told.instruction.run.batches)
+            passing += told.instruction.HasField("bind") - told.instruction.HasField("release")
+            if serials is not None and due <= steps < self.steps_told and not passing:
+                yield from map(Told, self._ask(serials, place + 1, steps))
+                due = steps + part
 
 
 def _written(instruction: job_pb2.Instruction) -> Iterable[int]:

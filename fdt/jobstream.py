@@ -6,6 +6,7 @@ waits here notices nothing but a pause.
 
 import contextlib
 import functools
+import itertools
 import queue
 import threading
 import time
@@ -90,7 +91,8 @@ class JobStream:
         self._closed = False
         # What the job's processes used, once it has ended well.
         self.processes: list[job_pb2.ProcessUsage] = []
-        self._serial = 0
+        # Numbers of questions.
+        self._serials = itertools.count(1)
         self._started = False
         # Of programs: how many were sent, and how many all workers have; how many steps had been made when the newest was sent.
         self._loads = self._loaded = 0
@@ -140,10 +142,9 @@ class JobStream:
             return
         with self._recovery.order:
             self.check()
-            self._ask(self._recovery.questions(self._serial + 1))
+            self._ask(self._recovery.questions(self._serials))
 
     def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
-        self._serial += len(questions)
         for question in questions:
             self._outgoing.put(question)
 
@@ -165,8 +166,7 @@ class JobStream:
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
         """Asks for state; returns a serial number for `answer`."""
         with self._recovery.order:
-            self._serial += 1
-            drain = job_pb2.Drain(program=program, what=what, serial=self._serial, variables=variables)
+            drain = job_pb2.Drain(program=program, what=what, serial=next(self._serials), variables=variables)
             self.send(job_pb2.Instruction(drain=drain))
         return drain.serial
 
@@ -356,8 +356,10 @@ class JobStream:
             self._call.cancel()
             self._outgoing.put(None)
             self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
+            # Who dies of a snapshot, and would again of one on the way, comes further every other time.
+            on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
-                for instruction in self._recovery.again(error):
+                for instruction in self._recovery.again(error, on_the_way):
                     self._outgoing.put(instruction)
             except FdtError as failure:
                 return failure
@@ -370,7 +372,7 @@ class JobStream:
             self._tell_queued(event.queued)
         elif kind == "leaving":
             with self._recovery.order:
-                self._ask(self._recovery.leave(self._serial + 1, functools.partial(self._leave, self._call)))
+                self._ask(self._recovery.leave(self._serials, functools.partial(self._leave, self._call)))
         elif kind == "wanted":
             self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
         # Before the step counts as done: so there are never more of them than steps that the client may be ahead.

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -118,9 +118,9 @@ class Recovery:
         free = not self._history.is_pending and self._home_due_s != math.inf
         return due and free and self._leave is None
 
-    def questions(self, first_serial: int) -> list[job_pb2.Instruction]:
+    def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
         """Returns what asks for a snapshot; see `History.ask`."""
-        return self._history.ask(first_serial)
+        return self._history.ask(serials)
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
         """Adds a part of a snapshot; see `History.take`."""
@@ -152,11 +152,11 @@ class Recovery:
                 self._history.is_home(base.with_contents(contents))
         self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _SNAPSHOT_SHARE)
 
-    def leave(self, first_serial: int, then: Callable[[], None]) -> list[job_pb2.Instruction]:
+    def leave(self, serials: Iterator[int], then: Callable[[], None]) -> list[job_pb2.Instruction]:
         """Brings home what another pool needs to go on, since this one goes down.
 
         Args:
-            first_serial: See `questions`.
+            serials: See `questions`.
             then: Called in another thread when that is done, or has failed: the log is here anyway. Not called if the pool is
                 not expected back.
 
@@ -166,7 +166,8 @@ class Recovery:
         if not self._brings_home or self._leave is not None or self._closing.is_set():
             return []
         self._leave = then
-        asked = [] if self._history.is_pending else self.questions(first_serial)
+        # One that was asked for before may be of long ago.
+        asked = self.questions(serials)
         if not self._history.is_pending:
             self._go_home()
         return asked
@@ -188,11 +189,12 @@ class Recovery:
 
     # ---- another job ------------------------------------------------------------------------------------------------
 
-    def again(self, error: FdtError) -> list[job_pb2.Instruction]:
+    def again(self, error: FdtError, serials: Iterator[int] | None) -> list[job_pb2.Instruction]:
         """Returns what another job must be told in place of the lost one; the pool has what it names by then.
 
         Args:
             error: Why the job is lost.
+            serials: See `History.again`.
 
         Raises:
             FdtError: There is no other to be had, or what it needs is no more.
@@ -204,7 +206,7 @@ class Recovery:
             self._history.lose_newest()
         self.steps = self._history.newest.steps
         instructions = []
-        for told in self._history.again():
+        for told in self._history.again(serials):
             if self._closing.is_set():
                 raise error
             instructions.append(self._resent(told))

@@ -1,6 +1,7 @@
 """What is told again to another job brings it to where the lost one was: whatever was told, whenever a snapshot came."""
 
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -108,8 +109,8 @@ INSTRUCTION = st.one_of(
     ),
     # What else may happen: a snapshot is asked for; one of its answers comes; the job is lost.
     # A snapshot is brought home; the pool is lost with all it had.
-    # A program gives way to another.
-    st.sampled_from(["ask", "answer", "lose", "bring_home", "lose_pool", "replace"]),
+    # A program gives way to another. A piece of a stream is told of, used and released.
+    st.sampled_from(["ask", "answer", "lose", "bring_home", "lose_pool", "replace", "stream"]),
 )
 
 
@@ -120,10 +121,11 @@ class Client:
         self.history, self.job, self.kept = opened(brings_home), ToyJob(), {}
         self._brings_home = brings_home
         self.coming: list[job_pb2.Drained] = []
-        self.serial = 0
+        self.serials = itertools.count(1)
+        self.pieces = 0
         # Of the programs that are known now.
         self.numbers = list(range(_PROGRAMS))
-        for told in self.history.again():
+        for told in self.history.again(self.serials):
             self.job.do(told, self.kept)
 
     def replace(self) -> None:
@@ -131,6 +133,13 @@ class Client:
         self.numbers.append(max(first, *self.numbers) + 1)
         self.tell(job_pb2.Instruction(forget=job_pb2.ForgetProgram(program=first)))
         self.tell(job_pb2.Instruction(load=job_pb2.LoadProgram(program=self.numbers[-1])))
+
+    def stream(self) -> None:
+        self.pieces += 1
+        data = 100 + self.pieces
+        self.tell(job_pb2.Instruction(bind=job_pb2.BindData(data=data, passing=True)))
+        self.tell(run(self.numbers[0], [self.pieces % 200, self.pieces % 7], data))
+        self.tell(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
 
     def tell_numbered(self, instruction: job_pb2.Instruction) -> None:
         """Tells an instruction that names programs by their places among those that are known."""
@@ -147,8 +156,7 @@ class Client:
     def ask(self) -> None:
         if self.history.is_pending:
             return
-        questions = self.history.ask(self.serial + 1)
-        self.serial += len(questions)
+        questions = self.history.ask(self.serials)
         self.coming += [answer for q in questions if (answer := self.job.do(Told(q), self.kept)) is not None]
 
     def answer(self) -> None:
@@ -171,12 +179,13 @@ class Client:
     def lose(self) -> None:
         """Another job comes to the same state, from what was kept and what is told again."""
         other, steps = ToyJob(), self.history.newest.steps
-        self.coming = []
-        for told in self.history.again():
-            other.do(told, self.kept)
-        assert steps + other.steps == self.job.steps
+        other.steps, self.coming = steps, []
+        for told in self.history.again(self.serials):
+            answer = other.do(told, self.kept)
+            if answer is not None:
+                self.coming.append(answer)
+        assert other.steps == self.job.steps
         assert other.values == self.job.values
-        other.steps = self.job.steps
         self.job = other
 
 
@@ -194,7 +203,7 @@ def test_another_job_comes_to_the_same_state(brings_home: bool, events: list[job
 
 def snapshot(history: History, serial: int) -> Iterator[list[blobs_pb2.BlobRef] | None]:
     """Yields what is unneeded after each answer."""
-    for question in history.ask(serial):
+    for question in history.ask(itertools.count(serial)):
         ref = blobs_pb2.BlobRef(digest=question.drain.serial.to_bytes(16, "little"), size_bytes=9)
         state = job_pb2.State(variables=[0, 1], payload=blobs_pb2.Payload(blob=ref))
         yield history.take(job_pb2.Drained(serial=question.drain.serial, state=state))
@@ -251,7 +260,7 @@ def test_a_snapshot_that_comes_home_when_the_job_goes_on_from_one_before_counts_
 
 def test_nothing_new_asks_for_nothing() -> None:
     history = opened()
-    assert history.ask(1) == [] and not history.is_pending
+    assert history.ask(itertools.count(1)) == [] and not history.is_pending
 
 
 def test_a_question_is_asked_again_until_its_answer_is_home() -> None:
@@ -267,6 +276,31 @@ def test_a_question_is_asked_again_until_its_answer_is_home() -> None:
     assert not any(told.instruction.HasField("drain") for told in history.again())
     assert list(snapshot(history, 9)) == [[]]
     assert history.newest.steps == 1
+
+
+def test_a_job_that_is_lost_while_it_repeats_has_not_repeated_in_vain() -> None:
+    """Each life gets through a quarter of what it is told; without snapshots on the way the job would stay where it is."""
+    client = Client(brings_home=False)
+    for row in range(100):
+        client.tell(run(row % 2, [row]))
+    begins = []
+    for _ in range(10):
+        begins.append(client.history.newest.steps)
+        client.lose()
+        for _ in range(_PROGRAMS):
+            client.answer()
+    assert begins == sorted(set(begins)) and begins[0] == 0 and begins[-1] > 85
+
+
+def test_a_snapshot_on_the_way_comes_before_a_piece_of_a_stream_or_behind() -> None:
+    client = Client(brings_home=False)
+    for _ in range(20):
+        client.stream()
+    for _ in range(3):
+        client.lose()
+        client.answer()
+    assert 0 < client.history.newest.steps < 40
+    client.lose()
 
 
 def test_arrays_of_data_sets_without_steps_for_long_are_let_go() -> None:
