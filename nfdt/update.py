@@ -1,5 +1,6 @@
 """The script's own optimizer, run on what a shard keeps."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ from fdt.program import fill_holes, import_function
 from fdt.v1 import program_pb2
 from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
+from nfdt.formula import formula
 from nfdt.frontier import Frontier, find_frontier
 from nfdt.graph import Graph
 from nfdt.layout import ShardLayout
+from nfdt.one_pass import OnePass
 from nfdt.pure import purify
 from nfdt.reliability import HANDLE, Reliability, multiply_rates
 from nfdt.vectors import part
@@ -51,11 +54,15 @@ class Update:
         if reliability is not None:
             self._variables[HANDLE] = reliability
         self._inputs = self._describe_inputs()
-        chosen = [writers for writers in layout.writers if compiled and self._can_be_compiled(writers)]
+        passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
+        self._passes = [each for each in passes if each is not None]
+        # Those of fused vectors come first, in their order.
+        rest = [w for w, one_pass in itertools.zip_longest(layout.writers, passes) if w is not None and one_pass is None]
+        chosen = [writers for writers in rest if compiled and self._can_be_compiled(writers)]
         frontier = self._frontier([w for writers in chosen for w in writers])
         if not chosen or frontier is None:
             chosen, frontier = [], None
-        left = [w for writers in layout.writers if writers not in chosen for w in writers]
+        left = [w for writers in rest if writers not in chosen for w in writers]
         self._plain = self._import([*left, *layout.shared_writers]) if left or not chosen else None
         # What all parts look at is written by the last of them.
         self._compiled = self._compile(frontier, layout.shared_writers if left else ()) if frontier else None
@@ -84,6 +91,8 @@ class Update:
             given += [value] if vector.fused else part(vector.entries, value)
         given += values[len(self._layout.vectors) :]
         by_name = dict(zip(self._inputs, given, strict=True))
+        for one_pass in self._passes:
+            one_pass(by_name)
         if self._compiled is not None:
             self._compiled(by_name)
         if self._plain is not None:
@@ -93,6 +102,39 @@ class Update:
         shared = self._layout.shared_writers
         # Shared variables may be read before they are written, or after: their writers show which.
         return find_frontier(self._graph, [*writers, *shared], self._inputs, self._rates)
+
+    def _one_pass(self, number: int) -> OnePass | None:
+        """Returns the update of a vector, if it is fused and what is done to its entries is compiled."""
+        vector, frontier = self._layout.vectors[number], None
+        if vector.fused and vector.dtype in ("float32", "float64"):
+            frontier = self._frontier(self._layout.writers[number])
+        if frontier is None or frontier.crossing:
+            return None
+        first, names = vector.entries[0], self._source.step.variables
+        own, handles = [names[i] for i in (first.variable, *first.slots)], self._handles(frontier.after)
+        gradient = self._cut.gradients[first.gradient].received[0]
+        pure = purify(frontier.after, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
+        if not set(own) <= set(pure.results):
+            return None
+        graph = Graph(pure.graph_def)
+        found = formula(graph, gradient, [pure.values[name] for name in own], [pure.results[name] for name in own])
+        if found is None or found.name is None:
+            return None
+        part = graph.part(graph.ancestors(edge[0] for edge in found.scalars))
+        there = {node.name for node in part.node}
+        read = {pure.values[name]: v for name, v in handles.items() if pure.values[name] in there}
+        specs = self._specs(part)
+        values = {name: tf.TensorSpec(v.shape, v.dtype) for name, v in read.items()}
+        outputs = [f"{name}:{index}" for name, index in found.scalars]
+        function = import_function(self._filled(part), specs | values, {}, outputs, [])
+        if any(output.dtype != vector.dtype or output.shape.rank != 0 for output in function.outputs):
+            return None
+
+        def scalars(given: Mapping[str, tf.Tensor]) -> Sequence[tf.Tensor]:
+            now = [variable.read_value() for variable in read.values()]
+            return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
+
+        return OnePass(found, scalars, gradient, [handles[name] for name in own], [vector.length])
 
     def _can_be_compiled(self, writers: Sequence[str]) -> bool:
         frontier = self._frontier(writers)

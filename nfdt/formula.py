@@ -1,0 +1,118 @@
+"""What an update does to each entry of a vector, written down as C++: the same update is always the same text."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nfdt.graph import Graph, Tensor, data_inputs, tensor
+
+# Of the operations of Keras's optimizers what each makes of an entry. NaN stays NaN, as in TensorFlow's.
+_TEXTS = {
+    "Abs": "std::abs({0})",
+    "Add": "{0} + {1}",
+    "AddV2": "{0} + {1}",
+    "Div": "{0} / {1}",
+    "Maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
+    "Minimum": "{0} < {1} || {0} != {0} ? {0} : {1}",
+    "Mul": "{0} * {1}",
+    "Neg": "-{0}",
+    "RealDiv": "{0} / {1}",
+    "Reciprocal": "1 / {0}",
+    "Rsqrt": "1 / std::sqrt({0})",
+    "Sign": "T({0} > 0) - T({0} < 0)",
+    "Sqrt": "std::sqrt({0})",
+    "Square": "{0} * {0}",
+    "SquaredDifference": "({0} - {1}) * ({0} - {1})",
+    "Sub": "{0} - {1}",
+}
+
+# A formula in the header that is compiled.
+_KNOWN = re.compile(r"^FDT_FORMULA\((\w+),\n(.*?)\)$", re.DOTALL | re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """The update of one entry.
+
+    Attributes:
+        text: Statements in C++: `g` is the gradient, `s0` … are the scalars, `i0[i]` … what the variables hold, `o0[i]` … what
+            they will.
+        scalars: The tensors, in the graph, that the scalars are.
+    """
+
+    text: str
+    scalars: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str | None:
+        """Of the compiled one that is the same; None if there is none."""
+        return _compiled().get(self.text)
+
+
+@functools.cache
+def _compiled() -> dict[str, str]:
+    """Returns the names of formulas that are compiled, by their texts."""
+    header = (Path(__file__).parent / "native" / "formulas.h").read_text()
+    return {text.strip(): name for name, text in _KNOWN.findall(header)}
+
+
+def formula(graph: Graph, gradient: str, values: Sequence[str], results: Sequence[str]) -> Formula | None:
+    """Writes an update down; None if it is of other operations.
+
+    Args:
+        graph: Of the update as a function of values (`nfdt.pure`), element by element.
+        gradient: Name of the placeholder of the gradient.
+        values: Names of the placeholders of the variables' values, the parameters first.
+        results: For each, the tensor ("node:0") of its new value.
+    """
+    return _Writer(graph, gradient, values).write(results)
+
+
+class _Writer:
+    def __init__(self, graph: Graph, gradient: str, values: Sequence[str]):
+        self._graph = graph
+        self._names: dict[Tensor, str] = {(gradient, 0): "g"}
+        self._values: Mapping[Tensor, int] = {(name, 0): number for number, name in enumerate(values)}
+        self._vectors = graph.descendants([gradient, *values])
+        self._lines: list[str] = []
+        self._scalars: list[Tensor] = []
+
+    def write(self, results: Sequence[str]) -> Formula | None:
+        edges = [tensor(text) for text in results]
+        if not all(self._defined(edge) for edge in edges):
+            return None
+        self._lines += [f"o{number}[i] = {self._names[self._graph.value(e)]};" for number, e in enumerate(edges)]
+        return Formula("\n".join(self._lines), tuple(self._scalars))
+
+    def _defined(self, wanted: Tensor) -> bool:
+        """Writes the statements that define an entry; returns whether that could be done. Without recursion: graphs are deep."""
+        waiting = [self._graph.value(wanted)]
+        while waiting:
+            edge = waiting[-1]
+            inputs = [self._graph.value(e) for e in data_inputs(self._graph.nodes[edge[0]])]
+            unknown = [e for e in inputs if e not in self._names] if self._is_computed(edge) else []
+            if edge not in self._names and not unknown and not self._define(edge, inputs):
+                return False
+            waiting = [*waiting, *reversed(unknown)] if unknown else waiting[:-1]
+        return True
+
+    def _is_computed(self, edge: Tensor) -> bool:
+        return edge not in self._values and edge[0] in self._vectors
+
+    def _define(self, edge: Tensor, inputs: Sequence[Tensor]) -> bool:
+        if edge in self._values:
+            self._names[edge] = f"v{self._values[edge]}"
+            self._lines.append(f"const T v{self._values[edge]} = i{self._values[edge]}[i];")
+        elif edge[0] not in self._vectors:
+            self._names[edge] = f"s{len(self._scalars)}"
+            self._scalars.append(edge)
+        elif (node := self._graph.nodes[edge[0]]).op in _TEXTS:
+            name = f"x{sum(line.startswith('const T x') for line in self._lines)}"
+            given = [self._names[e] for e in inputs]
+            self._lines.append(f"const T {name} = {_TEXTS[node.op].format(*given)};")
+            self._names[edge] = name
+        else:
+            return False
+        return True
