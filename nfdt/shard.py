@@ -220,6 +220,7 @@ class Shard:
         Returns:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
+        # Nobody may hold the section while a gradient is computed or on its way.
         with tf.device(self.device), tf.control_dependencies(values):
             numbers, *tensors = self._section.execute(lambda: self._within(values, then, version), False)
             return numbers, tensors

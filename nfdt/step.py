@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
-from nfdt.devices import driver_cpu
+from nfdt.devices import cpu_beside, driver_cpu
 from nfdt.feed import Arrays, take
 from nfdt.replica import Computation, Replica
 from nfdt.shard import Gradients, Pushed, Shard, Snapshot
@@ -86,13 +86,14 @@ class Step:
         self._num_bytes = sum(
             self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
         )
-        concrete = tf.function(self._run, autograph=False).get_concrete_function(
+        signature = [
             tf.TensorSpec([None], tf.int64),
             [_array_spec(spec) for spec in source.batch],
             snapshots,
             [tf.TensorSpec(v.shape, v.dtype) for v in looked_at],
-        )
-        self._call = computation.rebound(concrete)
+        ]
+        # Not `tf.function`: of that, every output waits for the effects on all hosts and goes through the driver's.
+        self._call = computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
 
     def __call__(self, replica: Replica, pull: Callable[[], Pulled], arrays: Arrays, rows: np.ndarray) -> Stepped:
         """Pulls, takes rows of arrays, computes and pushes.
@@ -138,24 +139,32 @@ class Step:
             snapshots: Tensors of each.
             optimizer: The optimizer variables that are looked at.
         """
-        with tf.device(self._device):
+        received = self._received(snapshots, optimizer)
+        with tf.device(cpu_beside(self._device)):
             began_s = tf.timestamp()
-            received = self._received(snapshots, optimizer)
             with tf.control_dependencies([began_s, *received]):
                 arrived_s = tf.timestamp()
-        self._turns.pulled(self._device, [arrived_s])
         with tf.device(self._arrays_device):
             batch = _batch(self._source, arrays, numbers[len(self._shards) :])
         with tf.device(self._device):
             with tf.control_dependencies([arrived_s]):
-                flat = self._computation.traced(*received, *batch)
-            computed = self._computation.computed(tf.nest.flatten(flat))
+                flat = tf.nest.flatten(self._computation.traced(*received, *batch))
+            computed = self._computation.computed(flat)
             # Of a call that is inlined a control edge waits for the effects, and not for the values.
             values = [[tf.identity(tensor) for tensor in _values(gradients)] for gradients in computed.gradients]
+        with tf.device(cpu_beside(self._device)):
             with tf.control_dependencies(tf.nest.flatten(values)):
                 computed_s = tf.timestamp()
             own = tf.stack([began_s, arrived_s, computed_s, self._num_row_bytes(computed.gradients)])
-        told, tensors = self._pushed(values, snapshots, numbers, computed_s)
+        with tf.control_dependencies(self._turns.push(self._device, computed_s)):
+            there = [
+                carried(value, self._device, shard.device, self._rounded)
+                for value, shard in zip(values, self._shards, strict=True)
+            ]
+        told, tensors = self._pushed(there, snapshots, numbers)
+        ended = self._turns.pulled(self._device, [arrived_s]) + self._turns.pushed(self._device, tf.nest.flatten(there))
+        # What else has to run; the effects of a push have ended when it tells of itself.
+        tf.compat.v1.get_default_graph().control_outputs.extend([flat[0].op, *ended])
         with tf.device(self._driver):
             return [tf.concat([own, *told], 0), *computed.outputs, *tensors]
 
@@ -168,24 +177,14 @@ class Step:
         return received
 
     def _pushed(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        snapshots: Sequence[Sequence[tf.Tensor]],
-        numbers: tf.Tensor,
-        computed_s: tf.Tensor,
+        self, values: Sequence[Sequence[tf.Tensor]], snapshots: Sequence[Sequence[tf.Tensor]], numbers: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Returns what each shard tells of its push, and the parameters of all."""
-        with tf.control_dependencies(self._turns.push(self._device, computed_s)):
-            there = [
-                carried(value, self._device, shard.device, self._rounded)
-                for value, shard in zip(values, self._shards, strict=True)
-            ]
-        self._turns.pushed(self._device, tf.nest.flatten(there))
         told, tensors = [], []
         for number, shard in enumerate(self._shards):
             with tf.device(shard.device):
                 version = numbers[number]
-            of_shard, latest = shard.push_in_graph(there[number], snapshots[number], version)
+            of_shard, latest = shard.push_in_graph(values[number], snapshots[number], version)
             told.append(of_shard)
             tensors += latest
         return told, tensors

@@ -43,16 +43,6 @@ class Turns:
             with tf.device(self._device):
                 self._out.dequeue()
 
-    def pulled(self, worker: str, arrived: Sequence[tf.Tensor]) -> None:
-        """Ends that turn, in a graph.
-
-        Args:
-            worker: Its device.
-            arrived: There when what was pulled is.
-        """
-        if worker in self._travelling:
-            self._end(self._out, arrived)
-
     def push(self, worker: str, computed: tf.Tensor) -> list[tf.Tensor]:
         """Returns what to wait for, in a graph, before a worker's gradients may travel.
 
@@ -65,16 +55,24 @@ class Turns:
         with tf.device(self._device), tf.control_dependencies([computed]):
             return [self._into.dequeue()]
 
-    def pushed(self, worker: str, arrived: Sequence[tf.Tensor]) -> None:
-        """Ends that turn, in a graph.
+    def pulled(self, worker: str, arrived: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Returns what ends the turn to pull, in a graph.
+
+        Args:
+            worker: Its device.
+            arrived: There when what was pulled is.
+        """
+        return [self._end(self._out, arrived)] if worker in self._travelling else []
+
+    def pushed(self, worker: str, arrived: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Returns what ends the turn to push, in a graph.
 
         Args:
             worker: Its device.
             arrived: There when what was pushed is.
         """
-        if worker in self._travelling:
-            self._end(self._into, arrived)
+        return [self._end(self._into, arrived)] if worker in self._travelling else []
 
-    def _end(self, turns: tf.queue.FIFOQueue, arrived: Sequence[tf.Tensor]) -> None:
+    def _end(self, turns: tf.queue.FIFOQueue, arrived: Sequence[tf.Tensor]) -> tf.Operation:
         with tf.device(self._device), tf.control_dependencies(arrived):
-            turns.enqueue(0)
+            return turns.enqueue(0)

@@ -110,6 +110,7 @@ def trained(step: Traced, x: np.ndarray, rule: str, place: Place, rounded: bool)
         assert stepped.num_bytes > 0 and stepped.pull_s >= 0 and stepped.compute_s > 0 and stepped.push_s > 0
         told.append([dataclasses.astuple(pushed) for pushed in stepped.pushed])
         history.append(kept.pull())
+        assert [s.tensors[0].device for s in history[-1].snapshots] == list(place.shards[: len(kept.shards)])
     return kept, told
 
 

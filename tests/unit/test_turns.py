@@ -16,14 +16,14 @@ SERVER, OTHERS = HOSTS[0], HOSTS[1:]
 
 
 def end(turns: Turns, direction: str, worker: str) -> None:
-    tf.function(lambda: getattr(turns, {"pull": "pulled", "push": "pushed"}[direction])(worker, [tf.zeros([])]))()
+    {"pull": turns.pulled, "push": turns.pushed}[direction](worker, [])
 
 
 def take(turns: Turns, direction: str, worker: str) -> None:
     if direction == "pull":
         turns.pull(worker)
     else:
-        tf.function(lambda: turns.push(worker, tf.zeros([])))()
+        turns.push(worker, tf.zeros([]))
 
 
 def together(turns: Turns, direction: str, workers: Sequence[str], limit_s: float) -> bool:
