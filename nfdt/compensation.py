@@ -12,7 +12,7 @@ _NATIVE = library("nfdt")
 
 def compensate(
     rule: Rule,
-    gradient: tf.Tensor,
+    gradient: Sequence[tf.Tensor],
     now: tf.Tensor,
     then: tf.Tensor,
     mean_square: tf.Variable | None,
@@ -25,22 +25,23 @@ def compensate(
 
     Args:
         rule: Strength, λ0, correction and clip are looked at.
-        gradient: [n], or [rows, ...] of a table.
-        now: w, of the gradient's shape.
+        gradient: Of each tensor of a vector, or one [rows, ...] of a table.
+        now: w, [n], or of the rows.
         then: w_bak, [n], or the whole table.
         mean_square: s before this gradient, of w_bak's shape, at least float32, which takes note of the gradient; None for a
             rule without.
         delay: int64 scalar; of a gradient that comes without, only s takes note.
         count: float32 scalar, how many gradients s has seen, this one included.
-        lengths: How many entries each tensor takes of the vector, one after the other: the clip looks at each by itself.
+        lengths: How many entries each tensor takes of the vector, one after the other, with zeros behind them if it has fewer:
+            the clip looks at each by itself.
         indices: int64 [rows], each once; None for a vector. A table is one tensor.
 
     Returns:
-        g̃, of the type and shape of g, and float32 [2], Σ c² and Σ g²; zeros without a delay.
+        g̃, of the type and shape of w, and float32 [2], Σ c² and Σ g²; zeros without a delay.
     """
     assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
     compensated, squares = _NATIVE.ops.fdt_compensate(
-        gradient=gradient,
+        gradient=list(gradient),
         now=now,
         then=then,
         indices=tf.zeros([0], tf.int64) if indices is None else indices,

@@ -87,7 +87,8 @@ class _Writer:
         return Formula("\n".join(self._lines), tuple(self._scalars))
 
     def _defined(self, wanted: Tensor) -> bool:
-        """Writes the statements that define an entry; returns whether that could be done. Without recursion: graphs are deep."""
+        """Writes the statements that define an entry; returns whether that could be done."""
+        # Without recursion: graphs are deep.
         waiting = [self._graph.value(wanted)]
         while waiting:
             edge = waiting[-1]

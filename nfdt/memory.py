@@ -7,6 +7,7 @@ import tensorflow as tf
 from nfdt.compensation import compensate
 from nfdt.layout import ShardLayout
 from nfdt.rules import Rule, Strength, Weigh
+from nfdt.vectors import join
 
 
 class Memory:
@@ -20,7 +21,7 @@ class Memory:
             layout: Of the shard.
         """
         self._rule = rule
-        self._lengths = [[entry.padded for entry in v.entries] for v in layout.vectors]
+        self._entries = [v.entries for v in layout.vectors]
         vectors = [([v.length], v.dtype) for v in layout.vectors]
         tables = [(list(t.shape), t.dtype) for t in layout.tables]
         adaptive = rule.compensates and rule.strength is Strength.ADAPTIVE
@@ -33,18 +34,18 @@ class Memory:
     def vector(
         self,
         number: int,
-        gradient: tf.Tensor,
+        tensors: Sequence[tf.Tensor],
         now: tf.Tensor,
         then: tf.Tensor,
         rho: tf.Tensor,
         delay: tf.Tensor,
         count: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what goes to the optimizer, and float32 [2], Σ c² and Σ g².
+        """Returns what goes to the optimizer, [length], and float32 [2], Σ c² and Σ g².
 
         Args:
             number: Which vector of the shard's layout.
-            gradient: g, [length].
+            tensors: g, of each entry.
             now: The parameters.
             then: The parameters that g was computed from.
             rho: Reliability, float32 scalar.
@@ -53,8 +54,10 @@ class Memory:
         """
         squares, mixed = tf.zeros([2]), self._mixed[number]
         if self._rule.compensates:
-            kept, lengths = self._squares[number], self._lengths[number]
-            gradient, squares = compensate(self._rule, gradient, now, then, kept, delay, count, lengths)
+            kept, lengths = self._squares[number], [entry.padded for entry in self._entries[number]]
+            gradient, squares = compensate(self._rule, tensors, now, then, kept, delay, count, lengths)
+        else:
+            gradient = join(self._entries[number], tensors)
         if mixed is not None:
             gradient = _mix(mixed, gradient, rho)
             mixed.assign(gradient)
@@ -87,7 +90,7 @@ class Memory:
         if self._rule.compensates:
             kept, places = self._table_squares[number], tf.cast(indices, tf.int64)
             moved = tf.gather(now, indices)
-            values, squares = compensate(self._rule, values, moved, then, kept, delay, count, indices=places)
+            values, squares = compensate(self._rule, [values], moved, then, kept, delay, count, indices=places)
         if mixed is not None:
             values = _mix(tf.gather(mixed, indices), values, rho)
             mixed.scatter_update(tf.IndexedSlices(values, indices))

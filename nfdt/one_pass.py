@@ -17,7 +17,6 @@ class OnePass:
         self,
         formula: Formula,
         scalars: Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]],
-        gradient: str,
         variables: Sequence[tf.Variable],
         places: Sequence[int],
     ):
@@ -25,21 +24,20 @@ class OnePass:
         Args:
             formula: A compiled one.
             scalars: Returns those of the formula, given what comes in.
-            gradient: Under what the gradient comes in.
             variables: The parameters first, [sum of places].
             places: How many entries each tensor of the gradient takes.
         """
-        self._formula, self._scalars, self._gradient = formula, scalars, gradient
-        self._variables, self._places = variables, list(places)
+        self._formula, self._scalars, self._variables, self._places = formula, scalars, variables, list(places)
 
-    def __call__(self, given: Mapping[str, tf.Tensor]) -> None:
-        """Applies gradients.
+    def __call__(self, tensors: Sequence[tf.Tensor], given: Mapping[str, tf.Tensor]) -> None:
+        """Applies a gradient.
 
         Args:
-            given: For each placeholder what comes in; others may be among them.
+            tensors: It, in as many tensors as there are places.
+            given: What else comes in, by the placeholders that stand for it.
         """
         _NATIVE.ops.fdt_update(
-            gradients=[given[self._gradient]],
+            gradients=list(tensors),
             scalars=self._scalars(given),
             variables=[variable.handle for variable in self._variables],
             formula=self._formula.name,

@@ -12,10 +12,10 @@ from fdt.tables import Table
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import cpu_beside, settle
+from nfdt.gradients import Gradients
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
-from nfdt.shard import Gradients
-from nfdt.vectors import join, part
+from nfdt.vectors import part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Computation:
         extras = [rest.pop(0) for _ in self._cut.extras]
         gradients = []
         for shard in self._layout.shards:
-            vectors = [rest.pop(0) for _ in shard.vectors]
+            vectors = [[rest.pop(0) for _ in vector.entries] for vector in shard.vectors]
             rows = [(rest.pop(0), rest.pop(0)) for table in shard.tables if table.gradient is not None]
             gradients.append(Gradients(vectors, rows, extras))
         return Computed(outputs, gradients)
@@ -133,7 +133,7 @@ class Computation:
             computed.append([results.pop(0) for _ in gradient.computed])
         pushed: list[tf.Tensor] = []
         for shard in self._layout.shards:
-            pushed += [join(v.entries, [computed[e.gradient][0] for e in v.entries]) for v in shard.vectors]
+            pushed += [computed[entry.gradient][0] for vector in shard.vectors for entry in vector.entries]
             pushed += [t for table in shard.tables if table.gradient is not None for t in computed[table.gradient]]
         return [*outputs, *results, *pushed]
 

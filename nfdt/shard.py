@@ -12,12 +12,13 @@ from fdt.program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import settle
+from nfdt.gradients import Gradients
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
 from nfdt.reliability import Reliability
 from nfdt.rules import Rule, Weigh
 from nfdt.update import Update
-from nfdt.vectors import FlatVariables, join
+from nfdt.vectors import FlatVariables, join, part
 
 # Critical sections are found by their names.
 _numbers = itertools.count()
@@ -41,21 +42,6 @@ class Snapshot:
     def tensors(self) -> list[tf.Tensor]:
         """All of them."""
         return [*self.vectors, *self.tables]
-
-
-@dataclasses.dataclass(frozen=True)
-class Gradients:
-    """What a worker computed for one shard.
-
-    Attributes:
-        vectors: As the layout has them, [length].
-        rows: For each table that has a gradient (values [rows, ...], indices [rows]).
-        extras: As the cut has them.
-    """
-
-    vectors: list[tf.Tensor]
-    rows: list[tuple[tf.Tensor, tf.Tensor]]
-    extras: list[tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,9 +184,13 @@ class Shard:
         """How many tensors of a gradient, and of a snapshot, are vectors; they come first."""
         return len(self._layout.vectors)
 
-    def gradients_signature(self) -> list[tf.TensorSpec]:
-        """Returns what `push_in_graph` takes of a worker."""
-        return self._apply.signature
+    def joined(self, vectors: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        """Lays out the tensors of a gradient's vectors one after the other, [length] each."""
+        return [join(vector.entries, tensors) for vector, tensors in zip(self._layout.vectors, vectors, strict=True)]
+
+    def parted(self, vectors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Takes apart what `joined` returned; the tensors are views."""
+        return [part(layout.entries, vector) for layout, vector in zip(self._layout.vectors, vectors, strict=True)]
 
     def snapshot_signature(self) -> list[tf.TensorSpec]:
         """Returns what a snapshot's tensors are."""
@@ -208,12 +198,12 @@ class Shard:
         return specs + [tf.TensorSpec(table.shape, table.dtype) for table in self._layout.tables]
 
     def push_in_graph(
-        self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor
+        self, gradients: Gradients, then: Sequence[tf.Tensor], version: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Applies a gradient; pushes of several workers follow each other.
 
         Args:
-            values: The gradient, by `gradients_signature`, on the shard's device.
+            gradients: On the shard's device.
             then: The parameters that it was computed from, by `snapshot_signature`.
             version: Of these, int64 scalar.
 
@@ -221,48 +211,56 @@ class Shard:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
         # Nobody may hold the section while a gradient is computed or on its way.
-        with tf.device(self.device), tf.control_dependencies(values):
-            numbers, *tensors = self._section.execute(lambda: self._within(values, then, version), False)
+        with tf.device(self.device), tf.control_dependencies(gradients.tensors):
+            numbers, *tensors = self._section.execute(lambda: self._within(gradients, then, version), False)
             return numbers, tensors
 
-    def _within(self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
+    def _within(self, gradients: Gradients, then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
         # The section ends when what it returns is there. A value of a call that is inlined does not wait for the call's
         # effects, and a control edge from it waits for these alone.
-        results = self._locked(values, then, version)
+        results = self._locked(gradients.vectors, gradients.rows, gradients.extras, then, version)
         with tf.control_dependencies(results[:1]):
             return [tf.identity(tensor) for tensor in results]
 
-    def _update(self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
+    def _update(
+        self,
+        vectors: list[list[tf.Tensor]],
+        rows: list[tuple[tf.Tensor, tf.Tensor]],
+        extras: list[tf.Tensor],
+        then: Sequence[tf.Tensor],
+        version: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        given = Gradients(vectors, rows, extras)
         with tf.device(self.device):
             before = self._version.read_value()
             squares = tf.zeros([2])
             if self._plain:
-                self._apply(values)
+                self._apply(given)
             else:
-                squares = self._weighed(values, then, before - version, before + 1)
+                squares = self._weighed(given, then, before - version, before + 1)
             after = self._version.assign_add(1)
-            vectors, tables = self._read()
+            latest, tables = self._read()
             numbers = [tf.cast(tensor, tf.float64) for tensor in (before - version, after, *tf.unstack(squares))]
-            return [tf.stack(numbers), *vectors, *tables]
+            return [tf.stack(numbers), *latest, *tables]
 
     def _weighed(
-        self, values: Sequence[tf.Tensor], then: Sequence[tf.Tensor], delay: tf.Tensor, version: tf.Tensor
+        self, gradients: Gradients, then: Sequence[tf.Tensor], delay: tf.Tensor, version: tf.Tensor
     ) -> tf.Tensor:
         """Compensates, weighs and applies; returns float32 [2], Σ c² and Σ g²."""
         assert self._memory is not None
         rho = tf.cast(self._rule.rho(tf.cast(delay, tf.float64), self._num_workers, self._momentum), tf.float32)
         numbers = rho, delay, tf.cast(version, tf.float32)
-        rest, given, squares = list(values), [], [tf.zeros([2])]
-        for number, gather in enumerate(self._gather):
-            gradient, square = self._memory.vector(number, rest.pop(0), gather(), then[number], *numbers)
-            given.append(gradient)
+        vectors, rows, squares = [], [], [tf.zeros([2])]
+        for number, (vector, tensors) in enumerate(zip(self._layout.vectors, gradients.vectors, strict=True)):
+            weighed, square = self._memory.vector(number, tensors, self._gather[number](), then[number], *numbers)
+            vectors.append(part(vector.entries, weighed))
             squares.append(square)
+        pairs = iter(gradients.rows)
         for number, table in enumerate(self._layout.tables):
             if table.gradient is not None:
-                rows = rest.pop(0), rest.pop(0)
                 now, at = self._variables[table.variable], then[len(self._gather) + number]
-                *pair, square = self._memory.rows(number, rows, now, at, *numbers)
-                given += pair
+                values, indices, square = self._memory.rows(number, next(pairs), now, at, *numbers)
+                rows.append((values, indices))
                 squares.append(square)
         if self._rule.weigh is Weigh.RATE_AND_MOMENTUM:
             for i, variable in self._handles().items():
@@ -271,7 +269,7 @@ class Shard:
         # The update may look for it by its name, in a function of its own.
         assigned = [] if self._reliability is None else [self._reliability.assign(rho)]
         with tf.control_dependencies(assigned):
-            self._apply([*given, *rest])
+            self._apply(Gradients(vectors, rows, gradients.extras))
         return tf.add_n(squares)
 
 

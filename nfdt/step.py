@@ -15,8 +15,9 @@ from fdt.program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside, driver_cpu
 from nfdt.feed import Arrays, take
+from nfdt.gradients import Gradients
 from nfdt.replica import Computation, Replica
-from nfdt.shard import Gradients, Pushed, Shard, Snapshot
+from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
 from nfdt.turns import Turns
 
@@ -81,7 +82,7 @@ class Step:
         (self._device, self._arrays_device), self._turns, self._rounded = devices, turns, rounded
         self._driver = driver_cpu(self._device)
         snapshots = [shard.snapshot_signature() for shard in shards]
-        gradients = [spec for shard in shards for spec in shard.gradients_signature()[: shard.num_vectors]]
+        gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
         # Both ways; of tables' gradients only those rows go that a batch has.
         self._num_bytes = sum(
             self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
@@ -151,18 +152,17 @@ class Step:
                 flat = tf.nest.flatten(self._computation.traced(*received, *batch))
             computed = self._computation.computed(flat)
             # Of a call that is inlined a control edge waits for the effects, and not for the values.
-            values = [[tf.identity(tensor) for tensor in _values(gradients)] for gradients in computed.gradients]
+            gradients = [each.mapped(tf.identity) for each in computed.gradients]
         with tf.device(cpu_beside(self._device)):
-            with tf.control_dependencies(tf.nest.flatten(values)):
+            with tf.control_dependencies([tensor for each in gradients for tensor in each.tensors]):
                 computed_s = tf.timestamp()
-            own = tf.stack([began_s, arrived_s, computed_s, self._num_row_bytes(computed.gradients)])
+            own = tf.stack([began_s, arrived_s, computed_s, self._num_row_bytes(gradients)])
         with tf.control_dependencies(self._turns.push(self._device, computed_s)):
-            there = [
-                carried(value, self._device, shard.device, self._rounded)
-                for value, shard in zip(values, self._shards, strict=True)
-            ]
+            there = [self._carried(each, shard) for each, shard in zip(gradients, self._shards, strict=True)]
         told, tensors = self._pushed(there, snapshots, numbers)
-        ended = self._turns.pulled(self._device, [arrived_s]) + self._turns.pushed(self._device, tf.nest.flatten(there))
+        ended = self._turns.pulled(self._device, [arrived_s]) + self._turns.pushed(
+            self._device, [tensor for each in there for tensor in each.tensors]
+        )
         # What else has to run; the effects of a push have ended when it tells of itself.
         tf.compat.v1.get_default_graph().control_outputs.extend([flat[0].op, *ended])
         with tf.device(self._driver):
@@ -176,15 +176,28 @@ class Step:
             received += carried([value], variable.device, self._device, self._rounded)
         return received
 
+    def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:
+        """Returns gradients where the shard is."""
+        if shard.device == self._device:
+            return gradients
+        # Each tensor that goes to another device is a request of its own.
+        with tf.device(self._device):
+            vectors = shard.joined(gradients.vectors)
+        sent = [vectors, gradients.rows, gradients.extras]
+        arrived = carried(tf.nest.flatten(sent), self._device, shard.device, self._rounded)
+        vectors, rows, extras = tf.nest.pack_sequence_as(sent, arrived)
+        with tf.device(shard.device):
+            return Gradients(shard.parted(vectors), rows, extras)
+
     def _pushed(
-        self, values: Sequence[Sequence[tf.Tensor]], snapshots: Sequence[Sequence[tf.Tensor]], numbers: tf.Tensor
+        self, gradients: Sequence[Gradients], snapshots: Sequence[Sequence[tf.Tensor]], numbers: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Returns what each shard tells of its push, and the parameters of all."""
         told, tensors = [], []
         for number, shard in enumerate(self._shards):
             with tf.device(shard.device):
                 version = numbers[number]
-            of_shard, latest = shard.push_in_graph(values[number], snapshots[number], version)
+            of_shard, latest = shard.push_in_graph(gradients[number], snapshots[number], version)
             told.append(of_shard)
             tensors += latest
         return told, tensors
@@ -203,10 +216,6 @@ def _batch(source: program_pb2.StepProgram, arrays: Sequence[tf.Tensor], rows: t
     for taken, spec in zip(batch, source.batch, strict=True):
         taken.set_shape(shape_of(spec))
     return batch
-
-
-def _values(gradients: Gradients) -> list[tf.Tensor]:
-    return [*gradients.vectors, *(tensor for pair in gradients.rows for tensor in pair), *gradients.extras]
 
 
 def _array_spec(spec: program_pb2.Tensor) -> tf.TensorSpec:

@@ -10,21 +10,23 @@ from fdt.program import fill_holes, import_function
 from fdt.v1 import program_pb2
 from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
-from nfdt.formula import formula
+from nfdt.formula import Formula, formula
 from nfdt.frontier import Frontier, find_frontier
+from nfdt.gradients import Gradients
 from nfdt.graph import Graph
-from nfdt.layout import ShardLayout
+from nfdt.layout import ShardLayout, Vector
 from nfdt.one_pass import OnePass
-from nfdt.pure import purify
+from nfdt.pure import Pure, purify
 from nfdt.reliability import HANDLE, Reliability, multiply_rates
-from nfdt.vectors import part
+from nfdt.vectors import join
 
 
 class Update:
     """A shard's part of an update, called in a graph with gradients and extras.
 
-    What can be compiled is: fused vectors, tables whose update makes a dense gradient of the rows, tensors whose update looks
-    at the whole of the gradient first (clipping by its norm). The rest runs as it was traced.
+    Fused vectors whose optimizer is a usual one are updated in one pass (`nfdt.one_pass`). Of the rest XLA compiles what it can:
+    other optimizers, tables whose update makes a dense gradient of the rows, tensors whose update looks at the whole of the
+    gradient first (clipping by its norm). What is left runs as it was traced.
     """
 
     def __init__(
@@ -54,10 +56,10 @@ class Update:
         if reliability is not None:
             self._variables[HANDLE] = reliability
         self._inputs = self._describe_inputs()
-        passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
-        self._passes = [each for each in passes if each is not None]
+        self._passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
         # Those of fused vectors come first, in their order.
-        rest = [w for w, one_pass in itertools.zip_longest(layout.writers, passes) if w is not None and one_pass is None]
+        by_pass = itertools.zip_longest(layout.writers, self._passes)
+        rest = [writers for writers, one_pass in by_pass if writers is not None and one_pass is None]
         chosen = [writers for writers in rest if compiled and self._can_be_compiled(writers)]
         frontier = self._frontier([w for writers in chosen for w in writers])
         if not chosen or frontier is None:
@@ -72,27 +74,21 @@ class Update:
         """Whether all of it is."""
         return self._plain is None
 
-    @property
-    def signature(self) -> list[tf.TensorSpec]:
-        """What it is called with."""
-        vectors = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
-        num_dense = sum(1 if vector.fused else len(vector.entries) for vector in self._layout.vectors)
-        return vectors + list(self._inputs.values())[1 + num_dense :]
-
-    def __call__(self, values: Sequence[tf.Tensor]) -> None:
-        """Applies gradients.
-
-        Args:
-            values: A tensor for each vector, values and indices for each table with a gradient, and the extras.
-        """
+    def __call__(self, gradients: Gradients) -> None:
+        """Applies gradients."""
         # The whole batch is one worker's: its share is 1.
         given: list[tf.Tensor] = [tf.constant(1.0)]
-        for vector, value in zip(self._layout.vectors, values, strict=False):
-            given += [value] if vector.fused else part(vector.entries, value)
-        given += values[len(self._layout.vectors) :]
+        for vector, tensors, one_pass in zip(self._layout.vectors, gradients.vectors, self._passes, strict=True):
+            if one_pass is None:
+                given += [join(vector.entries, tensors)] if vector.fused else tensors
+            else:
+                # Nothing else looks at it.
+                given.append(tensors[0])
+        given += tf.nest.flatten([gradients.rows, gradients.extras])
         by_name = dict(zip(self._inputs, given, strict=True))
-        for one_pass in self._passes:
-            one_pass(by_name)
+        for tensors, one_pass in zip(gradients.vectors, self._passes, strict=True):
+            if one_pass is not None:
+                one_pass(tensors, by_name)
         if self._compiled is not None:
             self._compiled(by_name)
         if self._plain is not None:
@@ -104,27 +100,17 @@ class Update:
         return find_frontier(self._graph, [*writers, *shared], self._inputs, self._rates)
 
     def _one_pass(self, number: int) -> OnePass | None:
-        """Returns the update of a vector, if it is fused and what is done to its entries is compiled."""
-        vector, frontier = self._layout.vectors[number], None
-        if vector.fused and vector.dtype in ("float32", "float64"):
-            frontier = self._frontier(self._layout.writers[number])
-        if frontier is None or frontier.crossing:
+        """Returns the update of a vector, if what is done to its entries is compiled."""
+        written = self._written_down(number)
+        if written is None or written[0].name is None:
             return None
-        first, names = vector.entries[0], self._source.step.variables
-        own, handles = [names[i] for i in (first.variable, *first.slots)], self._handles(frontier.after)
-        gradient = self._cut.gradients[first.gradient].received[0]
-        pure = purify(frontier.after, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
-        if not set(own) <= set(pure.results):
-            return None
+        (found, pure), vector = written, self._layout.vectors[number]
         graph = Graph(pure.graph_def)
-        found = formula(graph, gradient, [pure.values[name] for name in own], [pure.results[name] for name in own])
-        if found is None or found.name is None:
-            return None
         part = graph.part(graph.ancestors(edge[0] for edge in found.scalars))
         there = {node.name for node in part.node}
-        read = {pure.values[name]: v for name, v in handles.items() if pure.values[name] in there}
+        read = {value: self._variables[name] for name, value in pure.values.items() if value in there}
         specs = self._specs(part)
-        values = {name: tf.TensorSpec(v.shape, v.dtype) for name, v in read.items()}
+        values = {value: tf.TensorSpec(variable.shape, variable.dtype) for value, variable in read.items()}
         outputs = [f"{name}:{index}" for name, index in found.scalars]
         function = import_function(self._filled(part), specs | values, {}, outputs, [])
         if any(output.dtype != vector.dtype or output.shape.rank != 0 for output in function.outputs):
@@ -134,7 +120,29 @@ class Update:
             now = [variable.read_value() for variable in read.values()]
             return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
 
-        return OnePass(found, scalars, gradient, [handles[name] for name in own], [vector.length])
+        variables = [self._variables[name] for name in self._kept_of(vector)]
+        return OnePass(found, scalars, variables, [entry.padded for entry in vector.entries])
+
+    def _written_down(self, number: int) -> tuple[Formula, Pure] | None:
+        """Returns what is done to a vector's entries, and the graph that its scalars are in; None if that is no formula."""
+        vector, frontier = self._layout.vectors[number], None
+        if vector.fused and vector.dtype in ("float32", "float64"):
+            frontier = self._frontier(self._layout.writers[number])
+        if frontier is None or frontier.crossing:
+            return None
+        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(frontier.after).items()}
+        pure, kept = purify(frontier.after, types), self._kept_of(vector)
+        if not set(kept) <= set(pure.results):
+            return None
+        gradient = self._cut.gradients[vector.entries[0].gradient].received[0]
+        values, results = [pure.values[name] for name in kept], [pure.results[name] for name in kept]
+        found = formula(Graph(pure.graph_def), gradient, values, results)
+        return None if found is None else (found, pure)
+
+    def _kept_of(self, vector: Vector) -> list[str]:
+        """Returns the placeholders of a fused vector's variables, the parameters first."""
+        first = vector.entries[0]
+        return [self._source.step.variables[i] for i in (first.variable, *first.slots)]
 
     def _can_be_compiled(self, writers: Sequence[str]) -> bool:
         frontier = self._frontier(writers)

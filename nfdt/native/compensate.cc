@@ -21,6 +21,7 @@
 namespace fdt {
 namespace {
 
+using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
@@ -47,9 +48,10 @@ struct Strength {
   double lambda0, decay, epsilon, correction;
 };
 
-// Entries that are compensated together and lie one after the other: where in the gradient, and where in what the shard keeps.
+// Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
+// the parameters of now and in the result, and where in what the shard keeps.
 struct Run {
-  int64_t group, given, kept, length;
+  int64_t group, tensor, from, given, kept, length;
 };
 
 struct Sums {
@@ -62,7 +64,7 @@ class Compensation {
   using W = typename Wide<T>::type;
 
   // `s` is null for a constant strength; `now` and `then` are null for a gradient that met no delay.
-  Compensation(const T* g, const T* now, const T* then, W* s, T* out, const Strength& strength)
+  Compensation(const std::vector<const T*>& g, const T* now, const T* then, W* s, T* out, const Strength& strength)
       : g_(g), now_(now), then_(then), s_(s), out_(out), strength_(strength) {}
 
   Sums First(const Run& run) const {
@@ -81,7 +83,7 @@ class Compensation {
     const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
     const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
     // That they do not overlap is what lets the compiler compute several entries at once.
-    const T *__restrict g_of = g_ + run.given, *__restrict now = now_ + run.given, *__restrict then = then_ + run.kept;
+    const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.given, *__restrict then = then_ + run.kept;
     W* __restrict s_of = s_ + run.kept;
     T* __restrict out = out_ + run.given;
     W corrections[kLanes] = {}, gradients[kLanes] = {};
@@ -119,7 +121,7 @@ class Compensation {
   Sums Note(const Run& run) const {
     const W decay = strength_.decay, rest = 1 - strength_.decay;
     for (int64_t i = 0; i < run.length; ++i) {
-      const T given = g_[run.given + i];
+      const T given = g_[run.tensor][run.from + i];
       const W g = W(given);
       if (s_ != nullptr) s_[run.kept + i] = decay * s_[run.kept + i] + rest * g * g;
       out_[run.given + i] = given;
@@ -127,33 +129,43 @@ class Compensation {
     return Sums();
   }
 
-  const T *const g_, *const now_, *const then_;
+  const std::vector<const T*> g_;
+  const T *const now_, *const then_;
   W* const s_;
   T* const out_;
   const Strength strength_;
 };
 
-// Puts the gradient's entries in runs of one block at most. `lengths`: of the tensors of a vector, each a group; rows are one group.
-absl::Status Divide(const Tensor& gradient, const Tensor& then, const Tensor& indices, const std::vector<int64_t>& lengths,
-                    std::vector<Run>* runs) {
-  const auto add = [runs](int64_t group, int64_t given, int64_t kept, int64_t length) {
+// Puts the gradient's entries in runs of one block at most. `lengths`: what the tensors take of a vector, each a group; rows are
+// one group.
+absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor& then, const Tensor& indices,
+                    const std::vector<int64_t>& lengths, std::vector<Run>* runs) {
+  const auto add = [runs](int64_t tensor, int64_t from, int64_t given, int64_t kept, int64_t length) {
     for (int64_t done = 0; done < length; done += kBlock) {
-      runs->push_back({group, given + done, kept + done, std::min(kBlock, length - done)});
+      runs->push_back({tensor, tensor, from + done, given + done, kept + done, std::min(kBlock, length - done)});
     }
   };
-  int64_t given = 0;
-  for (size_t group = 0; group < lengths.size(); given += lengths[group++]) add(group, given, given, lengths[group]);
-  if (lengths.empty() && indices.NumElements()) {
-    const int64_t width = gradient.NumElements() / indices.NumElements(), rows = then.dim_size(0);
-    for (int64_t i = 0; i < indices.NumElements(); ++i, given += width) {
+  if (lengths.empty()) {
+    if (gradient.size() != 1 || gradient[0].shape() != now.shape()) {
+      return errors::InvalidArgument("Gradient and parameters differ in shape");
+    }
+    if (indices.NumElements() == 0) return absl::OkStatus();
+    const int64_t width = now.NumElements() / indices.NumElements(), rows = then.dim_size(0);
+    for (int64_t i = 0; i < indices.NumElements(); ++i) {
       const int64_t row = indices.vec<int64_t>()(i);
       if (row < 0 || row >= rows) return errors::InvalidArgument("There is no row ", row, " in a table of ", rows);
-      add(0, given, row * width, width);
+      add(0, i * width, i * width, row * width, width);
     }
+    return absl::OkStatus();
   }
-  if (given != gradient.NumElements() || (!lengths.empty() && given != then.NumElements())) {
-    return errors::InvalidArgument("Gradient, snapshot and lengths differ: ", gradient.shape().DebugString(), ", ",
-                                   then.shape().DebugString(), ", ", given, " entries");
+  int64_t place = 0;
+  for (size_t k = 0; k < lengths.size() && int(k) < gradient.size(); place += lengths[k++]) {
+    if (gradient[k].NumElements() > lengths[k]) return errors::InvalidArgument("Tensor ", k, " is longer than its place");
+    add(k, 0, place, place, gradient[k].NumElements());
+  }
+  if (int(lengths.size()) != gradient.size() || place != now.NumElements() || place != then.NumElements()) {
+    return errors::InvalidArgument("Gradient, parameters, snapshot and lengths differ: ", gradient.size(), " tensors, ", place,
+                                   " places, ", now.shape().DebugString(), ", ", then.shape().DebugString());
   }
   return absl::OkStatus();
 }
@@ -169,27 +181,33 @@ class CompensateOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const Tensor &gradient = context->input(0), &now = context->input(1), &then = context->input(2);
-    OP_REQUIRES(context, now.shape() == gradient.shape(), errors::InvalidArgument("Gradient and parameters differ in shape"));
-    const bool is_late = context->input(4).scalar<int64_t>()() > 0;
-    const auto settings = context->input(6).vec<double>();
+    OpInputList gradient, mean_square;
+    OP_REQUIRES_OK(context, context->input_list("gradient", &gradient));
+    OP_REQUIRES_OK(context, context->input_list("mean_square", &mean_square));
+    const int others = gradient.size();
+    const Tensor &now = context->input(others), &then = context->input(others + 1), &indices = context->input(others + 2);
+    const bool is_late = context->input(others + 3).scalar<int64_t>()() > 0;
+    const auto settings = context->input(others + 5).vec<double>();
     Strength strength{settings(0), settings(1), settings(2), 1.0};
-    if (correct_) strength.correction = 1 - std::pow(strength.decay, double(context->input(5).scalar<float>()()));
+    if (correct_) strength.correction = 1 - std::pow(strength.decay, double(context->input(others + 4).scalar<float>()()));
     std::vector<Run> runs;
-    OP_REQUIRES_OK(context, Divide(gradient, then, context->input(3), lengths_, &runs));
+    OP_REQUIRES_OK(context, Divide(gradient, now, then, indices, lengths_, &runs));
     Tensor *out, *squares;
     // Not the gradient's own memory, which a second pass reads.
-    OP_REQUIRES_OK(context, context->allocate_output(0, gradient.shape(), &out));
+    OP_REQUIRES_OK(context, context->allocate_output(0, now.shape(), &out));
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
     tensorflow::core::RefCountPtr<Var> kept;
     std::optional<tensorflow::mutex_lock> lock;
-    if (context->num_inputs() > kMeanSquare) {
-      const auto handle = tensorflow::HandleFromInput(context, kMeanSquare);
+    if (mean_square.size()) {
+      const auto& handle = mean_square[0].flat<tensorflow::ResourceHandle>()(0);
       OP_REQUIRES_OK(context, tensorflow::LookupResource(context, handle, &kept));
       lock.emplace(*kept->mu());
       OP_REQUIRES_OK(context, Own(context, kept->tensor(), then.NumElements()));
     }
-    const Compensation<T> compensation(gradient.flat<T>().data(), is_late ? now.flat<T>().data() : nullptr,
+    std::vector<const T*> tensors;
+    for (int k = 0; k < gradient.size(); ++k) tensors.push_back(gradient[k].flat<T>().data());
+    Clear(gradient, out->flat<T>().data());
+    const Compensation<T> compensation(tensors, is_late ? now.flat<T>().data() : nullptr,
                                        then.flat<T>().data(), kept ? kept->tensor()->template flat<W>().data() : nullptr,
                                        out->flat<T>().data(), strength);
     const Sums sums = Apply(context, compensation, runs, settings(3));
@@ -198,7 +216,12 @@ class CompensateOp : public tensorflow::OpKernel {
   }
 
  private:
-  static constexpr int kMeanSquare = 7;
+  // What lies between the tensors of a vector is zero.
+  void Clear(const OpInputList& gradient, T* out) const {
+    for (size_t k = 0; k < lengths_.size(); out += lengths_[k++]) {
+      std::fill(out + gradient[k].NumElements(), out + lengths_[k], T(0));
+    }
+  }
 
   // Somebody who has read it keeps what was read.
   static absl::Status Own(OpKernelContext* context, Tensor* kept, int64_t size) {
@@ -252,7 +275,7 @@ class CompensateOp : public tensorflow::OpKernel {
 };
 
 REGISTER_OP("FdtCompensate")
-    .Input("gradient: T")
+    .Input("gradient: M * T")
     .Input("now: T")
     .Input("then: T")
     .Input("indices: int64")
@@ -264,11 +287,14 @@ REGISTER_OP("FdtCompensate")
     .Output("squares: float")
     .Attr("correct: bool")
     .Attr("lengths: list(int)")
+    .Attr("M: int >= 1")
     .Attr("N: int >= 0")
     .Attr("T: {half, bfloat16, float, double}")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->input(0));
+      std::vector<tensorflow::shape_inference::ShapeHandle> now;
+      TF_RETURN_IF_ERROR(context->input("now", &now));
+      context->set_output(0, now[0]);
       context->set_output(1, context->Vector(2));
       return absl::OkStatus();
     });

@@ -29,6 +29,10 @@ def moved(gradient: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return (then + far * drawn(len(gradient), seed + 1, "float64")).astype(gradient.dtype), then.astype(gradient.dtype)
 
 
+def split(gradient: np.ndarray, lengths: Sequence[int]) -> list[tf.Tensor]:
+    return [tf.constant(part) for part in np.split(gradient, np.cumsum(lengths)[:-1])]
+
+
 def formula(
     rule: Rule, g: np.ndarray, now: np.ndarray, then: np.ndarray, s: np.ndarray, lengths: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[float]]:
@@ -54,7 +58,7 @@ def test_a_vector(rule: Rule, dtype: str) -> None:
     wide = np.float64 if dtype == "float64" else np.float32
     s = np.abs(drawn(len(g), 3, "float64")).astype(wide)
     kept = tf.Variable(s) if rule is ADAPTIVE else None
-    tensors = (tf.constant(a) for a in (g, now, then))
+    tensors = split(g, LENGTHS), tf.constant(now), tf.constant(then)
     found, squares = compensate(rule, *tensors, kept, LATE, tf.constant(float(COUNT)), LENGTHS)
     expected, mean, sums, scales = formula(rule, g, now, then, s, LENGTHS)
     # Some are clipped and some are not.
@@ -73,7 +77,7 @@ def test_of_a_prompt_gradient_only_s_takes_note() -> None:
     kept = tf.Variable(tf.ones([100]))
     before = kept.read_value()
     nowhere = tf.fill([100], np.nan)
-    found, squares = compensate(ADAPTIVE, tf.constant(g), nowhere, nowhere, kept, PROMPT, tf.constant(1.0), [100])
+    found, squares = compensate(ADAPTIVE, [tf.constant(g)], nowhere, nowhere, kept, PROMPT, tf.constant(1.0), [100])
     assert np.array_equal(found, g) and np.array_equal(squares, [0, 0])
     np.testing.assert_allclose(kept.numpy(), DECAY + (1 - DECAY) * g * g, rtol=1e-6)
     # Who has read s keeps what was read.
@@ -83,7 +87,10 @@ def test_of_a_prompt_gradient_only_s_takes_note() -> None:
 def test_a_correction_that_overflows_is_none() -> None:
     g = np.array([1e30, 1.0, 2.0, 3.0], np.float32)
     now, then = np.ones(4, np.float32), np.zeros(4, np.float32)
-    found, squares = compensate(CONSTANT, *map(tf.constant, (g, now, then)), None, LATE, tf.constant(1.0), [2, 2])
+    of_two = split(g, [2, 2])
+    found, squares = compensate(
+        CONSTANT, of_two, tf.constant(now), tf.constant(then), None, LATE, tf.constant(1.0), [2, 2]
+    )
     assert np.array_equal(found[:2], g[:2])
     assert np.all(found[2:] > g[2:])
     assert np.isfinite(squares[0])
@@ -97,7 +104,14 @@ def test_rows_of_a_table_are_one_tensor(width: int) -> None:
     s = np.abs(drawn(20 * width, 3, "float32")).reshape(20, width)
     kept = tf.Variable(s)
     found, squares = compensate(
-        ADAPTIVE, *map(tf.constant, (g, now, table)), kept, LATE, tf.constant(float(COUNT)), (), tf.constant(indices)
+        ADAPTIVE,
+        [tf.constant(g)],
+        tf.constant(now),
+        tf.constant(table),
+        kept,
+        LATE,
+        tf.constant(float(COUNT)),
+        indices=tf.constant(indices),
     )
     flat = (a.reshape(-1) for a in (g, now, table[indices], s[indices]))
     expected, mean, sums, _ = formula(ADAPTIVE, *flat, [4 * width])
@@ -111,11 +125,13 @@ def test_rows_of_a_table_are_one_tensor(width: int) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     vector, one = tf.zeros([4]), tf.constant(1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="lengths differ"):
-        compensate(CONSTANT, vector, vector, vector, None, LATE, one, [3])
+        compensate(CONSTANT, [vector[:3]], vector, vector, None, LATE, one, [3])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than its place"):
+        compensate(CONSTANT, [vector], vector, vector, None, LATE, one, [3])
     with pytest.raises(tf.errors.InvalidArgumentError, match="no row 9"):
         compensate(
             CONSTANT,
-            vector[:2, None],
+            [vector[:2, None]],
             vector[:2, None],
             vector[:, None],
             None,
@@ -125,4 +141,13 @@ def test_what_does_not_fit_is_refused() -> None:
             tf.constant([0, 9], tf.int64),
         )
     with pytest.raises(tf.errors.InvalidArgumentError, match="another size"):
-        compensate(ADAPTIVE, vector, vector, vector, tf.Variable(tf.zeros([5])), LATE, one, [4])
+        compensate(ADAPTIVE, [vector], vector, vector, tf.Variable(tf.zeros([5])), LATE, one, [4])
+
+
+def test_what_lies_between_the_tensors_of_a_vector_is_zero() -> None:
+    now, then = tf.fill([12], 2.0), tf.ones([12])
+    kept = tf.Variable(tf.zeros([12]))
+    found, _ = compensate(ADAPTIVE, [tf.ones([3]), tf.ones([2, 2])], now, then, kept, LATE, tf.constant(1.0), [6, 6])
+    between = [3, 4, 5, 10, 11]
+    assert not np.any(found.numpy()[between]) and not np.any(kept.numpy()[between])
+    assert np.all(np.delete(found.numpy(), between) > 1)

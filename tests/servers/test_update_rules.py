@@ -104,7 +104,7 @@ def test_compensated_gradient_of_a_quadratic_is_the_fresh_one() -> None:
 
 def final_of_compensation(gradient: np.ndarray, now: np.ndarray, then: np.ndarray, strength: float) -> np.ndarray:
     rule = Rule("constant", Strength.CONSTANT, strength)
-    tensors = (tf.constant(a) for a in (gradient, now, then))
+    tensors = [tf.constant(gradient)], tf.constant(now), tf.constant(then)
     compensated, _ = compensate(rule, *tensors, None, tf.constant(1, tf.int64), tf.constant(1.0), [2])
     return np.asarray(compensated.numpy())
 

@@ -1,0 +1,51 @@
+"""The formulas that are compiled, from Keras's own optimizers: `python -m tests.helpers.formulas > nfdt/native/formulas.h`."""
+
+import keras
+
+from nfdt.formula import Formula
+from nfdt.rules import make_rule
+from tests.helpers.programs import servers, traced
+from tests.servers.test_cut import X, Y, dense_model
+
+_ABOUT = """\
+// What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is what the
+// parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Made by `python -m tests.helpers.formulas`.
+"""
+_OPTIMIZERS = keras.optimizers
+OPTIMIZERS = {
+    "sgd": lambda: _OPTIMIZERS.SGD(0.1),
+    "sgd_decayed": lambda: _OPTIMIZERS.SGD(0.1, weight_decay=0.01),
+    "momentum": lambda: _OPTIMIZERS.SGD(0.1, momentum=0.9),
+    "momentum_decayed": lambda: _OPTIMIZERS.SGD(0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda: _OPTIMIZERS.SGD(0.1, momentum=0.9, nesterov=True),
+    "nesterov_decayed": lambda: _OPTIMIZERS.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda: _OPTIMIZERS.Adam(0.01),
+    "adamw": lambda: _OPTIMIZERS.AdamW(0.01),
+    "rmsprop": lambda: _OPTIMIZERS.RMSprop(0.01),
+    "rmsprop_centered": lambda: _OPTIMIZERS.RMSprop(0.01, centered=True),
+    "rmsprop_momentum": lambda: _OPTIMIZERS.RMSprop(0.01, momentum=0.9),
+    "rmsprop_momentum_centered": lambda: _OPTIMIZERS.RMSprop(0.01, momentum=0.9, centered=True),
+    "adagrad": lambda: _OPTIMIZERS.Adagrad(0.1),
+    "adadelta": lambda: _OPTIMIZERS.Adadelta(0.5),
+    "adamax": lambda: _OPTIMIZERS.Adamax(0.01),
+    "nadam": lambda: _OPTIMIZERS.Nadam(0.01),
+    "lion": lambda: _OPTIMIZERS.Lion(0.01),
+}
+
+
+def written(name: str) -> Formula:
+    """Returns what an optimizer does to an entry of a small model's parameters."""
+    step = traced(dense_model(OPTIMIZERS[name]()), (X, Y))
+    (shard,) = servers(step, make_rule("asgd")).shards
+    found = shard._apply._written_down(0)
+    assert found is not None, name
+    return found[0]
+
+
+def header() -> str:
+    """Returns the header that is compiled."""
+    return "\n".join([_ABOUT, *(f"FDT_FORMULA({name},\n{written(name).text})\n" for name in OPTIMIZERS)])
+
+
+if __name__ == "__main__":
+    print(header(), end="")

@@ -1,0 +1,79 @@
+"""Updates in one pass: each usual optimizer is recognised, and does what its traced graph does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import nfdt.formula
+import nfdt.update
+from nfdt.formula import Formula
+from nfdt.one_pass import OnePass
+from nfdt.rules import make_rule
+from tests.helpers.formulas import OPTIMIZERS, header
+from tests.helpers.programs import servers, traced
+from tests.servers.test_compiled import extent, train
+from tests.servers.test_cut import X, Y, dense_model
+
+
+def test_the_header_has_what_keras_traces() -> None:
+    found = Path(nfdt.formula.__file__).parent / "native" / "formulas.h"
+    assert found.read_text() == header(), "make it again: python -m tests.helpers.formulas > nfdt/native/formulas.h"
+
+
+@pytest.mark.parametrize("rule", ["asgd", "ddc-asgd"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_one_pass_does_what_the_graph_does(optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = traced(dense_model(OPTIMIZERS[optimizer]()), (X, Y))
+    kept = servers(step, make_rule(rule))
+    assert extent(kept) == "one pass"
+    found = train(kept, step, [X, Y])
+    monkeypatch.setattr(nfdt.update, "find_frontier", lambda *_: None)
+    plain = servers(step, make_rule(rule))
+    assert extent(plain) == "nothing"
+    expected = train(plain, step, [X, Y])
+    for i, variable in enumerate(step.program.variables):
+        if i in expected:
+            assert found[i] == pytest.approx(expected[i], rel=1e-5, abs=1e-7), variable.tensor.name
+
+
+def sgd(places: Sequence[int], parameters: tf.Variable, rate: float = 0.5) -> OnePass:
+    text = next(text for text, name in nfdt.formula._compiled().items() if name == "sgd")
+    scalars = [tf.constant(rate, parameters.dtype)]
+    return OnePass(Formula(text, (("rate", 0),)), lambda _: scalars, [parameters], places)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tensors_go_to_their_places_and_who_has_read_keeps_what_was_read(dtype: str) -> None:
+    """Of several blocks, too."""
+    sizes, places = [40_000, 5, 16], [40_000, 16, 16]
+    random = np.random.default_rng(0)
+    tensors = [random.random(size).astype(dtype) for size in sizes]
+    start = np.concatenate([np.pad(random.random(s), (0, p - s)) for s, p in zip(sizes, places, strict=True)]).astype(
+        dtype
+    )
+    joined = np.concatenate([np.pad(t, (0, p - t.size)) for t, p in zip(tensors, places, strict=True)])
+    parameters = tf.Variable(start)
+    before = parameters.read_value()
+    update = sgd(places, parameters)
+    update([tf.reshape(tensors[0], [200, 200]), *map(tf.constant, tensors[1:])], {})
+    assert np.array_equal(before, start)
+    np.testing.assert_allclose(parameters.numpy(), start - joined * np.asarray(0.5, dtype), rtol=1e-7)
+    # Now that nobody has read it, where it is.
+    held = np.array(parameters.numpy())
+    update([tf.constant(tensor) for tensor in tensors], {})
+    np.testing.assert_allclose(parameters.numpy(), held - joined * np.asarray(0.5, dtype), rtol=1e-7)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    parameters = tf.Variable(tf.zeros([32]))
+    for places, sizes in (([32], [33]), ([16], [16]), ([16, 16], [16]), ([16, 32], [16, 32])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="entries, its place|of 32 places"):
+            sgd(places, parameters)([tf.zeros([size]) for size in sizes], {})
+
+
+def test_an_operation_that_has_no_text_makes_no_formula() -> None:
+    step = traced(dense_model(tf.keras.optimizers.Ftrl(0.1)), (X, Y))
+    assert extent(servers(step, make_rule("asgd"))) == "all"
