@@ -24,9 +24,9 @@ from nfdt.vectors import join
 class Update:
     """A shard's part of an update, called in a graph with gradients and extras.
 
-    Fused vectors whose optimizer is a usual one are updated in one pass (`nfdt.one_pass`). Of the rest XLA compiles what it can:
-    other optimizers, tables whose update makes a dense gradient of the rows, tensors whose update looks at the whole of the
-    gradient first (clipping by its norm). What is left runs as it was traced.
+    Fused vectors whose optimizer is a usual one are updated in one pass (`nfdt.one_pass`). Of the rest XLA compiles what it
+    can: other optimizers, tables whose update makes a dense gradient of the rows, tensors whose update looks at the whole of
+    the gradient first (clipping by its norm). What is left runs as it was traced.
     """
 
     def __init__(

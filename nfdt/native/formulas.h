@@ -1,5 +1,6 @@
-// What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is what the
-// parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Made by `python -m tests.helpers.formulas`.
+// What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
+// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will.
+// Made by `python -m tests.helpers.formulas`.
 
 FDT_FORMULA(sgd,
 const T v0 = i0[i];

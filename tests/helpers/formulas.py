@@ -8,8 +8,9 @@ from tests.helpers.programs import servers, traced
 from tests.servers.test_cut import X, Y, dense_model
 
 _ABOUT = """\
-// What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is what the
-// parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Made by `python -m tests.helpers.formulas`.
+// What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
+// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will.
+// Made by `python -m tests.helpers.formulas`.
 """
 _OPTIMIZERS = keras.optimizers
 OPTIMIZERS = {

@@ -70,7 +70,7 @@ def test_tensors_go_to_their_places_and_who_has_read_keeps_what_was_read(dtype: 
 def test_what_does_not_fit_is_refused() -> None:
     parameters = tf.Variable(tf.zeros([32]))
     for places, sizes in (([32], [33]), ([16], [16]), ([16, 16], [16]), ([16, 32], [16, 32])):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="entries, its place|of 32 places"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"entries, its place|of 32 places"):
             sgd(places, parameters)([tf.zeros([size]) for size in sizes], {})
 
 
