@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nfdt.rehearsal import lags_of, rehearse, round_robin
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from nfdt.shard import Pushed
 from tests.helpers.programs import Given, Traced, servers, state, traced
+from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS)}
