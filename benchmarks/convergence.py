@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 import convergence_data  # noqa: E402
 import convergence_plot  # noqa: E402
@@ -36,9 +36,9 @@ import convergence_plot  # noqa: E402
 from fdt.capture.keras.keras_3 import Keras3  # noqa: E402
 from fdt.capture.keras.train_step import trace_train_step  # noqa: E402
 from fdt.data import element_of  # noqa: E402
-from nfdt.rehearsal import lags_of, rehearse, timed  # noqa: E402
 from nfdt.rules import Rule, make_rule  # noqa: E402
 from nfdt.servers import ParameterServers  # noqa: E402
+from tests.helpers.rehearsal import lags_of, rehearse, timed  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "convergence"
 RULES = {

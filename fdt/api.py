@@ -23,18 +23,18 @@ _OF_COMMAND = ("detach", "dry_run", "stop_after", "warm_up")
 
 
 class Result:
-    """What has become of a script.
+    """How a script ended.
 
     Attributes:
         status: Its exit status.
-        report: What `--report` writes: "fits" with steps, seconds, bytes and each worker's times, "faults", "versions", more.
+        report: What `--report` writes: "fits" with steps, seconds, bytes and each worker's times, "faults", "versions".
     """
 
     def __init__(self, status: int, report: Mapping[str, Any]):
         self.status, self.report = status, report
 
     def __repr__(self) -> str:
-        """Shows what a person would look at first."""
+        """Shows the exit status, the steps and the workers."""
         steps = sum(fit["steps"] for fit in self.report.get("fits", ()))
         return f"<fdt.Result: exit status {self.status}, {steps} steps on {self.report.get('workers', 0)} workers>"
 
@@ -53,13 +53,13 @@ def run(
         script: A Python file, or a notebook.
         arguments: Its `sys.argv[1:]`.
         mode: "sync" or "async".
-        workers: How many; "2..8" or (2, 8) for as many as there are.
+        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
         check: Whether an exit status other than 0 is an error.
         options: Others of `fdt run`, with underscores: `scale_lr="linear"`, `server="pool:7077"`, `else_="local"`.
 
     Raises:
         UsageError: An option is wrong; nothing was started.
-        RunError: The script ended with another status than 0; what it wrote to standard error tells why.
+        RunError: The script ended with an exit status other than 0; its standard error has the reason.
     """
     told = arguments_of(mode=mode, workers=workers, **options)
     checked = parse_options([*told, "--", str(script), *arguments])
@@ -90,13 +90,13 @@ def _finished(process: "subprocess.Popen[bytes]") -> int:
 
 
 def attach(mode: str | None = None, workers: int | str | tuple[int, int] | None = None, **options: Any) -> "Attached":
-    """From now on what trains in this process trains on the workers, until it is detached.
+    """Sends the training of this process to workers, until `Attached.detach`.
 
-    Models and functions that have been traced before are traced again.
+    Models and functions that were traced before are traced again.
 
     Args:
         mode: "sync" or "async".
-        workers: How many; "2..8" or (2, 8) for as many as there are.
+        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
         options: Others of `fdt run`; see `run`.
 
     Raises:
@@ -107,7 +107,7 @@ def attach(mode: str | None = None, workers: int | str | tuple[int, int] | None 
 
 
 class Attached:
-    """Training of this process goes to a pool. A context manager; at its end, or by `detach`, all is as it was before.
+    """The training of this process goes to a pool. A context manager: its end, or `detach`, removes all hooks.
 
     Attributes:
         report: What `fdt run --report` writes, of the training so far.
@@ -153,7 +153,7 @@ class Attached:
 
     @classmethod
     def current(cls) -> "Attached | None":
-        """Returns what this process is attached by."""
+        """Returns the attachment of this process; None if there is none."""
         return cls._current
 
     @property
@@ -162,13 +162,13 @@ class Attached:
         return self._session.report(0)
 
     def detach(self, status: int = 0) -> None:
-        """Brings home what is on the pool, ends the job (and a pool of its own), and takes all hooks away. Twice does nothing.
+        """Fetches all values from the pool, ends the job (and a pool of its own), and removes all hooks. May be called twice.
 
         Args:
             status: 0 if all went well; the pool's list of jobs shows it.
 
         Raises:
-            FdtError: The report cannot be written, or the pool is gone with what it had.
+            FdtError: The report cannot be written, or the pool is gone, and values with it.
         """
         if Attached._current is not self:
             return

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
 
-from fdt.blobs import CHUNK_BYTES, INLINE_BYTES, ONE_TIME_BYTES, Buffer, chunked, describe, flat, one_time, reference
+from fdt.blobs import CHUNK_BYTES, INLINE_BYTES, ONE_TIME_BYTES, Buffer, chunked, describe, flat, one_time
 
 
 class BlobStore:
@@ -109,13 +109,6 @@ class BlobStore:
             CapacityError: The store or its disk is full.
         """
         self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender)
-
-    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
-        """Writes a blob and returns its name."""
-        ref = reference(buffer)
-        if not self.has(ref):
-            self.add(ref, [buffer])
-        return ref
 
     def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
         """Returns content for a message: small content itself, large as a blob that serves once."""
@@ -370,12 +363,6 @@ class WorkerStore(BlobStore):
         """
         super().__init__(directory)
         self._own = BlobStore(folder)
-
-    def write(self, buffer: Buffer) -> blobs_pb2.BlobRef:
-        """Writes a blob and returns its name, which says nothing of the content: nobody has to believe it."""
-        ref = one_time(flat(buffer).nbytes)
-        self.add(ref, [buffer])
-        return ref
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
         """See `BlobStore.add`."""

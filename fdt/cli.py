@@ -24,7 +24,10 @@ from fdt.settings import (
 )
 
 if TYPE_CHECKING:
-    from fdt.config import RunConfig
+    import contextlib
+
+    from fdt.config import RunConfig, ServeConfig
+    from fdt.pool.server import Server
     from fdt.pool.state_folder import StateFolder
     from fdt.session import Session
 
@@ -328,7 +331,7 @@ class _Stopped(BaseException):
 
 
 def _serve(options: Serve) -> int:
-    from fdt.records import configure, notice
+    from fdt.records import configure
 
     configure(options.log_level, options.log_json)
     if options.join is not None:
@@ -338,9 +341,6 @@ def _serve(options: Serve) -> int:
     from fdt.installed import require_pool
 
     require_pool(config.modes if config.num_workers else ())
-    import contextlib
-    import dataclasses
-
     if config.placing is not None and config.network is not None:
         from fdt.scheduling import preflight
 
@@ -348,11 +348,20 @@ def _serve(options: Serve) -> int:
             print(preflight.show(config.placing, config.network, config.listen))
             return 0
         preflight.check(config.placing, config.network)
+    import contextlib
+
+    with contextlib.ExitStack() as ending:
+        _serve_pool(options, config, ending)
+    return 0
+
+
+def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitStack") -> None:
+    """Serves until a signal ends the pool, or nothing is left to serve. `ending` takes what is undone after that."""
+    import dataclasses
 
     from fdt import keys
     from fdt.pool.server import Server
 
-    ending = contextlib.ExitStack()
     kept = _kept(options)
     if kept is not None:
         ending.callback(kept.close)
@@ -364,27 +373,7 @@ def _serve(options: Serve) -> int:
         address = server.start()
         if makes_token(options) and config.token is not None:
             ending.enter_context(keys.published(address, config.token))
-        elif config.token is None:
-            notice(
-                "this pool has no token (--no-token): it is open to every local user, who can run programs on its workers, "
-                "fetch what others have sent, and cancel their jobs"
-            )
-        workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
-        print(f"fdt: pool at {address}, {workers}, mode {options.mode}", flush=True)
-        if config.page is not None:
-            print(f"fdt: page at {server.link} (for one browser, once; `fdt page` prints others)", flush=True)
-        if config.network is not None:
-            notice(
-                f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers say "
-                "to each other is neither encrypted nor authenticated"
-            )
-            if config.open_servers:
-                notice(
-                    "asynchronous workers of several hosts open servers for everybody on these hosts' networks "
-                    "(--open-servers): whoever reaches one runs code as the user who runs this pool"
-                )
-        notice(server.network)
-        notice(_walls(config.walls))
+        _present(server, address, config, options.mode)
         leave.append(lambda: server.leave(config.grace_s))
         server.wait()
     except _Stopped:
@@ -392,8 +381,33 @@ def _serve(options: Serve) -> int:
     finally:
         _heard()
         server.stop()
-        ending.close()
-    return 0
+
+
+def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -> None:
+    """Prints where a pool is and what it offers, and notes what its operator opens with it."""
+    from fdt.records import notice
+
+    if config.token is None:
+        notice(
+            "this pool has no token (--no-token): it is open to every local user, who can run programs on its workers, "
+            "fetch what others have sent, and cancel their jobs"
+        )
+    workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
+    print(f"fdt: pool at {address}, {workers}, mode {mode}", flush=True)
+    if config.page is not None:
+        print(f"fdt: page at {server.link} (for one browser, once; `fdt page` prints others)", flush=True)
+    if config.network is not None:
+        notice(
+            f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers say "
+            "to each other is neither encrypted nor authenticated"
+        )
+        if config.open_servers:
+            notice(
+                "asynchronous workers of several hosts open servers for everybody on these hosts' networks "
+                "(--open-servers): whoever reaches one runs code as the user who runs this pool"
+            )
+    notice(server.network)
+    notice(_walls(config.walls))
 
 
 def _kept(options: Serve) -> "StateFolder | None":

@@ -177,9 +177,13 @@ def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> R
         raise UsageError(
             f"The run cannot be detached: {error}. Its output needs room in the user's state folder."
         ) from error
+    # It outlives this process, which has no child to look after.
+    keeper.returncode = 0
     assert keeper.stdout is not None
-    readable, _, _ = select.select([keeper.stdout], [], [], _START_S)
-    if not readable or not keeper.stdout.readline():
+    with keeper.stdout as said:
+        readable, _, _ = select.select([said], [], [], _START_S)
+        is_there = bool(readable and said.readline())
+    if not is_there:
         raise UsageError(f"The run cannot be detached: the process that was to keep it did not start. Look at {folder}")
     return Run(folder)
 

@@ -76,16 +76,7 @@ class EmbeddedPool:
         )
         if placing is not None and network is not None:
             serve = self._for_hosts(serve, placing, network)
-        with open(self._directory / _LOG, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fdt.pool.server"],
-                env={"GRPC_VERBOSITY": "NONE", **os.environ},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C at the terminal is the script's; the pool ends with us.
-                start_new_session=True,
-            )
+        self._process = self._start()
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
         # The token has no place in arguments or environment.
@@ -94,6 +85,18 @@ class EmbeddedPool:
         self._pipe.flush()
         # The pool lives until the last copy of this pipe is closed: a forked child of the script must not hold one.
         os.register_at_fork(after_in_child=self._abandon)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with open(self._directory / _LOG, "wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "fdt.pool.server"],
+                env={"GRPC_VERBOSITY": "NONE", **os.environ},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C at the terminal is the script's; the pool ends with us.
+                start_new_session=True,
+            )
 
     def _for_hosts(self, serve: ServeConfig, placing: PlacingConfig, network: Network) -> ServeConfig:
         """Opens the pool for hosts alone, with a certificate of its own."""

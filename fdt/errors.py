@@ -3,22 +3,22 @@
     FdtError
     ├── UsageError              the command or its options are wrong                    (exit status 2)
     ├── UnsupportedError        the script does something that cannot be distributed    (125)
-    ├── NativeError             the C++ operations of a runtime are not there and cannot be compiled        (125)
-    ├── RunError                a script that `fdt.run` ran ended with another status than 0
+    ├── NativeError             the C++ operations of a runtime are missing and cannot be compiled        (125)
+    ├── RunError                a script that `fdt.run` ran ended with an exit status other than 0
     ├── PoolError               (125)
     │   ├── PoolUnreachableError    no pool answers there
-    │   │   └── PoolRestartingError     it goes down to be started again
-    │   ├── AccessError             wrong or missing token, or a certificate that does not fit
-    │   ├── VersionError            client and pool do not speak the same version
-    │   ├── CapacityError           more workers asked for than the pool has, or its store is full
+    │   │   └── PoolRestartingError     the pool is restarting
+    │   ├── AccessError             wrong or missing token, or a certificate that does not match
+    │   ├── VersionError            client and pool have different versions
+    │   ├── CapacityError           the pool has too few workers, or its store is full
     │   └── ProgramRefusedError     the program holds an operation that the pool does not admit
     └── JobError                (125)
         ├── WorkerError             a worker failed
-        │   └── WorkerLostError         it died, stopped answering, or went with its host or network: others may go on
+        │   └── WorkerLostError         it died, stopped answering, or lost its host or network: the job can be restarted
         ├── JobCancelledError       somebody cancelled the job
-        └── ProtocolError           a message that makes no sense
+        └── ProtocolError           a message that was malformed or not expected
 
-A message says what happened, what was expected and how to mend it. `fdt.rpc` maps the tree to and from gRPC.
+A message says what happened, what was expected and how to fix it. `fdt.rpc` maps the tree to and from gRPC.
 """
 
 from typing import Any
@@ -45,11 +45,11 @@ class UnsupportedError(FdtError):
 
 
 class NativeError(FdtError):
-    """The C++ operations of a runtime are not there and cannot be compiled."""
+    """The C++ operations of a runtime are missing and cannot be compiled."""
 
 
 class RunError(FdtError):
-    """A script ended with another status than 0.
+    """A script ended with an exit status other than 0.
 
     Attributes:
         result: The `fdt.Result` with its status and report.
@@ -69,7 +69,7 @@ class PoolUnreachableError(PoolError):
 
 
 class PoolRestartingError(PoolUnreachableError):
-    """The pool goes down to be started again, and takes no jobs until then."""
+    """The pool is restarting and takes no jobs until it has."""
 
 
 class AccessError(PoolError):
@@ -77,11 +77,11 @@ class AccessError(PoolError):
 
 
 class VersionError(PoolError):
-    """Client and pool are too far apart."""
+    """Client and pool have different versions."""
 
 
 class CapacityError(PoolError):
-    """The pool has not enough workers, or no room in its store."""
+    """The pool has too few workers, or no room in its store."""
 
 
 class ProgramRefusedError(PoolError):
@@ -89,7 +89,7 @@ class ProgramRefusedError(PoolError):
 
 
 class JobError(FdtError):
-    """The job ended before its time."""
+    """The job ended before its script did."""
 
 
 class WorkerError(JobError):
@@ -97,7 +97,7 @@ class WorkerError(JobError):
 
 
 class WorkerLostError(WorkerError):
-    """A worker died, stopped answering, or its host or network is gone. Its job can be begun again."""
+    """A worker died, stopped answering, or its host or network is gone. The job can be restarted."""
 
 
 class JobCancelledError(JobError):
@@ -105,11 +105,11 @@ class JobCancelledError(JobError):
 
 
 class ProtocolError(JobError):
-    """A message that makes no sense where it came."""
+    """A message was malformed, or not expected at this point."""
 
 
 def named(name: str, message: str) -> FdtError:
-    """Makes the error of that class name; a name that is not of the tree becomes a JobError."""
+    """Returns an error of the class of that name; an unknown name gives a JobError."""
     classes = {c.__name__: c for c in _subclasses(FdtError)}
     # Here and not where it is shown: python itself shows the errors that a script does not catch.
     return classes.get(name, JobError)(printable_lines(message))

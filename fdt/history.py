@@ -100,8 +100,7 @@ class History:
     """
 
     def __init__(self, brings_home: bool) -> None:
-        """Begins with nothing told.
-
+        """
         Args:
             brings_home: Whether snapshots are brought home now and then; else the pool that keeps them is not lost alone.
         """

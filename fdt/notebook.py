@@ -11,14 +11,14 @@ _NAME = "notebook"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Is called by `%load_ext fdt`."""
+    """Called by `%load_ext fdt`."""
     shell.register_magic_function(fdt, "line", "fdt")
     # An error of ours has said all in its message: the frames below it are not the user's.
     shell.set_custom_exc((FdtError,), _show)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Is called by `%unload_ext fdt`."""
+    """Called by `%unload_ext fdt`."""
     current = Attached.current()
     if current is not None:
         current.detach()
@@ -53,7 +53,7 @@ def _status(report: dict[str, Any]) -> str:
 
 
 def _show(shell: Any, kind: type[BaseException], error: BaseException, traceback: Any, tb_offset: Any = None) -> None:
-    """Shows an error of ours: as a traceback where a cell of the user's trained, else in one line."""
+    """Shows an error of FDT: a wrong option in one line, any other with its traceback."""
     if isinstance(error, UsageError):
         shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
     else:

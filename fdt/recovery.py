@@ -61,8 +61,7 @@ class Recovery:
         workers: range | None,
         more: Callable[[str], None],
     ) -> None:
-        """Begins with nothing told.
-
+        """
         Args:
             channel: To the pool.
             address: Of the pool, for messages.

@@ -11,7 +11,7 @@ from wrapt import register_post_import_hook
 from fdt.patch import Patches
 
 if TYPE_CHECKING:
-    from fdt.capture.keras.fit import KerasFit
+    from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
     from fdt.capture.remote import RemoteVariables
@@ -36,7 +36,7 @@ def is_hooked() -> bool:
 class Capture(Protocol):
     """What becomes of training. Nothing is imported before the script itself needs it."""
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
         """Returns the hooks of Keras's `fit`; called when Keras has been imported.
 
         Args:
@@ -56,7 +56,7 @@ class Training:
         # One for all forms of training: they may share variables.
         self._remote: RemoteVariables | None = None
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.fit import KerasFit
 
@@ -92,7 +92,7 @@ class Checking:
     def __init__(self, config: "RunConfig", findings: "Findings"):
         self._config, self._findings = config, findings
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.check import KerasCheck
 
@@ -111,7 +111,7 @@ class Sampling:
     def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
         self._config, self._findings, self._samples = config, findings, samples
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasFit":
+    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.predict import KerasPredict
 

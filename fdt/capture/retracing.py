@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from fdt.capture.keras.run import RemoteTrainFunction
+from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.loop.observation import writes
 from fdt.outline.files import is_own
 

@@ -12,7 +12,7 @@ from fdt.division.layout import Combine
 class Exchange(Protocol):
     """Fills the places of a divided step where workers exchange values.
 
-    A graph may hold the part of one worker, as in training, or of all of them, as in tests; `ranks` says whose. Operations
+    A graph may hold the part of one worker, as in training, or of all of them; `ranks` says whose. Operations
     of the kinds `in_turn` are run one after the other, in the order of the step.
     """
 
@@ -90,33 +90,3 @@ class Alone:
         (mine,) = tensors
         others = tf.concat([[sum(sizes[1:])], tf.shape(mine)[1:]], 0)
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)
-
-
-class Together:
-    """All workers in one graph: the exchange is a sum or a concatenation. For tests, and for what a division would cost."""
-
-    in_turn: frozenset[str] = frozenset()
-
-    def __init__(self, num_workers: int) -> None:
-        self.num_workers = num_workers
-        self.ranks = tuple(range(num_workers))
-
-    def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
-    ) -> list[tf.Tensor]:
-        """See `Exchange.reduce`."""
-        return [_reduced(tensors, combine) for tensors in values]
-
-    def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
-    ) -> tf.Tensor:
-        """See `Exchange.gather`."""
-        return tf.concat(list(tensors), 0)
-
-
-def _reduced(tensors: Sequence[tf.Tensor], combine: Combine) -> tf.Tensor:
-    if combine is Combine.SUM:
-        return tf.add_n(list(tensors)) if tensors[0].dtype != tf.bool else tf.reduce_any(tf.stack(tensors), 0)
-    stacked = tf.stack([tf.cast(t, tf.int32) if t.dtype == tf.bool else t for t in tensors])
-    reduced = tf.reduce_max(stacked, 0) if combine is Combine.MAX else tf.reduce_min(stacked, 0)
-    return tf.cast(reduced, tensors[0].dtype)

@@ -14,7 +14,7 @@ class Runner(Protocol):
     def step(
         self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
     ) -> dict[str, Any] | None:
-        """Is given a step that the script has come to.
+        """Runs a step that the script has reached.
 
         Args:
             site: Where.

@@ -39,8 +39,7 @@ class Membership:
     """
 
     def __init__(self, config: JoinConfig, launchers: Mapping[str, Launcher] | None = None) -> None:
-        """Opens nothing yet.
-
+        """
         Args:
             config: The host's.
             launchers: By mode; those that are installed, of the pool's modes, if None.

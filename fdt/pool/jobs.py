@@ -155,13 +155,13 @@ def describe_absence(job: str, ranks: Sequence[int], places: Iterable[str], limi
 
 
 def describe_starts(mode: str, number: int, what: str, detail: str) -> str:
-    """Returns what to say of workers that do not get ready, to be put behind who starts them.
+    """Returns what to say of workers that end before they serve a job, to be put behind who starts them.
 
     Args:
         mode: Theirs.
         number: Of those in a row.
-        what: Became of the last.
+        what: Became of the last, as in "ended with exit status 1, before it was ready".
         detail: How its log ends.
     """
     log = f" The end of its log: {detail}" if detail else ""
-    return f"cannot start workers of mode {mode}: {number} in a row did not get ready; of the last, {what}.{log}"
+    return f"cannot start workers of mode {mode}: {number} in a row did not get to serve a job. The last {what}.{log}"

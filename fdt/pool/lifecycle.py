@@ -223,7 +223,10 @@ class DropHost(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class HostWorks(Instruction):
-    """Note that a host which a scheduler brought can serve jobs: it has had a ready worker of every mode."""
+    """Note that a host which a scheduler brought can serve jobs.
+
+    It has had a ready worker of every mode, and one of its workers has served a job, or has waited for one long enough.
+    """
 
     host: str
 

@@ -45,8 +45,7 @@ class Outbox:
     def __init__(
         self, limit_bytes: int, shared: Room | None = None, on_full: Callable[[str], None] | None = None
     ) -> None:
-        """Begins empty.
-
+        """
         Args:
             limit_bytes: Of messages that wait; one alone may be as large as it is.
             shared: What all such boxes together may keep.

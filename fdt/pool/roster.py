@@ -9,7 +9,6 @@ class Roster(MutableMapping[str, Worker]):
     """Workers by name, in the order of their coming. Which are ready, or begin to leave, `ready` and `leave` are told."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         self._workers: dict[str, Worker] = {}
         # By host, and there by mode.
         self._there: dict[str, dict[str, dict[str, Worker]]] = {}

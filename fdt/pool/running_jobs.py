@@ -94,18 +94,13 @@ class RunningJobs:
         return f"Rank {worker.rank} of job {job.name}{self._hosts.place_of(worker)}"
 
     def silent(self, event: lifecycle.WorkerSilent) -> None:
-        """Ends a worker that is not heard of any more, and its job."""
-        worker = self._workers.get(event.worker)
-        if worker is None or worker.state is WorkerState.LEAVING:
-            return
+        """Ends the job of a worker that is not heard of any more."""
         found = self._serving(event.worker)
         if found is not None:
-            who = self._called(*found)
-            message = f"{who} has stopped answering: nothing was heard from it for {event.silent_s:.0f} s."
-            self._jobs.fail(found[1].name, LOST, message, worker.rank, event.time_s)
-        else:
-            self._workers.leave(worker, event.time_s)
-            self._tell(lifecycle.KillWorker(worker.name))
+            worker, job = found
+            silence = f"has stopped answering: nothing was heard from it for {event.silent_s:.0f} s."
+            message = f"{self._called(worker, job)} {silence}"
+            self._jobs.fail(job.name, LOST, message, worker.rank, event.time_s)
 
     def idle(self, event: lifecycle.JobIdle) -> None:
         """Ends a job whose workers hang."""

@@ -54,8 +54,7 @@ class Server:
         directory: Path | None = None,
         kept: StateFolder | None = None,
     ) -> None:
-        """Opens nothing yet.
-
+        """
         Args:
             config: The pool's.
             launchers: By mode; those that are installed if None.

@@ -1,8 +1,8 @@
 """What a pool is doing, and what it is to do next: events in, instructions out. No I/O; every race is a list of events.
 
 A pool has its own machine and the hosts that joined it. A host that goes takes its workers with it, and fails the jobs that
-they serve. Each part of the state has a file: jobs and how they end, hosts, the queue, workers until they are warm, jobs
-that run.
+they serve. Each part of the state has a file: jobs and how they end, hosts, the queue, workers until they have proven
+themselves, jobs that run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class PoolState:
         Args:
             num_workers: Workers of the pool's own machine that may serve jobs at once.
             modes: What the pool serves, and how many processes a job of each takes.
-            timing: `warm_s`, `join_s`, `settle_s` and `hold_s` are looked at.
+            timing: `warm_s`, `heartbeat_limit_s`, `join_s`, `settle_s` and `hold_s` are looked at.
             max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
             limits: `queued_jobs`, `remembered_jobs` and the lengths of names are looked at.
             before: Jobs of the pools before, which have ended.
@@ -54,7 +54,7 @@ class PoolState:
         self.workers = workers = Roster()
         self.jobs = jobs = JobTable(before, workers, timing.hold_s, limits, tell)
         self.hosts = hosts = HostTable(num_workers, jobs, workers, placing, limits, tell)
-        self._starts = starts = WorkerStarts(modes, max_jobs, timing.warm_s, hosts, jobs, workers, tell)
+        self._starts = starts = WorkerStarts(modes, max_jobs, timing, hosts, jobs, workers, tell)
         self._queue = JobQueue(modes, limits, hosts, jobs, workers, tell)
         self._running = running = RunningJobs(timing, hosts, jobs, workers, tell)
         self._handlers: dict[type[lifecycle.Event], Callable[..., None]] = {
@@ -64,10 +64,10 @@ class PoolState:
             lifecycle.HostsWait: hosts.wait,
             lifecycle.HostsRefused: hosts.refused,
             lifecycle.WorkerReady: starts.ready,
-            lifecycle.WorkerJoined: running.joined,
+            lifecycle.WorkerJoined: self._worker_joined,
             lifecycle.WorkerFailed: running.failed,
             lifecycle.WorkerExited: self._worker_exited,
-            lifecycle.WorkerSilent: running.silent,
+            lifecycle.WorkerSilent: self._worker_silent,
             lifecycle.JobIdle: running.idle,
             lifecycle.WorkerClosed: running.closed,
             lifecycle.JobRefused: jobs.refused,
@@ -123,6 +123,14 @@ class PoolState:
     def _submitted(self, event: lifecycle.Submitted) -> None:
         self._starts.retry(event.mode)
         self._queue.add(event)
+
+    def _worker_joined(self, event: lifecycle.WorkerJoined) -> None:
+        self._starts.joined(event)
+        self._running.joined(event)
+
+    def _worker_silent(self, event: lifecycle.WorkerSilent) -> None:
+        self._running.silent(event)
+        self._starts.silent(event)
 
     def _worker_exited(self, event: lifecycle.WorkerExited) -> None:
         self._running.exited(event)

@@ -67,8 +67,7 @@ class Tunnel:
     """One worker's."""
 
     def __init__(self, orders: socket.socket, blanks: socket.socket) -> None:
-        """Opens nothing yet.
-
+        """
         Args:
             orders: Messages of the worker come in, and are answered, here.
             blanks: For each message, the worker sends a TCP socket of its network.

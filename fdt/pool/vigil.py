@@ -19,8 +19,7 @@ class Vigil:
     """
 
     def __init__(self, timing: Timing, post: Callable[[lifecycle.Event], None]) -> None:
-        """Begins now.
-
+        """
         Args:
             timing: `heartbeat_s`, `heartbeat_limit_s` and `stall_s` are looked at.
             post: Is told who is silent.

@@ -35,7 +35,7 @@ class _Asked:
     Attributes:
         request: What was asked for.
         joined: Whether it is part of the pool.
-        works: Whether its workers have been ready.
+        works: Whether it can serve jobs; see `lifecycle.HostWorks`.
         left_s: When it ceased to be, by the monotonic clock; None if it has not.
     """
 

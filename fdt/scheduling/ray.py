@@ -53,7 +53,6 @@ class Ray:
     restarts = True
 
     def __init__(self) -> None:
-        """Starts nothing yet."""
         self._driver: _Driver | None = None
 
     def render(self, request: HostRequest) -> Rendering:

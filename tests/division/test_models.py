@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from fdt.division import divide
-from fdt.division.exchange import Together
 from fdt.division.graphs import described
 from fdt.division.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
 from tests.helpers.divided_models import MODELS, batches, build_for
+from tests.helpers.together import Together
 
 _ROWS, _WORKERS, _NUM_STEPS = 15, 4, 3
 # Operations that get divided inputs whole: similarities to all samples, where a column of the batch is a row.

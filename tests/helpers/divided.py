@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import divide
-from fdt.division.exchange import Together
 from fdt.division.graphs import described
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
+from tests.helpers.together import Together
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from nfdt.devices import JOB
 from nfdt.feed import Arrays
-from nfdt.rehearsal import lags_of, round_robin
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from tests.helpers.programs import Given, Traced, traced
+from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 NEAR, FAR = (f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(2))

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import nfdt.update
-from nfdt.rehearsal import lags_of, rehearse, round_robin
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from tests.helpers.programs import Traced, servers, state, traced
+from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS)}

@@ -12,10 +12,10 @@ from fdt.v1 import program_pb2
 from nfdt.cut import cut
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
-from nfdt.rehearsal import lags_of, rehearse, round_robin
 from nfdt.rules import make_rule
 from nfdt.units import find_units
 from tests.helpers.programs import Given, Traced, servers, state, traced
+from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 
 X = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
 Y = np.random.default_rng(1).integers(0, 3, 8).astype("int32")

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from nfdt.compensation import compensate
-from nfdt.rehearsal import lags_of, rehearse, round_robin
 from nfdt.rules import Reliability, Rule, Strength, Weigh, make_rule
 from tests.helpers.programs import Given, Quadratic, servers, state, traced
+from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 
 START = np.array([0.5, -0.5])
 # (worker, gradient) of each push.

@@ -13,6 +13,7 @@ from fdt.blob_store import BlobStore, WorkerStore
 from fdt.blobs import one_time, reference
 from fdt.errors import CapacityError, ProtocolError
 from fdt.v1 import blobs_pb2
+from tests.helpers.blobs import write
 
 
 @pytest.fixture
@@ -38,11 +39,12 @@ def test_round_trip(store: BlobStore, size: int) -> None:
     assert not store.has(ref)
     store.put(ref, blobs.chunked(blobs.flat(content)))
     assert store.has(ref) and store.open(ref).tobytes() == content
-    assert store.write(content) == ref and files(store) == {ref.digest.hex()}
+    store.put(ref, blobs.chunked(blobs.flat(content)))
+    assert files(store) == {ref.digest.hex()}
 
 
 def test_open_is_private(store: BlobStore) -> None:
-    ref = store.write(b"\0" * 4)
+    ref = write(store, b"\0" * 4)
     store.open(ref)[:] = 1
     assert store.open(ref).tobytes() == b"\0" * 4
 
@@ -82,16 +84,16 @@ def age(store: BlobStore, ref: blobs_pb2.BlobRef, used_s: float) -> None:
 
 def test_limit_drops_the_least_recently_used_that_nobody_uses(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, limit_bytes=300)
-    old, used, young = (store.write(bytes([n]) * 100) for n in range(3))
+    old, used, young = (write(store, bytes([n]) * 100) for n in range(3))
     for second, ref in enumerate((used, old, young)):
         age(store, ref, 1000.0 + second)
     store.use("job", [used])
-    store.write(b"x" * 100)
+    write(store, b"x" * 100)
     assert not store.has(old) and store.path(used).exists() and store.path(young).exists()
     with pytest.raises(CapacityError, match="full"):
-        store.write(b"y" * 250)
+        write(store, b"y" * 250)
     store.release("job")
-    store.write(b"y" * 250)
+    write(store, b"y" * 250)
     assert len(files(store)) == 1
 
 
@@ -101,24 +103,24 @@ def test_limit_counts_what_is_being_written(tmp_path: Path) -> None:
     def chunks():
         yield b"y"
         with pytest.raises(CapacityError):
-            store.write(b"x" * 200)
+            write(store, b"x" * 200)
         yield b"y" * 199
 
     store.put(reference(b"y" * 200), chunks())
-    store.write(b"x" * 100)
+    write(store, b"x" * 100)
 
 
 def test_fresh_blobs_have_a_grace(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, limit_bytes=150, grace_s=1000.0)
-    ref = store.write(b"x" * 100)
+    ref = write(store, b"x" * 100)
     with pytest.raises(CapacityError):
-        store.write(b"y" * 100)
+        write(store, b"y" * 100)
     age(store, ref, 1000.0)
     assert store.has(ref), "whoever asks may be about to use it"
     with pytest.raises(CapacityError):
-        store.write(b"y" * 100)
+        write(store, b"y" * 100)
     age(store, ref, 1000.0)
-    store.write(b"y" * 100)
+    write(store, b"y" * 100)
 
 
 def test_full_disk(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +129,7 @@ def test_full_disk(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CapacityError, match="disk"):
-        store.write(b"x")
+        write(store, b"x")
     assert not files(store)
 
 
@@ -137,7 +139,7 @@ def test_disk_that_is_too_small_is_seen_before_writing(store: BlobStore) -> None
 
 
 def test_drop_spares_what_is_used(store: BlobStore) -> None:
-    ref = store.write(b"x")
+    ref = write(store, b"x")
     store.use("job", [ref])
     store.drop(ref)
     assert store.has(ref)
@@ -167,7 +169,8 @@ def test_malformed_chunks(raw: bytes) -> None:
 
 
 def test_a_worker_writes_into_its_own_folder(store: BlobStore, tmp_path: Path) -> None:
-    ref = WorkerStore(store.directory, tmp_path / "own").write(b"state")
+    ref = one_time(5)
+    WorkerStore(store.directory, tmp_path / "own").add(ref, [b"state"])
     assert not files(store)
     store.adopt(ref, tmp_path / "own")
     assert store.open(ref).tobytes() == b"state" and not list((tmp_path / "own").iterdir())
@@ -214,7 +217,7 @@ def test_a_worker_cannot_promise_what_a_blob_holds(store: BlobStore, tmp_path: P
 
 
 def test_a_blob_that_is_cut_short_while_it_is_read_harms_nobody(store: BlobStore) -> None:
-    ref = store.write(os.urandom(3 * blobs.CHUNK_BYTES))
+    ref = write(store, os.urandom(3 * blobs.CHUNK_BYTES))
     reading = store.chunks(ref)
     next(reading)
     os.truncate(store.path(ref), 0)

@@ -21,6 +21,7 @@ from fdt.pool.lifecycle import (
     Tick,
     WantHosts,
     WorkerExited,
+    WorkerJoined,
     WorkerReady,
 )
 from fdt.pool.state import PoolState
@@ -28,6 +29,7 @@ from fdt.pool.worker_starts import Processes
 from tests.unit.test_jobs import MODES, ONE_PROCESS, TIMING, Pool, only
 
 IDLE_S = 30.0
+PROOF_S = 2 * TIMING.heartbeat_limit_s
 
 
 class Placed(Pool):
@@ -105,13 +107,35 @@ def test_what_the_scheduler_says_is_told_to_who_waits() -> None:
     assert pool(HostsWait(4.0, "pending (Resources)")) == [], "once"
 
 
-def test_a_host_works_once_a_worker_of_every_mode_is_ready() -> None:
+def test_a_host_works_once_a_worker_of_every_mode_is_ready_and_one_has_waited_long_enough() -> None:
     pool = Placed(modes={"sync": MODES["sync"], "async": ONE_PROCESS})
     started = only(StartWorker, pool(HostJoined(2.0, "host-1", "node1", 2, placed=True)))
     by_mode = {mode: [start.worker for start in started if start.mode == mode] for mode in ("sync", "async")}
     first, second = by_mode["sync"]
-    assert only(HostWorks, pool(WorkerReady(3.0, first), WorkerReady(3.0, second))) == []
-    assert only(HostWorks, pool(WorkerReady(3.0, by_mode["async"][0]))) == [HostWorks("host-1")]
+    assert only(HostWorks, pool(WorkerReady(3.0, first), Tick(3.0 + PROOF_S), WorkerReady(24.0, second))) == []
+    assert only(HostWorks, pool(WorkerReady(25.0, by_mode["async"][0]))) == []
+    assert only(HostWorks, pool(Tick(24.0 + PROOF_S))) == [HostWorks("host-1")]
+    assert only(HostWorks, pool(Tick(25.0 + PROOF_S))) == [], "once"
+
+
+def test_a_host_works_once_it_serves_a_job() -> None:
+    pool = Placed()
+    pool.submit("a", 2)
+    assert only(HostWorks, pool.join(1)) == [] and pool.runs("a")
+    first, second = (WorkerJoined(3.0, name) for name in pool.state.jobs["a"].workers)
+    assert only(HostWorks, pool(first, second)) == [HostWorks("host-1")]
+
+
+def test_a_host_whose_workers_end_while_they_wait_never_works_and_tells_why() -> None:
+    pool = Placed()
+    pool.submit("a", 4)
+    out = pool(HostJoined(2.0, "host-1", "node1", 2, placed=True))
+    for number in (1, 2, 3):
+        worker = list(pool.state.workers)[-1]
+        out += pool(WorkerReady(10.0 * number, worker), WorkerExited(10.0 * number + 1, worker, 1, "no more room"))
+    (drop,) = only(DropHost, out)
+    assert "while it waited for a job" in drop.reason and "no more room" in drop.reason and not drop.spare
+    assert only(HostWorks, out) == [] and not pool.state.hosts.get("host-1")
 
 
 def test_a_host_whose_workers_do_not_start_never_works_and_tells_why() -> None:

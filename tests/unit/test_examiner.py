@@ -17,6 +17,7 @@ from fdt.pool import admission, examiner
 from fdt.pool.examiner import Examiner
 from fdt.v1 import blobs_pb2, graph_pb2, program_pb2
 from fdt.wire import varint
+from tests.helpers.blobs import write
 from tests.helpers.ends import wait_gone
 from tests.helpers.processes import PYTHON, background
 
@@ -49,18 +50,18 @@ def process_of(examiner: Examiner) -> psutil.Process:
 
 
 def test_answers(looking: Examiner, store: BlobStore) -> None:
-    looking.examine(store, store.write(program("MatMul")))
+    looking.examine(store, write(store, program("MatMul")))
     with pytest.raises(ProgramRefusedError, match=r"'WriteFile' \(node 'n' in the graph\): it reads or writes files"):
-        looking.examine(store, store.write(program("WriteFile")))
+        looking.examine(store, write(store, program("WriteFile")))
     with pytest.raises(ProtocolError, match="StepProgram"):
-        looking.examine(store, store.write(b"\xff"))
+        looking.examine(store, write(store, b"\xff"))
     first = process_of(looking)
-    looking.examine(store, store.write(program("MatMul", 10_000)))
+    looking.examine(store, write(store, program("MatMul", 10_000)))
     assert process_of(looking) == first, "an ordinary program costs no new process"
 
 
 def test_does_not_import_tensorflow(looking: Examiner, store: BlobStore) -> None:
-    looking.examine(store, store.write(program("MatMul")))
+    looking.examine(store, write(store, program("MatMul")))
     mapped = {Path(each.path).name for each in process_of(looking).memory_maps()}
     assert not [name for name in mapped if "tensorflow" in name]
     assert process_of(looking).memory_info().rss < 100 << 20
@@ -78,16 +79,16 @@ def test_a_program_may_not_change_after_it_was_looked_at(looking: Examiner, stor
 def test_a_blob_that_is_not_there(looking: Examiner, store: BlobStore) -> None:
     with pytest.raises(ProtocolError, match="cannot read"):
         looking.examine(store, blobs_pb2.BlobRef(digest=bytes(32), size_bytes=1))
-    looking.examine(store, store.write(program("MatMul")))
+    looking.examine(store, write(store, program("MatMul")))
 
 
 def test_six_million_nodes_leave_nothing_behind(looking: Examiner, store: BlobStore) -> None:
-    ref = store.write(program("NoOp", 6_000_000))
+    ref = write(store, program("NoOp", 6_000_000))
     before = psutil.Process().memory_info().rss
     with pytest.raises(ProgramRefusedError, match=f"6,000,000 nodes.*{admission.MAX_NODES:,}"):
         looking.examine(store, ref)
     assert psutil.Process().memory_info().rss - before < 50 << 20
-    looking.examine(store, store.write(program("MatMul")))
+    looking.examine(store, write(store, program("MatMul")))
     assert process_of(looking).memory_info().rss < 100 << 20
 
 
@@ -95,12 +96,12 @@ def test_more_memory_than_there_is(store: BlobStore) -> None:
     """Forty million nodes are 80 MB as they come, and many times that when they are read."""
     raw = b"\x0a\x00" * 40_000_000
     meta_graph = b"\x12" + varint(len(raw)) + raw
-    ref = store.write(program_pb2.StepProgram(step=program_pb2.Function(meta_graph=meta_graph)).SerializeToString())
+    ref = write(store, program_pb2.StepProgram(step=program_pb2.Function(meta_graph=meta_graph)).SerializeToString())
     looking = Examiner()
     try:
         with pytest.raises((ProgramRefusedError, ProtocolError)):
             looking.examine(store, ref)
-        looking.examine(store, store.write(program("MatMul")))
+        looking.examine(store, write(store, program("MatMul")))
     finally:
         looking.close()
 
@@ -109,13 +110,13 @@ def test_more_time_than_there_is(store: BlobStore) -> None:
     looking = Examiner(limit_s=0.0)
     try:
         with pytest.raises(ProgramRefusedError, match=f"more than 0 s or {examiner.MEMORY_BYTES >> 20} MiB"):
-            looking.examine(store, store.write(program("MatMul")))
+            looking.examine(store, write(store, program("MatMul")))
     finally:
         looking.close()
 
 
 def test_a_process_that_was_killed_is_replaced(looking: Examiner, store: BlobStore) -> None:
-    ref = store.write(program("MatMul"))
+    ref = write(store, program("MatMul"))
     looking.examine(store, ref)
     process = process_of(looking)
     os.kill(process.pid, signal.SIGKILL)
@@ -126,7 +127,7 @@ def test_a_process_that_was_killed_is_replaced(looking: Examiner, store: BlobSto
 
 
 def test_many_at_once(looking: Examiner, store: BlobStore) -> None:
-    good, bad = store.write(program("MatMul")), store.write(program("PyFunc"))
+    good, bad = write(store, program("MatMul")), write(store, program("PyFunc"))
     looking.examine(store, good)
     first = process_of(looking)
     with concurrent.futures.ThreadPoolExecutor(20) as threads:
@@ -138,7 +139,7 @@ def test_many_at_once(looking: Examiner, store: BlobStore) -> None:
 
 def test_ends_with_its_pool(store: BlobStore) -> None:
     looking = Examiner()
-    looking.examine(store, store.write(program("MatMul")))
+    looking.examine(store, write(store, program("MatMul")))
     process = process_of(looking)
     looking.close()
     assert not process.is_running()

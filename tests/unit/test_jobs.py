@@ -333,11 +333,61 @@ def test_slow_start_counts_as_failed() -> None:
     assert "not ready after 100 s" in pool.failure().message
 
 
-def test_ready_resets_the_count() -> None:
+def end_while_waiting(pool: Pool, time_s: float, status: int = 1) -> list[Instruction]:
+    """Gets the newest worker ready and ends it."""
+    name = list(pool.state.workers)[-1]
+    return pool(WorkerReady(time_s, name), WorkerExited(time_s + 1, name, status, "no more room"))
+
+
+def test_workers_that_end_while_they_wait_are_not_started_without_end() -> None:
+    pool = Pool(1)
+    assert [len(only(StartWorker, end_while_waiting(pool, 10.0 * n))) for n in (1, 2, 3)] == [1, 1, 0]
+    assert not pool.state.workers
+    assert only(StartWorker, pool.submit("a", 1)) == [StartWorker("sync-4", "sync")], "its sender may have mended it"
+
+
+def test_who_waits_for_workers_that_end_while_they_wait_is_told_the_reason() -> None:
+    pool = Pool(2)
+    pool.submit("a", 2)
+    # One of the two waits for the other, and ends.
+    for number in (1, 2, 3):
+        end_while_waiting(pool, 10.0 * number)
+    message = pool.failure("a").message
+    assert "3 in a row did not get to serve a job. The last ended with exit status 1, while it waited" in message
+    assert "no more room" in message
+
+
+@pytest.mark.parametrize("proof", ["serves", "waits"])
+def test_a_worker_that_has_proven_itself_begins_the_count_anew(proof: str) -> None:
     pool = Pool(1)
     pool(WorkerExited(1.0, "sync-1", 1), WorkerExited(1.0, "sync-2", 1), WorkerReady(2.0, "sync-3"))
-    assert pool(WorkerExited(3.0, "sync-3", 1)) == [StartWorker("sync-4", "sync")]
-    assert pool(WorkerExited(3.0, "sync-4", 1)) == [StartWorker("sync-5", "sync")]
+    if proof == "serves":
+        pool.submit("a", 1)
+        pool(WorkerJoined(3.0, "sync-3"), Closing(4.0, "a", 0), WorkerClosed(4.0, "sync-3"))
+    else:
+        assert pool.state.next_deadline_s() == 2.0 + 2 * TIMING.heartbeat_limit_s
+        pool(Tick(2.0 + 2 * TIMING.heartbeat_limit_s))
+    pool(WorkerExited(30.0, "sync-3", 0))
+    assert pool(WorkerExited(31.0, "sync-4", 1)) == [StartWorker("sync-5", "sync")]
+    assert pool(WorkerExited(32.0, "sync-5", 1)) == [StartWorker("sync-6", "sync")]
+    assert pool(WorkerExited(33.0, "sync-6", 1)) == []
+
+
+def test_what_ends_all_that_wait_is_one_failure() -> None:
+    pool = Pool(4)
+    pool.warm(1.0)
+    out = pool(*(WorkerExited(2.0, name, -9) for name in list(pool.state.workers)))
+    assert len(only(StartWorker, out)) == 4
+
+
+def test_workers_that_fall_silent_while_they_wait_are_not_started_without_end() -> None:
+    pool = Pool(1)
+    for number in (1, 2, 3):
+        name = f"sync-{number}"
+        out = pool(WorkerReady(20.0 * number, name), WorkerSilent(20.0 * number + 11, name, 10.5))
+        assert KillWorker(name) in out
+        pool(WorkerExited(20.0 * number + 12, name, -9))
+    assert not pool.state.workers
 
 
 def test_cancel_is_told_and_client_gone_is_not() -> None:

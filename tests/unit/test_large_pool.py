@@ -94,6 +94,9 @@ def test_workers_that_do_not_start_are_noticed_in_their_order() -> None:
     names: Sequence[str] = list(state.workers)
     state.handle(WorkerReady(1.0, names[0]))
     assert [worker.name for worker in state.workers.starting()] == list(names[1:])
+    proof_s = 1.0 + 2 * TIMING.heartbeat_limit_s
+    assert state.next_deadline_s() == proof_s, "until the first has waited long enough"
+    state.handle(Tick(proof_s))
     assert state.next_deadline_s() == TIMING.warm_s
     state.handle(Tick(TIMING.warm_s))
     assert [state.workers[name].state for name in names[1:]] == [WorkerState.LEAVING] * 2

@@ -13,6 +13,7 @@ from fdt.errors import CapacityError, UsageError
 from fdt.pool.door import CallThreads
 from fdt.pool.limits import DEFAULT, Limits, changed, check_name, cut
 from fdt.pool.relay import Outbox, Room
+from tests.helpers.blobs import write
 
 LIMIT_S = 20.0
 
@@ -105,7 +106,7 @@ def test_the_list_of_jobs_fits_into_a_message() -> None:
 
 def test_what_cannot_fit_evicts_nothing(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, limit_bytes=300)
-    unused, used = store.write(b"a" * 100), store.write(b"b" * 100)
+    unused, used = write(store, b"a" * 100), write(store, b"b" * 100)
     store.use("job", [used])
     with pytest.raises(CapacityError, match="full"):
         store.put(one_time(250), [b"c" * 250])
@@ -119,7 +120,7 @@ def test_what_has_not_come_holds_nothing(tmp_path: Path) -> None:
 
     def trickle() -> Iterator[bytes]:
         yield b"x"
-        store.write(b"y" * 250)
+        write(store, b"y" * 250)
 
     with pytest.raises(Exception, match="ended early"):
         store.put(one_time(300), trickle(), "slow")
@@ -135,13 +136,13 @@ def test_the_unfinished_blobs_of_one_sender_leave_room_for_others(tmp_path: Path
 
 def test_a_store_holds_so_many_blobs(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, limits=Limits(blobs=3))
-    refs = [store.write(bytes((n,))) for n in range(3)]
+    refs = [write(store, bytes((n,))) for n in range(3)]
     store.use("job", refs[1:])
-    newest = store.write(b"new")
+    newest = write(store, b"new")
     assert not store.has(refs[0]) and all(map(store.has, (*refs[1:], newest)))
     store.use("job", [newest])
     with pytest.raises(CapacityError, match="3 blobs"):
-        store.write(b"newer")
+        write(store, b"newer")
 
 
 def test_a_job_uses_so_many_blobs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.capture.keras.keras_3 import Keras3
-from fdt.capture.keras.run import warm_up
+from fdt.capture.keras.traced_run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace

@@ -239,7 +239,8 @@ def test_a_tunnel_that_is_sealed_takes_no_orders() -> None:
     """What has taken a worker over cannot have it connect to the machine's network."""
     orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     blanks, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    serving = threading.Thread(target=Tunnel(theirs, given).serve)
+    sealed = Tunnel(theirs, given)
+    serving = threading.Thread(target=sealed.serve)
     serving.start()
 
     def ask(kind: str, argument: object) -> dict[str, object]:
@@ -259,3 +260,6 @@ def test_a_tunnel_that_is_sealed_takes_no_orders() -> None:
         orders.shutdown(socket.SHUT_RDWR)
         serving.join(LIMIT_S)
         assert not serving.is_alive()
+    # In a process of its own it would end with that.
+    assert sealed._listener is not None
+    sealed._listener.close()

@@ -126,8 +126,12 @@ def test_a_closed_stream_harms_nobody(shown: _Shown) -> None:
 
 
 def test_its_thread_ends_with_what_is_done() -> None:
+    # Those of tests before may be about to end.
+    before = set(threading.enumerate())
     with WAITING.doing("nothing"):
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == "fdt-waiting"]
+        (thread,) = [
+            thread for thread in threading.enumerate() if thread.name == "fdt-waiting" and thread not in before
+        ]
     thread.join(10.0)
     assert not thread.is_alive()
 

@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fdt.capture.keras.callbacks import write_files
-from fdt.capture.keras.fit import KerasFit, check_model
+from fdt.capture.keras.hooks import KerasHooks, check_model
 from fdt.capture.keras.opening import opening_lines
-from fdt.capture.keras.run import RemoteTrainFunction, Run, batches_like
+from fdt.capture.keras.run import batches_like
+from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import divided_lines
@@ -25,17 +27,12 @@ class CheckedError(BaseException):
     """Ends `fit` where its first step would begin. No script catches it by accident."""
 
 
-class KerasCheck(KerasFit):
-    """The hooks; see `fdt.capture.keras.fit.KerasFit`."""
+class KerasCheck(KerasHooks["CheckedRun"]):
+    """See `fdt.capture.keras.hooks.KerasHooks`."""
 
     def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
-        self._config, self._findings, self._keras = config, findings, keras
-        self._run: Run | None = None
-        self._here: Any = None
-        self._said: set[str] = set()
-
-    def close(self) -> None:
-        """Nothing to do: no job was started."""
+        super().__init__(keras)
+        self._config, self._findings = config, findings
 
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
@@ -88,7 +85,7 @@ class KerasCheck(KerasFit):
         return CheckedRun(self._config, self._keras, model)
 
     def _looked(self, run: Any, what: str) -> None:
-        """Is given each training that could be distributed."""
+        """Records a training that could be distributed."""
         assert run.traced is not None
         self._findings.add(Finding(where(), what, tuple(run.describe())))
 
@@ -96,17 +93,17 @@ class KerasCheck(KerasFit):
         self._findings.refuse(where(), what, str(error))
 
 
-class CheckedRun(Run):
+class CheckedRun(TracedRun):
     """A training that ends where it would begin."""
 
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
-        self.model, self.keras, self.batches, self._config = model, keras, None, config
+        super().__init__(config, keras, model)
         self.traced: TracedStep | None = None
         # Of the arrays of a batch.
         self.shapes: list[tuple[int, ...]] = []
 
     def listen(self, arguments: dict[str, Any]) -> None:
-        """May change the arguments of a `fit` that is about to begin."""
+        """Called before a `fit` begins, with its arguments, which it may change."""
 
     def prepare(self, force: bool) -> None:
         """Looks, and ends the `fit`, unless its first batch is wanted."""
@@ -123,7 +120,7 @@ class CheckedRun(Run):
         raise CheckedError
 
     def take(self, item: Any) -> None:
-        """Is given what Keras's iterator yielded first."""
+        """Records the shapes of the first batch that Keras's iterator yields."""
         assert self.batches is not None
         self.shapes = [array.shape for array in self.batches.encode(item)]
 

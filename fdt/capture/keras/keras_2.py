@@ -12,8 +12,8 @@ from tf_keras.src.engine.training import Model
 from tf_keras.src.utils.generic_utils import is_default
 
 from fdt.capture.keras import keras_2_step
-from fdt.capture.keras.fit import KerasFit
-from fdt.capture.keras.run import Run
+from fdt.capture.keras.hooks import KerasHooks
+from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.step.inlining import with_autograph
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
@@ -35,7 +35,7 @@ class Keras2:
     tree = tf.nest
     trainer = Model
 
-    def hook_fit(self, patches: Patches, fit: KerasFit) -> None:
+    def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
         """See `KerasVersion`."""
         _Data(fit).install(patches)
         keras_2_step.hook_metrics(patches)
@@ -116,11 +116,11 @@ def _reset_metrics(original: Callable[..., Any], model: Any) -> None:
 class _Data:
     """The training data of `fit`: where they are arrays, its iterator yields row numbers."""
 
-    def __init__(self, fit: KerasFit):
+    def __init__(self, fit: KerasHooks):
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
-        self._reading: Run | None = None
-        self._handlers: dict[int, tuple[Any, Run]] = {}
+        self._reading: TracedRun | None = None
+        self._handlers: dict[int, tuple[Any, TracedRun]] = {}
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""

@@ -15,9 +15,9 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
-from fdt.capture.keras.fit import KerasFit
+from fdt.capture.keras.hooks import KerasHooks
 from fdt.capture.keras.keras_3_step import StepHooks
-from fdt.capture.keras.run import Run
+from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
@@ -34,7 +34,7 @@ class Keras3:
     tree = keras.tree
     trainer = tf_trainer.TensorFlowTrainer
 
-    def hook_fit(self, patches: Patches, fit: KerasFit) -> None:
+    def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(CompileMetrics, "reset_state", _reset_state)
@@ -119,11 +119,11 @@ def _reset_state(original: Callable[..., Any], metrics: CompileMetrics) -> None:
         original(metrics)
 
 
-def _epoch_iterator_class(fit: KerasFit) -> type:
+def _epoch_iterator_class(fit: KerasHooks) -> type:
     class EpochIterator(tf_trainer.TFEpochIterator):  # type: ignore[misc]
         """Keras's, but the one that trains has our adapter, and drains the job at the end of an epoch."""
 
-        _fdt_run: Run | None = None
+        _fdt_run: TracedRun | None = None
 
         def __init__(self, *args: Any, **kwargs: Any):
             self._fdt_run = fit.awaiting_data()
@@ -151,7 +151,7 @@ def _epoch_iterator_class(fit: KerasFit) -> type:
     return EpochIterator
 
 
-def _batches(adapter: Any, run: Run, fit: KerasFit) -> tuple[Batches, Any]:
+def _batches(adapter: Any, run: TracedRun, fit: KerasHooks) -> tuple[Batches, Any]:
     """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
     if structure is not None:

@@ -15,7 +15,7 @@ from fdt.predicting.samples import Sample, Samples
 
 
 class KerasPredict(KerasCheck):
-    """The hooks; see `fdt.capture.keras.fit.KerasFit`."""
+    """See `fdt.capture.keras.hooks.KerasHooks`."""
 
     def __init__(self, config: RunConfig, findings: Findings, samples: Samples, keras: KerasVersion):
         super().__init__(config, findings, keras)

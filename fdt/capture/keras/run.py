@@ -1,9 +1,7 @@
 """One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
 
-import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,15 +9,13 @@ import tensorflow as tf
 
 from fdt.answers import Drain
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.opening import opening_lines, stateful, turns
+from fdt.capture.keras.opening import opening_lines, turns
 from fdt.capture.keras.refreshing import Refreshing
-from fdt.capture.keras.train_step import trace_train_step
+from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables
-from fdt.capture.step.traced_step import TracedStep, refuse_moved
-from fdt.capture.watching import Watch
-from fdt.data import ArrayBatches, Batches, StreamedBatches
-from fdt.element import Element
+from fdt.data import Batches, StreamedBatches
 from fdt.errors import UnsupportedError
 from fdt.job import Job
 from fdt.report import FitRecord, usage_since
@@ -29,31 +25,20 @@ from fdt.v1 import job_pb2
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRICS = job_pb2.Drain.WHAT_METRICS
 _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
-_WARM_UP_EPOCHS = 5
 
 
-class Run:
-    """One call of `fit`, or the calls of `train_on_batch` of one model.
+class Run(TracedRun):
+    """One call of `fit`, or the calls of `train_on_batch` of one model, that the pool makes.
 
     Attributes:
-        model: The Keras model.
-        keras: The generation of Keras that it is of.
-        batches: The training data, once Keras has read its arguments.
-        steps_in_epoch: How many an epoch has; None if Keras does not know that either.
-        sends_arrays: Whether data that are arrays are sent as a whole.
-        num_together: How many of the script's batches make one of ours.
         begins_by_resetting: Whether Keras resets the metrics between `prepare` and the first step.
     """
 
-    sends_arrays = True
     begins_by_resetting = True
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
-        self.model, self.keras = model, keras
-        self.batches: Batches | None = None
-        self.steps_in_epoch: int | None = None
+        super().__init__(session.config, keras, model)
         self._session = session
-        self._config = session.config
         self._audience = audience
         self._job = session.job()
         self._begin_account()
@@ -77,23 +62,6 @@ class Run:
         self._refreshing.settle()
         self._pull(_ALL)
         self._begin_account()
-
-    @property
-    def num_together(self) -> int:
-        """See the class."""
-        return self._config.num_workers if self._config.batch == "per-worker" else 1
-
-    def check_streamed(self, reader: str) -> None:
-        """Refuses data that have to be streamed where that cannot be done.
-
-        Args:
-            reader: What of Keras's reads them.
-        """
-        if self.num_together > 1:
-            raise UnsupportedError(
-                f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
-                f"{reader}. Leave the option out, and give the data set the larger batch."
-            )
 
     def prepare(self, force: bool) -> None:
         """Traces the step, unless that is done, and sends what the workers miss."""
@@ -119,41 +87,6 @@ class Run:
         lines = opening_lines(self._config, self.batches.batch_size, self._step.traced)
         self._session.opening([*lines, *turns(self._config, is_watched)])
 
-    def _trace(self, element: Element) -> TracedStep:
-        asynchronous = self._config.mode == "async"
-        several = self._config.num_workers > 1
-        goes_on = stateful(list(self.model._flatten_layers()))
-        if goes_on and several and (asynchronous or self.num_together > 1):
-            raise UnsupportedError(
-                f"The layer {goes_on[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
-                "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch, or build "
-                "the layer with stateful=False."
-            )
-        self.keras.build_ahead(self.model, element)
-        assert self.batches is not None
-        factor, rows = self._learning_rate_factor(), self.batches.rows
-        with self.keras.building_layers(self.model, rows), self._watched() as watch:
-            traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
-        traced.watch = watch
-        if asynchronous:
-            refuse_moved(traced)
-        return traced
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[Watch | None]:
-        """Within it the step is traced; one that runs eagerly must do nothing that a traced step does not do again."""
-        if not self.model.run_eagerly:
-            yield None
-            return
-        watch = Watch()
-        with watch.watching():
-            yield watch
-        if watch.effects:
-            raise UnsupportedError(
-                f"The model is compiled with run_eagerly=True, and its step does in Python what would be done once only: "
-                f"{watch.effects[0]}. Compile it with run_eagerly=False, and do that in a callback."
-            )
-
     def _check_unchanged(self) -> None:
         """Refuses to go on with a step that would be another by now, if it ran eagerly."""
         assert self._step is not None
@@ -165,14 +98,6 @@ class Run:
                 f"in this fit (to {changed[0].get()!r}): in the step that the pool runs it is a constant. Keep it in a "
                 "tf.Variable."
             )
-
-    def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        num_workers, rule = self._config.num_workers, self._config.scale_lr
-        if self.num_together == 1 or rule == "none":
-            return None
-        assert isinstance(self.batches, ArrayBatches)
-        target = float(num_workers) if rule == "linear" else num_workers**0.5
-        return warm_up(target, _WARM_UP_EPOCHS * self.batches.num_batches)
 
     def run_step(self, iterator: Any) -> Any:
         """Stands for one call of Keras's train_function."""
@@ -370,40 +295,6 @@ def _spec_of(leaf: Any) -> Any:
     if leaf is None or not isinstance(leaf, np.ndarray):
         return None if leaf is None else tf.type_spec_from_value(leaf)
     return tf.TensorSpec(leaf.shape, tf.string if leaf.dtype.kind in "OSU" else tf.dtypes.as_dtype(leaf.dtype))
-
-
-def warm_up(target: float, num_steps: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the learning rate's factor: from 1 to `target` in `num_steps` steps, then `target` (Goyal et al. 2017)."""
-
-    def factor(iterations: tf.Tensor) -> tf.Tensor:
-        progress = tf.minimum(1.0, tf.cast(iterations, tf.float32) / float(max(1, num_steps)))
-        return 1.0 + (target - 1.0) * progress
-
-    return factor
-
-
-class RemoteTrainFunction:
-    """What `model.train_function` is while we stand for it; like Keras's own it lives until the next compile."""
-
-    def __init__(self) -> None:
-        self._steps: dict[Any, RemoteStep] = {}
-        self.run: Run | None = None
-
-    def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
-        """Returns the step for batches of this form, traced at the first time."""
-        key = element.key()
-        watch = self._steps[key].traced.watch if key in self._steps else None
-        if key not in self._steps or (watch is not None and watch.changed()):
-            self._steps[key] = RemoteStep(trace(element))
-        return self._steps[key]
-
-    def __call__(self, iterator: Any) -> Any:
-        """Runs one step (or `steps_per_execution` of them) on the pool; returns the newest logs."""
-        if self.run is None:
-            raise UnsupportedError(
-                "train_function was called outside model.fit and model.train_on_batch. Call one of these instead."
-            )
-        return self.run.run_step(iterator)
 
 
 def _numbers(logs: Any) -> dict[str, float]:

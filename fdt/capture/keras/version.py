@@ -10,7 +10,7 @@ from fdt.element import Element
 from fdt.patch import Patches
 
 if TYPE_CHECKING:
-    from fdt.capture.keras.fit import KerasFit
+    from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.step.observer import StepObserver
 
 
@@ -27,7 +27,7 @@ class KerasVersion(Protocol):
     tree: Any
     trainer: type
 
-    def hook_fit(self, patches: Patches, fit: "KerasFit") -> None:
+    def hook_fit(self, patches: Patches, fit: "KerasHooks") -> None:
         """Hooks `fit`: it hands over its data, and waits at the end of each epoch."""
 
     def hook_step(self, patches: Patches, seen: "StepObserver") -> None:

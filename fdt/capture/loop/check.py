@@ -47,7 +47,7 @@ class LoopCheck:
         return [_nothing(output, call.arguments.num_rows) for output in self._steps[key][0].outputs()]
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
-        """Is given each call of a step that could be distributed."""
+        """Records a call of a step that could be distributed."""
         traced, form = self._steps[key]
         if key not in self._lines:
             arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are

@@ -27,8 +27,7 @@ class Feed:
     def __init__(
         self, snapshot: Callable[[], Snapshot], curves: Callable[[str], JobCurves], look_s: float = LOOK_S
     ) -> None:
-        """Takes nothing yet.
-
+        """
         Args:
             snapshot: Returns what the pool knows; called in a thread, for it may wait.
             curves: Returns what is known of a job over time.

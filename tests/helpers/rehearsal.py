@@ -67,9 +67,3 @@ def timed(service_s: Sequence[Callable[[], float]], num_pushes: int) -> Iterator
         now, worker = heapq.heappop(queue)
         yield worker
         heapq.heappush(queue, (now + service_s[worker](), worker))
-
-
-def geometric(mean: float, num_pushes: int, seed: int) -> Iterator[int]:
-    """Yields lags of a memoryless cluster: P(lag = k) = p (1 − p)^k with the given mean."""
-    random = np.random.default_rng(seed)
-    return (int(lag) - 1 for lag in random.geometric(1.0 / (1.0 + mean), num_pushes))

@@ -1,0 +1,127 @@
+"""One training of a Keras model as far as its traced step, whatever is then made of that."""
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from fdt.capture.keras.opening import stateful
+from fdt.capture.keras.train_step import trace_train_step
+from fdt.capture.keras.version import KerasVersion
+from fdt.capture.step.traced_step import TracedStep, refuse_moved
+from fdt.capture.watching import Watch
+from fdt.config import RunConfig
+from fdt.data import ArrayBatches, Batches
+from fdt.element import Element
+from fdt.errors import UnsupportedError
+
+_WARM_UP_EPOCHS = 5
+
+
+class TracedRun(abc.ABC):
+    """One call of `fit`, or the calls of `train_on_batch` of one model.
+
+    Attributes:
+        model: The Keras model.
+        keras: The generation of Keras that it is of.
+        batches: The training data, once Keras has read its arguments.
+        steps_in_epoch: How many an epoch has; None if Keras does not know that either.
+        sends_arrays: Whether data that are arrays are sent as a whole.
+        num_together: How many of the script's batches make one of ours.
+    """
+
+    sends_arrays = True
+
+    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
+        self.model, self.keras = model, keras
+        self.batches: Batches | None = None
+        self.steps_in_epoch: int | None = None
+        self._config = config
+
+    @abc.abstractmethod
+    def prepare(self, force: bool) -> None:
+        """Stands for Keras's make_train_function.
+
+        Args:
+            force: Whether a train function that there is already is to be made anew.
+        """
+
+    @abc.abstractmethod
+    def run_step(self, iterator: Any) -> Any:
+        """Stands for one call of Keras's train_function; returns the newest logs."""
+
+    @abc.abstractmethod
+    def end_epoch(self) -> None:
+        """Stands behind the last step of an epoch."""
+
+    @property
+    def num_together(self) -> int:
+        """See the class."""
+        return self._config.num_workers if self._config.batch == "per-worker" else 1
+
+    def check_streamed(self, reader: str) -> None:
+        """Refuses data that have to be streamed where that cannot be done.
+
+        Args:
+            reader: What of Keras's reads them.
+        """
+        if self.num_together > 1:
+            raise UnsupportedError(
+                f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
+                f"{reader}. Leave the option out, and give the data set the larger batch."
+            )
+
+    def _trace(self, element: Element) -> TracedStep:
+        asynchronous = self._config.mode == "async"
+        several = self._config.num_workers > 1
+        goes_on = stateful(list(self.model._flatten_layers()))
+        if goes_on and several and (asynchronous or self.num_together > 1):
+            raise UnsupportedError(
+                f"The layer {goes_on[0]!r} is stateful: row i of a batch goes on where row i of the batch before ended, which "
+                "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch, or build "
+                "the layer with stateful=False."
+            )
+        self.keras.build_ahead(self.model, element)
+        assert self.batches is not None
+        factor, rows = self._learning_rate_factor(), self.batches.rows
+        with self.keras.building_layers(self.model, rows), self._watched() as watch:
+            traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
+        traced.watch = watch
+        if asynchronous:
+            refuse_moved(traced)
+        return traced
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[Watch | None]:
+        """Within it the step is traced; one that runs eagerly must do nothing that a traced step does not do again."""
+        if not self.model.run_eagerly:
+            yield None
+            return
+        watch = Watch()
+        with watch.watching():
+            yield watch
+        if watch.effects:
+            raise UnsupportedError(
+                f"The model is compiled with run_eagerly=True, and its step does in Python what would be done once only: "
+                f"{watch.effects[0]}. Compile it with run_eagerly=False, and do that in a callback."
+            )
+
+    def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        num_workers, rule = self._config.num_workers, self._config.scale_lr
+        if self.num_together == 1 or rule == "none":
+            return None
+        assert isinstance(self.batches, ArrayBatches)
+        target = float(num_workers) if rule == "linear" else num_workers**0.5
+        return warm_up(target, _WARM_UP_EPOCHS * self.batches.num_batches)
+
+
+def warm_up(target: float, num_steps: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the learning rate's factor: from 1 to `target` in `num_steps` steps, then `target` (Goyal et al. 2017)."""
+
+    def factor(iterations: tf.Tensor) -> tf.Tensor:
+        progress = tf.minimum(1.0, tf.cast(iterations, tf.float32) / float(max(1, num_steps)))
+        return 1.0 + (target - 1.0) * progress
+
+    return factor
