@@ -17,6 +17,7 @@ from tests.helpers.chain_engine import chained
 from tests.helpers.chain_pool import TIMING
 from tests.helpers.processes import PYTHON, Background, background
 from tests.helpers.toy_engine import ROOT
+from tests.helpers.waiting import wait_until
 
 TOKEN = "a token for these tests"
 ALL = job_pb2.Drain.WHAT_ALL
@@ -82,9 +83,14 @@ def trained_through(job: Job, rows: np.ndarray, faults: Mapping[int, Callable[[]
 
 
 def forks_workers(pool: int) -> psutil.Process:
-    """Returns the process of a pool from which its workers are forked."""
-    (found,) = [each for each in psutil.Process(pool).children() if "fdt.pool.forkserver" in each.cmdline()]
-    return found
+    """Returns the process of a pool from which its workers are forked; a pool that has just begun to listen starts it yet."""
+
+    def found() -> list[psutil.Process]:
+        return [each for each in psutil.Process(pool).children() if "fdt.pool.forkserver" in each.cmdline()]
+
+    wait_until(found, lambda: f"process {pool} has no forkserver", limit_s=30.0)
+    (one,) = found()
+    return one
 
 
 @contextmanager
