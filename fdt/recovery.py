@@ -22,6 +22,7 @@ from fdt.errors import (
     AccessError,
     CapacityError,
     FdtError,
+    JobCancelledError,
     JobError,
     PoolRestartingError,
     PoolUnreachableError,
@@ -228,8 +229,8 @@ class Recovery:
             try:
                 self._opening.num_workers = self._enough(self._described(), own)
                 return
-            # A pool that was just started may know its token before this user's clients can.
-            except (PoolUnreachableError, CapacityError, AccessError) as missing:
+            # A pool that was just started may know its token before this user's clients can; one that ends cancels all calls.
+            except (PoolUnreachableError, CapacityError, AccessError, JobCancelledError) as missing:
                 if time.monotonic() > end_s:
                     raise missing if isinstance(missing, CapacityError) else error from None
                 if not is_said:
