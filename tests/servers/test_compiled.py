@@ -49,21 +49,28 @@ def extent(kept: ParameterServers) -> str:
     return "nothing" if update._passes == [None] else "one pass"
 
 
+def does_as_traced(
+    step: Traced, rule: str, arrays: Sequence[np.ndarray], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asserts how an update is done, and that it comes to what its graph does as it was traced."""
+    kept = servers(step, make_rule(rule))
+    assert extent(kept) == how
+    found = train(kept, step, arrays)
+    monkeypatch.setattr(nfdt.update, "find_frontier", lambda *_: None)
+    plain = servers(step, make_rule(rule))
+    assert extent(plain) == "nothing"
+    expected = train(plain, step, arrays)
+    for i, variable in enumerate(step.program.variables):
+        if i in expected:
+            assert found[i] == pytest.approx(expected[i], rel=1e-5, abs=1e-7), variable.tensor.name
+
+
 @pytest.mark.parametrize("rule", ["asgd", "ddc-asgd"])
 @pytest.mark.parametrize(("model", "optimizer"), COMPILED)
 def test_compiled_it_does_the_same(model: str, optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build, x = MODELS[model]
     step = traced(build(OPTIMIZERS[optimizer]()), (x, Y))
-    kept = servers(step, make_rule(rule))
-    assert extent(kept) == COMPILED[model, optimizer]
-    found = train(kept, step, [x, Y])
-    monkeypatch.setattr(nfdt.update, "find_frontier", lambda *_: None)
-    plain = servers(step, make_rule(rule))
-    assert extent(plain) == "nothing"
-    expected = train(plain, step, [x, Y])
-    for i, variable in enumerate(step.program.variables):
-        if i in expected:
-            assert found[i] == pytest.approx(expected[i], rel=1e-5, abs=1e-7), variable.tensor.name
+    does_as_traced(step, rule, [x, Y], COMPILED[model, optimizer], monkeypatch)
 
 
 @pytest.mark.parametrize("num_shards", [2, 3])

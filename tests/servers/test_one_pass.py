@@ -8,13 +8,12 @@ import pytest
 import tensorflow as tf
 
 import nfdt.formula
-import nfdt.update
 from nfdt.formula import Formula
 from nfdt.one_pass import OnePass
 from nfdt.rules import make_rule
 from tests.helpers.formulas import OPTIMIZERS, header
 from tests.helpers.programs import servers, traced
-from tests.servers.test_compiled import extent, train
+from tests.servers.test_compiled import does_as_traced, extent
 from tests.servers.test_cut import X, Y, dense_model
 
 
@@ -26,17 +25,7 @@ def test_the_header_has_what_keras_traces() -> None:
 @pytest.mark.parametrize("rule", ["asgd", "ddc-asgd"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_one_pass_does_what_the_graph_does(optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = traced(dense_model(OPTIMIZERS[optimizer]()), (X, Y))
-    kept = servers(step, make_rule(rule))
-    assert extent(kept) == "one pass"
-    found = train(kept, step, [X, Y])
-    monkeypatch.setattr(nfdt.update, "find_frontier", lambda *_: None)
-    plain = servers(step, make_rule(rule))
-    assert extent(plain) == "nothing"
-    expected = train(plain, step, [X, Y])
-    for i, variable in enumerate(step.program.variables):
-        if i in expected:
-            assert found[i] == pytest.approx(expected[i], rel=1e-5, abs=1e-7), variable.tensor.name
+    does_as_traced(traced(dense_model(OPTIMIZERS[optimizer]()), (X, Y)), rule, [X, Y], "one pass", monkeypatch)
 
 
 def sgd(places: Sequence[int], parameters: tf.Variable, rate: float = 0.5) -> OnePass:
