@@ -89,10 +89,11 @@ class Memory:
         squares, mixed = tf.zeros([2]), self._table_mixed[number]
         if self._rule.compensates:
             kept, places = self._table_squares[number], tf.cast(indices, tf.int64)
-            moved = tf.gather(now, indices)
+            # A variable that is gathered from copies itself whenever it is read from then on.
+            moved = tf.gather(now.read_value(), indices)
             values, squares = compensate(self._rule, [values], moved, then, kept, delay, count, indices=places)
         if mixed is not None:
-            values = _mix(tf.gather(mixed, indices), values, rho)
+            values = _mix(tf.gather(mixed.read_value(), indices), values, rho)
             mixed.scatter_update(tf.IndexedSlices(values, indices))
         return values, indices, squares
 

@@ -14,6 +14,7 @@ from nfdt.cut import Cut
 from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients
 from nfdt.layout import Layout
+from nfdt.products import reorder
 from nfdt.rebound import Rebound
 from nfdt.vectors import part
 
@@ -34,7 +35,7 @@ class Computed:
 class Computation:
     """The first part of a step, traced once for all workers: each runs it on its own variables and device."""
 
-    def __init__(self, source: program_pb2.StepProgram, cut: Cut, layout: Layout, device: str):
+    def __init__(self, source: program_pb2.StepProgram, cut: Cut, layout: Layout, device: str, as_traced: bool):
         """Traces.
 
         Args:
@@ -42,7 +43,9 @@ class Computation:
             cut: Its two parts.
             layout: Of the shards.
             device: Of the first worker.
+            as_traced: Whether every operation has to be the script's own, to the last bit of what it computes.
         """
+        self._as_traced = as_traced or device != cpu_beside(device)
         self._source, self._cut, self._layout = source, cut, layout
         with tf.device(device):
             self.first, self.first_tables = self._make_variables(), self._make_tables(device)
@@ -95,7 +98,11 @@ class Computation:
 
     def _import(self) -> Any:
         meta_graph = tf.compat.v1.MetaGraphDef.FromString(self._source.step.meta_graph)
-        meta_graph.graph_def.CopyFrom(self._cut.compute)
+        described = meta_graph.graph_def
+        graph_def = type(described).FromString(self._cut.compute.SerializeToString())
+        if not self._as_traced:
+            reorder(graph_def, described)
+        meta_graph.graph_def.CopyFrom(graph_def)
         # A worker passes its gradients on as they are.
         fill_holes(self._source, meta_graph, lambda position, hole: None)
         names = {node.name for node in self._cut.compute.node}

@@ -44,14 +44,14 @@ class ParameterServers:
         num_workers = len(worker_devices) if num_workers is None else num_workers
         self.source, self._rounded = source, rounded
         parts = cut(source)
-        # One worker's result is plain Keras's bit for bit, so its updates are left as they are.
+        # One worker's result is plain Keras's bit for bit, so its operations are left as they are.
         fuse = num_workers > 1
         self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
         self.shards = [
             Shard(source, parts, self.layout, number, rule, num_workers, device)
             for number, (device, _) in enumerate(zip(shard_devices, self.layout.shards, strict=False))
         ]
-        self._computation = Computation(source, parts, self.layout, worker_devices[0])
+        self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
         self._turns = Turns(shard_devices, worker_devices)

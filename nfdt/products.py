@@ -1,0 +1,91 @@
+"""Products of matrices in the order in which a CPU computes them fast.
+
+The gradient by a layer's inputs is A Bᵀ, with few rows in A (the batch) and many in B (the weights). TensorFlow's kernel for
+CPUs packs B column by column, which takes up to ten times as long as the product; of (B Aᵀ)ᵀ it packs A, and reads B as
+it lies. Sums are taken in other blocks, so the last bits may differ. docs/decisions/0071 has what either takes.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from nfdt.graph import data_inputs
+
+# Where the other order gained at least a quarter, whatever else the shapes were.
+_MOST_ROWS, _LEAST_RATIO, _LEAST_DEPTH = 128, 4, 256
+_TYPES = (tf.float32.as_datatype_enum, tf.float64.as_datatype_enum)
+
+
+def reorder(graph_def: Any, described: Any) -> None:
+    """Lets products choose their order when it is known how many rows come.
+
+    Args:
+        graph_def: GraphDef, which is changed. Functions that it calls are left as they are.
+        described: One in which these nodes have the shapes that their trace knew.
+    """
+    shapes = {node.name: node.attr["_output_shapes"].list.shape for node in described.node}
+    made: list[Any] = []
+    for node in graph_def.node:
+        if node.op == "MatMul" and node.attr["transpose_b"].b and not node.attr["transpose_a"].b:
+            name, index = data_inputs(node)[1]
+            most = _most_rows(shapes[name][index]) if name in shapes and len(shapes[name]) > index else 0
+            if most and node.attr["T"].type in _TYPES:
+                made += _choose(node, most)
+    graph_def.node.extend(made)
+
+
+def _most_rows(weights: Any) -> int:
+    """Returns up to how many rows of A the other order is faster, given the shape of B; 0 if it never is, or is not known."""
+    if weights.unknown_rank or any(dimension.size < 0 for dimension in weights.dim):
+        return 0
+    length, depth = (dimension.size for dimension in weights.dim)
+    return min(_MOST_ROWS, length // _LEAST_RATIO) if depth >= _LEAST_DEPTH else 0
+
+
+def _choose(product: Any, most_rows: int) -> list[Any]:
+    """Makes a product one of two that are computed, whichever is fast; returns the operations that it takes."""
+    name, dtype, (a, b, *waits) = product.name, product.attr["T"].type, product.input
+    of_type = {"T": {"type": dtype}}
+    made = [
+        _constant(f"{name}/zero", 0),
+        _constant(f"{name}/most", most_rows),
+        _constant(f"{name}/turned", [1, 0]),
+        _node("Shape", f"{name}/shape", [a, *waits], T=of_type["T"], out_type={"type": tf.int32.as_datatype_enum}),
+        _node(
+            "GatherV2",
+            f"{name}/rows",
+            [f"{name}/shape", f"{name}/zero", f"{name}/zero"],
+            **{key: {"type": tf.int32.as_datatype_enum} for key in ("Tparams", "Tindices", "Taxis")},
+        ),
+        _node("LessEqual", f"{name}/few", [f"{name}/rows", f"{name}/most"], T={"type": tf.int32.as_datatype_enum}),
+        _node("Switch", f"{name}/a", [a, f"{name}/few"], **of_type),
+        _node("Switch", f"{name}/b", [b, f"{name}/few"], **of_type),
+        _node("MatMul", f"{name}/many_rows", [f"{name}/a", f"{name}/b"], transpose_b={"b": True}, **of_type),
+        _node("MatMul", f"{name}/few_rows", [f"{name}/b:1", f"{name}/a:1"], transpose_b={"b": True}, **of_type),
+        _node(
+            "Transpose",
+            f"{name}/product",
+            [f"{name}/few_rows", f"{name}/turned"],
+            Tperm={"type": tf.int32.as_datatype_enum},
+            **of_type,
+        ),
+    ]
+    # What takes the product finds it under its name.
+    product.CopyFrom(_node("Merge", name, [f"{name}/many_rows", f"{name}/product"], N={"i": 2}, **of_type))
+    return made
+
+
+def _node(op: str, name: str, inputs: list[str], **attributes: Any) -> Any:
+    node = node_def_pb2.NodeDef(op=op, name=name, input=inputs)
+    for key, value in attributes.items():
+        ((field, content),) = value.items()
+        setattr(node.attr[key], field, content)
+    return node
+
+
+def _constant(name: str, value: Any) -> Any:
+    tensor = tf.make_tensor_proto(value, tf.int32)
+    node = _node("Const", name, [], dtype={"type": tf.int32.as_datatype_enum})
+    node.attr["value"].tensor.CopyFrom(tensor)
+    return node
