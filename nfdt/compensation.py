@@ -26,8 +26,8 @@ def compensate(
     Args:
         rule: Strength, λ0, correction and clip are looked at.
         gradient: Of each tensor of a vector, or one [rows, ...] of a table.
-        now: w, [n], or of the rows.
-        then: w_bak, [n], or the whole table.
+        now: w, [n], or the whole table.
+        then: w_bak, alike.
         mean_square: s before this gradient, of w_bak's shape, at least float32, which takes note of the gradient; None for a
             rule without.
         delay: int64 scalar; of a gradient that comes without, only s takes note.
@@ -37,7 +37,7 @@ def compensate(
         indices: int64 [rows], each once; None for a vector. A table is one tensor.
 
     Returns:
-        g̃, of the type and shape of w, and float32 [2], Σ c² and Σ g²; zeros without a delay.
+        g̃, of w's type and, of rows, the gradient's shape, and float32 [2], Σ c² and Σ g²; zeros without a delay.
     """
     assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
     compensated, squares = _NATIVE.ops.fdt_compensate(

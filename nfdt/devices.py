@@ -9,6 +9,8 @@ import dataclasses
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from fdt.native import library
+
 # Of a process that lends its devices, in TensorFlow's names of devices.
 JOB = "fdt"
 
@@ -93,6 +95,7 @@ def count_gpus() -> int:
 
 def configure(host: HostDevices) -> None:
     """Divides this process's devices; before TensorFlow has used any of them."""
+    _share_cores(host)
     tf.config.threading.set_intra_op_parallelism_threads(host.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(host.inter_op_threads)
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -101,12 +104,18 @@ def configure(host: HostDevices) -> None:
 
 def server_config(host: HostDevices) -> config_pb2.ConfigProto:
     """Returns the same for a process that lends its devices."""
+    _share_cores(host)
     config = config_pb2.ConfigProto(
         intra_op_parallelism_threads=host.intra_op_threads,
         inter_op_parallelism_threads=host.inter_op_threads,
     )
     config.gpu_options.allow_growth = True
     return config
+
+
+def _share_cores(host: HostDevices) -> None:
+    """Lets updates use all cores of the job: of a program one is made at a time, and whoever has pushed waits for it."""
+    library("nfdt").functions.fdt_set_cores(host.num_threads * max(1, host.num_workers))
 
 
 def make_devices(num_workers: int, num_shards: int, num_threads: int) -> Devices:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nfdt.graph import Graph, Tensor, data_inputs, tensor
@@ -28,6 +28,7 @@ _TEXTS = {
     "Sub": "{0} - {1}",
 }
 
+_GRADIENTS = ("g", "h")
 # A formula in the header that is compiled.
 _KNOWN = re.compile(r"^FDT_FORMULA\((\w+),\n(.*?)\)$", re.DOTALL | re.MULTILINE)
 
@@ -37,12 +38,14 @@ class Formula:
     """The update of one entry.
 
     Attributes:
-        text: Statements in C++: `g` is the gradient, `s0` … are the scalars, `i0[i]` … what the variables hold, `o0[i]` … what
-            they will.
+        text: Statements in C++: `g` is the gradient, `h` what else comes of it, `s0` … are the scalars, `i0[i]` … what the
+            variables hold, `o0[i]` … what they will.
+        gradients: Names of the placeholders that `g` and `h` are.
         scalars: The tensors, in the graph, that the scalars are.
     """
 
     text: str
+    gradients: tuple[str, ...]
     scalars: tuple[Tensor, ...]
 
     @property
@@ -58,24 +61,26 @@ def _compiled() -> dict[str, str]:
     return {text.strip(): name for name, text in _KNOWN.findall(header)}
 
 
-def formula(graph: Graph, gradient: str, values: Sequence[str], results: Sequence[str]) -> Formula | None:
-    """Writes an update down; None if it is of other operations.
+def formula(graph: Graph, gradients: Collection[str], values: Sequence[str], results: Sequence[str]) -> Formula | None:
+    """Writes an update down; None if it is of other operations, or of more gradients than there are names.
 
     Args:
         graph: Of the update as a function of values (`nfdt.pure`), element by element.
-        gradient: Name of the placeholder of the gradient.
+        gradients: Names of the placeholders of the gradient and what else comes of it.
         values: Names of the placeholders of the variables' values, the parameters first.
         results: For each, the tensor ("node:0") of its new value.
     """
-    return _Writer(graph, gradient, values).write(results)
+    return _Writer(graph, gradients, values).write(results)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, gradient: str, values: Sequence[str]):
-        self._graph = graph
-        self._names: dict[Tensor, str] = {(gradient, 0): "g"}
+    def __init__(self, graph: Graph, gradients: Collection[str], values: Sequence[str]):
+        self._graph, self._gradients = graph, gradients
+        self._names: dict[Tensor, str] = {}
+        # In the order in which they are met, which is that of the names.
+        self._met: list[str] = []
         self._values: Mapping[Tensor, int] = {(name, 0): number for number, name in enumerate(values)}
-        self._vectors = graph.descendants([gradient, *values])
+        self._vectors = graph.descendants([*gradients, *values])
         self._lines: list[str] = []
         self._scalars: list[Tensor] = []
 
@@ -84,7 +89,7 @@ class _Writer:
         if not all(self._defined(edge) for edge in edges):
             return None
         self._lines += [f"o{number}[i] = {self._names[self._graph.value(e)]};" for number, e in enumerate(edges)]
-        return Formula("\n".join(self._lines), tuple(self._scalars))
+        return Formula("\n".join(self._lines), tuple(self._met), tuple(self._scalars))
 
     def _defined(self, wanted: Tensor) -> bool:
         """Writes the statements that define an entry; returns whether that could be done."""
@@ -100,12 +105,17 @@ class _Writer:
         return True
 
     def _is_computed(self, edge: Tensor) -> bool:
-        return edge not in self._values and edge[0] in self._vectors
+        return edge not in self._values and edge[0] not in self._gradients and edge[0] in self._vectors
 
     def _define(self, edge: Tensor, inputs: Sequence[Tensor]) -> bool:
         if edge in self._values:
             self._names[edge] = f"v{self._values[edge]}"
             self._lines.append(f"const T v{self._values[edge]} = i{self._values[edge]}[i];")
+        elif edge[0] in self._gradients:
+            if len(self._met) == len(_GRADIENTS):
+                return False
+            self._names[edge] = _GRADIENTS[len(self._met)]
+            self._met.append(edge[0])
         elif edge[0] not in self._vectors:
             self._names[edge] = f"s{len(self._scalars)}"
             self._scalars.append(edge)

@@ -29,3 +29,11 @@ class Gradients:
     def mapped(self, function: Callable[[tf.Tensor], tf.Tensor]) -> "Gradients":
         """Returns the same of other tensors."""
         return Gradients(*tf.nest.map_structure(function, [self.vectors, self.rows, self.extras]))
+
+    def summed(self) -> "Gradients":
+        """Returns the same with one row for each index."""
+        rows = []
+        for values, indices in self.rows:
+            unique, positions = tf.unique(indices)
+            rows.append((tf.math.unsorted_segment_sum(values, positions, tf.size(unique)), unique))
+        return Gradients(self.vectors, rows, self.extras)

@@ -54,12 +54,19 @@ class Vector:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A parameter that is pulled by itself: its gradient comes as rows, or (None) not at all."""
+    """A parameter that is pulled by itself: its gradient comes as rows, or (None) not at all.
+
+    Attributes:
+        slots: Its optimizer state, if no other parameter's update looks at it or at the gradient.
+        writers: The operations of the update that write the two; none if others' updates look at them.
+    """
 
     variable: int
     gradient: int | None
     shape: tuple[int, ...]
     dtype: str
+    slots: tuple[int, ...] = ()
+    writers: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +169,8 @@ def _shard(
             gradient = cut.gradients[number]
             spec = source.variables[gradient.variable].tensor
             if gradient.sparse:
-                tables.append(Table(gradient.variable, number, tuple(spec.shape), spec.dtype))
+                alone = (unit.slots, unit.writers) if unit.parameters == (gradient.variable,) else ()
+                tables.append(Table(gradient.variable, number, tuple(spec.shape), spec.dtype, *alone))
             else:
                 apart.setdefault(spec.dtype, []).append(_entry(source, gradient.variable, number, ()))
         covered = {cut.gradients[number].variable for number in unit.gradients}

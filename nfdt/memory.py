@@ -73,26 +73,25 @@ class Memory:
         delay: tf.Tensor,
         count: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns what goes to the optimizer for rows of a table, each row once, their indices, and Σ c², Σ g².
+        """Returns what goes to the optimizer for rows of a table, their indices, and Σ c², Σ g².
 
         Args:
             number: Which table of the shard's layout.
-            rows: Values [rows, ...] and indices [rows]; an index may come more than once.
+            rows: Values [rows, ...] and indices [rows], each once.
             now: The table.
             then: The table that the values were computed from.
             rho: Reliability.
             delay: int64 scalar.
             count: Gradients so far.
         """
-        indices, positions = tf.unique(rows[1])
-        values = tf.math.unsorted_segment_sum(rows[0], positions, tf.size(indices))
+        values, indices = rows
         squares, mixed = tf.zeros([2]), self._table_mixed[number]
         if self._rule.compensates:
             kept, places = self._table_squares[number], tf.cast(indices, tf.int64)
-            # A variable that is gathered from copies itself whenever it is read from then on.
-            moved = tf.gather(now.read_value(), indices)
-            values, squares = compensate(self._rule, [values], moved, then, kept, delay, count, indices=places)
+            table = now.read_value()
+            values, squares = compensate(self._rule, [values], table, then, kept, delay, count, indices=places)
         if mixed is not None:
+            # A variable that is gathered from itself is copied whenever it is read from then on.
             values = _mix(tf.gather(mixed.read_value(), indices), values, rho)
             mixed.scatter_update(tf.IndexedSlices(values, indices))
         return values, indices, squares

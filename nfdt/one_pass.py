@@ -1,4 +1,4 @@
-"""The part of an update that is one pass over memory: a formula for each entry, compiled when this package was installed."""
+"""The parts of an update that are one pass over memory: a formula for each entry, compiled when this package was installed."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,6 +8,8 @@ from fdt.native import library
 from nfdt.formula import Formula
 
 _NATIVE = library("nfdt")
+# What comes in, by the placeholders that stand for it, to tensors.
+OfGiven = Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]]
 
 
 class OnePass:
@@ -16,7 +18,7 @@ class OnePass:
     def __init__(
         self,
         formula: Formula,
-        scalars: Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]],
+        scalars: OfGiven,
         variables: Sequence[tf.Variable],
         places: Sequence[int],
     ):
@@ -42,4 +44,39 @@ class OnePass:
             variables=[variable.handle for variable in self._variables],
             formula=self._formula.name,
             places=self._places,
+        )
+
+
+class TablePass:
+    """Updates a table, and one like it for each kind of optimizer state, where they are: every row of them."""
+
+    def __init__(
+        self,
+        formula: Formula,
+        scalars: OfGiven,
+        variables: Sequence[tf.Variable],
+        summed: OfGiven,
+    ):
+        """
+        Args:
+            formula: A compiled one.
+            scalars: Returns those of the formula, given what comes in.
+            variables: The table first, [rows, ...].
+            summed: Returns what is added up, row by row, to be the formula's gradients, [number, ...].
+        """
+        self._formula, self._scalars, self._variables, self._summed = formula, scalars, variables, summed
+
+    def __call__(self, indices: tf.Tensor, given: Mapping[str, tf.Tensor]) -> None:
+        """Applies a gradient.
+
+        Args:
+            indices: Of the rows that it has values for, [number]; an index may come more than once.
+            given: What comes in, by the placeholders that stand for it.
+        """
+        _NATIVE.ops.fdt_update_table(
+            gradients=list(self._summed(given)),
+            indices=indices,
+            scalars=self._scalars(given),
+            variables=[variable.handle for variable in self._variables],
+            formula=self._formula.name,
         )

@@ -210,6 +210,9 @@ class Shard:
         Returns:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
+        with tf.device(self.device):
+            if self._memory is not None:
+                gradients = gradients.summed()
         # Nobody may hold the section while a gradient is computed or on its way.
         with tf.device(self.device), tf.control_dependencies(gradients.tensors):
             numbers, *tensors = self._section.execute(lambda: self._within(gradients, then, version), False)

@@ -13,20 +13,24 @@ from nfdt.cut import Cut
 from nfdt.formula import Formula, formula
 from nfdt.frontier import Frontier, find_frontier
 from nfdt.gradients import Gradients
-from nfdt.graph import Graph
-from nfdt.layout import ShardLayout, Vector
-from nfdt.one_pass import OnePass
+from nfdt.graph import PASSING, Graph, Tensor, data_inputs
+from nfdt.layout import ShardLayout, Table, Vector
+from nfdt.one_pass import OfGiven, OnePass, TablePass
 from nfdt.pure import Pure, purify
 from nfdt.reliability import HANDLE, Reliability, multiply_rates
+from nfdt.units import ELEMENTWISE
 from nfdt.vectors import join
+
+# Of which formulas are compiled.
+_TYPES = ("float32", "float64")
 
 
 class Update:
     """A shard's part of an update, called in a graph with gradients and extras.
 
-    Fused vectors whose optimizer is a usual one are updated in one pass (`nfdt.one_pass`). Of the rest XLA compiles what it
-    can: other optimizers, tables whose update makes a dense gradient of the rows, tensors whose update looks at the whole of
-    the gradient first (clipping by its norm). What is left runs as it was traced.
+    Fused vectors, and tables all of whose rows are updated, are updated in one pass if their optimizer is a usual one
+    (`nfdt.one_pass`). Of the rest XLA compiles what it can: other optimizers, tensors whose update looks at the whole of the
+    gradient first (clipping by its norm). What is left runs as it was traced.
     """
 
     def __init__(
@@ -57,9 +61,11 @@ class Update:
             self._variables[HANDLE] = reliability
         self._inputs = self._describe_inputs()
         self._passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
+        self._tables = [self._table_pass(table) if compiled else None for table in layout.tables]
         # Those of fused vectors come first, in their order.
         by_pass = itertools.zip_longest(layout.writers, self._passes)
-        rest = [writers for writers, one_pass in by_pass if writers is not None and one_pass is None]
+        done = [t.writers for t, table_pass in zip(layout.tables, self._tables, strict=True) if table_pass is not None]
+        rest = [w for w, one_pass in by_pass if w is not None and one_pass is None and w not in done]
         chosen = [writers for writers in rest if compiled and self._can_be_compiled(writers)]
         frontier = self._frontier([w for writers in chosen for w in writers])
         if not chosen or frontier is None:
@@ -89,6 +95,10 @@ class Update:
         for tensors, one_pass in zip(gradients.vectors, self._passes, strict=True):
             if one_pass is not None:
                 one_pass(tensors, by_name)
+        sparse = (p for table, p in zip(self._layout.tables, self._tables, strict=True) if table.gradient is not None)
+        for rows, table_pass in zip(gradients.rows, sparse, strict=True):
+            if table_pass is not None:
+                table_pass(rows[1], by_name)
         if self._compiled is not None:
             self._compiled(by_name)
         if self._plain is not None:
@@ -105,39 +115,96 @@ class Update:
         if written is None or written[0].name is None:
             return None
         (found, pure), vector = written, self._layout.vectors[number]
-        graph = Graph(pure.graph_def)
-        part = graph.part(graph.ancestors(edge[0] for edge in found.scalars))
-        there = {node.name for node in part.node}
-        read = {value: self._variables[name] for name, value in pure.values.items() if value in there}
-        specs = self._specs(part)
-        values = {value: tf.TensorSpec(variable.shape, variable.dtype) for value, variable in read.items()}
-        outputs = [f"{name}:{index}" for name, index in found.scalars]
-        function = import_function(self._filled(part), specs | values, {}, outputs, [])
-        if any(output.dtype != vector.dtype or output.shape.rank != 0 for output in function.outputs):
-            return None
-
-        def scalars(given: Mapping[str, tf.Tensor]) -> Sequence[tf.Tensor]:
-            now = [variable.read_value() for variable in read.values()]
-            return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
-
+        scalars = self._scalars(found, pure, vector.dtype)
         variables = [self._variables[name] for name in self._kept_of(vector)]
-        return OnePass(found, scalars, variables, [entry.padded for entry in vector.entries])
+        places = [entry.padded for entry in vector.entries]
+        return None if scalars is None else OnePass(found, scalars, variables, places)
+
+    def _table_pass(self, table: Table) -> TablePass | None:
+        """Returns the update of a table, if it sums rows up and what it then does to entries is compiled."""
+        written = self._table_written_down(table)
+        if written is None or written[0].name is None:
+            return None
+        found, pure, frontier = written
+        scalars = self._scalars(found, pure, table.dtype)
+        summed = self._summed(table, frontier, found.gradients)
+        variables = [self._variables[self._source.step.variables[i]] for i in (table.variable, *table.slots)]
+        return None if scalars is None or summed is None else TablePass(found, scalars, variables, summed)
 
     def _written_down(self, number: int) -> tuple[Formula, Pure] | None:
         """Returns what is done to a vector's entries, and the graph that its scalars are in; None if that is no formula."""
         vector, frontier = self._layout.vectors[number], None
-        if vector.fused and vector.dtype in ("float32", "float64"):
+        if vector.fused and vector.dtype in _TYPES:
             frontier = self._frontier(self._layout.writers[number])
         if frontier is None or frontier.crossing:
             return None
+        gradient = self._cut.gradients[vector.entries[0].gradient].received[0]
+        return self._formula(frontier, [gradient], self._kept_of(vector))
+
+    def _table_written_down(self, table: Table) -> tuple[Formula, Pure, Frontier] | None:
+        """Returns the same of a table's, and where sums over rows cross."""
+        frontier = self._frontier(table.writers) if table.writers and table.dtype in _TYPES else None
+        if frontier is None or not frontier.crossing:
+            return None
+        kept = [self._source.step.variables[i] for i in (table.variable, *table.slots)]
+        if any(self._variables[name].shape != table.shape for name in kept):
+            return None
+        written = self._formula(frontier, list(frontier.crossing.values()), kept)
+        return None if written is None else (*written, frontier)
+
+    def _formula(
+        self, frontier: Frontier, gradients: Sequence[str], kept: Sequence[str]
+    ) -> tuple[Formula, Pure] | None:
         types = {name: v.dtype.as_datatype_enum for name, v in self._handles(frontier.after).items()}
-        pure, kept = purify(frontier.after, types), self._kept_of(vector)
+        pure = purify(frontier.after, types)
         if not set(kept) <= set(pure.results):
             return None
-        gradient = self._cut.gradients[vector.entries[0].gradient].received[0]
         values, results = [pure.values[name] for name in kept], [pure.results[name] for name in kept]
-        found = formula(Graph(pure.graph_def), gradient, values, results)
+        found = formula(Graph(pure.graph_def), gradients, values, results)
         return None if found is None else (found, pure)
+
+    def _scalars(self, found: Formula, pure: Pure, dtype: str) -> OfGiven | None:
+        """Returns what computes a formula's scalars; None if they are none, or of another type."""
+        scalars, outputs = self._of_given(pure, found.scalars)
+        return scalars if all(o.dtype == dtype and o.shape.rank == 0 for o in outputs) else None
+
+    def _summed(self, table: Table, frontier: Frontier, crossing: Sequence[str]) -> OfGiven | None:
+        """Returns what a table's update adds up, row by row, before anything else; None if that is not all that crosses."""
+        assert table.gradient is not None
+        values, indices = self._cut.gradients[table.gradient].received
+        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(frontier.before).items()}
+        pure = purify(frontier.before, types)
+        graph = Graph(pure.graph_def)
+        crossed = {name: edge for edge, name in frontier.crossing.items()}
+        sums = [graph.nodes[crossed[name][0]] for name in crossing]
+        if any(node.op != "UnsortedSegmentSum" or graph.value(data_inputs(node)[1]) != (indices, 0) for node in sums):
+            return None
+        edges = [data_inputs(node)[0] for node in sums]
+        for node in (graph.nodes[name] for name in graph.ancestors(edge[0] for edge in edges)):
+            is_rate = node.op == "PartitionedCall" and node.attr["f"].func.name in self._rates
+            if not is_rate and node.op not in ELEMENTWISE | PASSING | {"Placeholder", "Const"}:
+                return None
+        found, outputs = self._of_given(pure, edges)
+        # Each row by itself: nothing beside the values has rows.
+        number = self._inputs[values].shape
+        return found if all(output.shape.is_compatible_with(number) for output in outputs) else None
+
+    def _of_given(self, pure: Pure, edges: Sequence[Tensor]) -> tuple[OfGiven, Sequence[tf.Tensor]]:
+        """Returns a function of what comes in, and of variables as they are, and the outputs of its trace."""
+        graph = Graph(pure.graph_def)
+        part = graph.part(graph.ancestors(edge[0] for edge in edges))
+        there = {node.name for node in part.node}
+        read = {value: self._variables[name] for name, value in pure.values.items() if value in there}
+        specs = self._specs(part)
+        values = {value: tf.TensorSpec(variable.shape, variable.dtype) for value, variable in read.items()}
+        outputs = [f"{name}:{index}" for name, index in edges]
+        function = import_function(self._filled(part), specs | values, {}, outputs, [])
+
+        def run(given: Mapping[str, tf.Tensor]) -> Sequence[tf.Tensor]:
+            now = [variable.read_value() for variable in read.values()]
+            return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
+
+        return run, function.outputs
 
     def _kept_of(self, vector: Vector) -> list[str]:
         """Returns the placeholders of a fused vector's variables, the parameters first."""
@@ -148,21 +215,13 @@ class Update:
         frontier = self._frontier(writers)
         return frontier is not None and all(s.shape.is_fully_defined() for s in self._before(frontier)[1].values())
 
-    def _before(self, frontier: Frontier) -> tuple[Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]], Any]:
+    def _before(self, frontier: Frontier) -> tuple[OfGiven, dict[str, tf.TensorSpec]]:
         """Returns what runs before the compiled function, and what it returns by the placeholders of that."""
         # As a function of values too: of a variable in a graph the shape may not be known.
         handles = self._handles(frontier.before)
         pure = purify(frontier.before, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
-        specs = self._specs(pure.graph_def)
-        values = {pure.values[name]: tf.TensorSpec(v.shape, v.dtype) for name, v in handles.items()}
-        outputs = [f"{name}:{index}" for name, index in frontier.crossing]
-        function = import_function(self._filled(pure.graph_def), specs | values, {}, outputs, [])
-        described = [tf.TensorSpec(output.shape, output.dtype) for output in function.outputs]
-
-        def run(given: Mapping[str, tf.Tensor]) -> Sequence[tf.Tensor]:
-            now = [variable.read_value() for variable in handles.values()]
-            return function(*(given[name] for name in specs), *now)  # type: ignore[no-any-return]
-
+        run, outputs = self._of_given(pure, list(frontier.crossing))
+        described = [tf.TensorSpec(output.shape, output.dtype) for output in outputs]
         return run, dict(zip(frontier.crossing.values(), described, strict=True))
 
     def _compile(self, frontier: Frontier, unwritten: Sequence[str]) -> Callable[[Mapping[str, tf.Tensor]], None]:

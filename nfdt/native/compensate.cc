@@ -18,6 +18,9 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
+#include "spare.h"
+#include "threads.h"
+
 namespace fdt {
 namespace {
 
@@ -49,7 +52,7 @@ struct Strength {
 };
 
 // Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
-// the parameters of now and in the result, and where in what the shard keeps.
+// the result, and where in what the shard keeps.
 struct Run {
   int64_t group, tensor, from, given, kept, length;
 };
@@ -83,7 +86,7 @@ class Compensation {
     const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
     const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
     // That they do not overlap is what lets the compiler compute several entries at once.
-    const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.given, *__restrict then = then_ + run.kept;
+    const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.kept, *__restrict then = then_ + run.kept;
     W* __restrict s_of = s_ + run.kept;
     T* __restrict out = out_ + run.given;
     W corrections[kLanes] = {}, gradients[kLanes] = {};
@@ -146,11 +149,11 @@ absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor
     }
   };
   if (lengths.empty()) {
-    if (gradient.size() != 1 || gradient[0].shape() != now.shape()) {
-      return errors::InvalidArgument("Gradient and parameters differ in shape");
+    const int64_t number = indices.NumElements(), rows = now.dims() > 0 ? now.dim_size(0) : 0;
+    const int64_t width = rows > 0 ? now.NumElements() / rows : 0;
+    if (gradient.size() != 1 || gradient[0].NumElements() != number * width || now.shape() != then.shape()) {
+      return errors::InvalidArgument("Gradient, table and snapshot differ in shape");
     }
-    if (indices.NumElements() == 0) return absl::OkStatus();
-    const int64_t width = now.NumElements() / indices.NumElements(), rows = then.dim_size(0);
     for (int64_t i = 0; i < indices.NumElements(); ++i) {
       const int64_t row = indices.vec<int64_t>()(i);
       if (row < 0 || row >= rows) return errors::InvalidArgument("There is no row ", row, " in a table of ", rows);
@@ -192,9 +195,12 @@ class CompensateOp : public tensorflow::OpKernel {
     if (correct_) strength.correction = 1 - std::pow(strength.decay, double(context->input(others + 4).scalar<float>()()));
     std::vector<Run> runs;
     OP_REQUIRES_OK(context, Divide(gradient, now, then, indices, lengths_, &runs));
-    Tensor *out, *squares;
+    Tensor* squares;
     // Not the gradient's own memory, which a second pass reads.
-    OP_REQUIRES_OK(context, context->allocate_output(0, now.shape(), &out));
+    const tensorflow::TensorShape& shape = lengths_.empty() ? gradient[0].shape() : now.shape();
+    Tensor compensated;
+    OP_REQUIRES_OK(context, spare_.Take(context, tensorflow::DataTypeToEnum<T>::value, shape, &compensated));
+    context->set_output(0, compensated);
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
     tensorflow::core::RefCountPtr<Var> kept;
     std::optional<tensorflow::mutex_lock> lock;
@@ -206,13 +212,14 @@ class CompensateOp : public tensorflow::OpKernel {
     }
     std::vector<const T*> tensors;
     for (int k = 0; k < gradient.size(); ++k) tensors.push_back(gradient[k].flat<T>().data());
-    Clear(gradient, out->flat<T>().data());
+    Clear(gradient, compensated.flat<T>().data());
     const Compensation<T> compensation(tensors, is_late ? now.flat<T>().data() : nullptr,
                                        then.flat<T>().data(), kept ? kept->tensor()->template flat<W>().data() : nullptr,
-                                       out->flat<T>().data(), strength);
-    const Sums sums = Apply(context, compensation, runs, settings(3));
+                                       compensated.flat<T>().data(), strength);
+    const Sums sums = Apply(compensation, runs, settings(3));
     squares->vec<float>()(0) = sums.correction;
     squares->vec<float>()(1) = sums.gradient;
+    spare_.Leave(compensated);
   }
 
  private:
@@ -234,10 +241,10 @@ class CompensateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  Sums Apply(OpKernelContext* context, const Compensation<T>& compensation, const std::vector<Run>& runs, double clip) const {
-    const auto& threads = *context->device()->tensorflow_cpu_worker_threads();
+  Sums Apply(const Compensation<T>& compensation, const std::vector<Run>& runs, double clip) const {
+    if (runs.empty()) return Sums();
     const auto each = [&](const std::function<void(int64_t)>& work) {
-      threads.workers->ParallelFor(runs.size(), kCostPerEntry * kBlock, [&](int64_t begin, int64_t end) {
+      InParallel(runs.size(), kCostPerEntry * runs[0].length, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work(i);
       });
     };
@@ -272,6 +279,7 @@ class CompensateOp : public tensorflow::OpKernel {
 
   bool correct_;
   std::vector<int64_t> lengths_;
+  Spare spare_;
 };
 
 REGISTER_OP("FdtCompensate")
@@ -292,9 +300,12 @@ REGISTER_OP("FdtCompensate")
     .Attr("T: {half, bfloat16, float, double}")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      std::vector<tensorflow::shape_inference::ShapeHandle> now;
-      TF_RETURN_IF_ERROR(context->input("now", &now));
-      context->set_output(0, now[0]);
+      // Rows have their gradient's shape, a vector is as long as its parameters.
+      std::vector<int64_t> lengths;
+      TF_RETURN_IF_ERROR(context->GetAttr("lengths", &lengths));
+      std::vector<tensorflow::shape_inference::ShapeHandle> like;
+      TF_RETURN_IF_ERROR(context->input(lengths.empty() ? "gradient" : "now", &like));
+      context->set_output(0, like[0]);
       context->set_output(1, context->Vector(2));
       return absl::OkStatus();
     });

@@ -1,5 +1,6 @@
 // What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
-// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will.
+// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h are sums of
+// what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
 // Made by `python -m tests.helpers.formulas`.
 
 FDT_FORMULA(sgd,
@@ -291,3 +292,121 @@ const T x7 = g * s4;
 const T x8 = x6 + x7;
 o0[i] = x5;
 o1[i] = x8;)
+
+FDT_FORMULA(table_momentum,
+const T v0 = i0[i];
+const T v1 = i1[i];
+const T x0 = v1 * s0;
+const T x1 = x0 - g;
+const T x2 = v0 + x1;
+o0[i] = x2;
+o1[i] = x1;)
+
+FDT_FORMULA(table_momentum_decayed,
+const T v0 = i0[i];
+const T x0 = v0 * s0;
+const T x1 = x0 * s1;
+const T x2 = v0 - x1;
+const T v1 = i1[i];
+const T x3 = v1 * s2;
+const T x4 = x3 - g;
+const T x5 = x2 + x4;
+o0[i] = x5;
+o1[i] = x4;)
+
+FDT_FORMULA(table_nesterov,
+const T v0 = i0[i];
+const T v1 = i1[i];
+const T x0 = v1 * s0;
+const T x1 = x0 - g;
+const T x2 = x1 * s0;
+const T x3 = x2 - h;
+const T x4 = v0 + x3;
+o0[i] = x4;
+o1[i] = x1;)
+
+FDT_FORMULA(table_nesterov_decayed,
+const T v0 = i0[i];
+const T x0 = v0 * s0;
+const T x1 = x0 * s1;
+const T x2 = v0 - x1;
+const T v1 = i1[i];
+const T x3 = v1 * s2;
+const T x4 = x3 - g;
+const T x5 = x4 * s2;
+const T x6 = x5 - h;
+const T x7 = x2 + x6;
+o0[i] = x7;
+o1[i] = x4;)
+
+FDT_FORMULA(table_adam,
+const T v0 = i0[i];
+const T v1 = i1[i];
+const T x0 = g - v1;
+const T x1 = x0 * s0;
+const T x2 = v1 + x1;
+const T x3 = x2 * s1;
+const T v2 = i2[i];
+const T x4 = h - v2;
+const T x5 = x4 * s2;
+const T x6 = v2 + x5;
+const T x7 = std::sqrt(x6);
+const T x8 = x7 + s3;
+const T x9 = x3 / x8;
+const T x10 = v0 - x9;
+o0[i] = x10;
+o1[i] = x2;
+o2[i] = x6;)
+
+FDT_FORMULA(table_adamw,
+const T v0 = i0[i];
+const T x0 = v0 * s0;
+const T x1 = x0 * s1;
+const T x2 = v0 - x1;
+const T v1 = i1[i];
+const T x3 = g - v1;
+const T x4 = x3 * s2;
+const T x5 = v1 + x4;
+const T x6 = x5 * s3;
+const T v2 = i2[i];
+const T x7 = h - v2;
+const T x8 = x7 * s4;
+const T x9 = v2 + x8;
+const T x10 = std::sqrt(x9);
+const T x11 = x10 + s5;
+const T x12 = x6 / x11;
+const T x13 = x2 - x12;
+o0[i] = x13;
+o1[i] = x5;
+o2[i] = x9;)
+
+FDT_FORMULA(table_adamax,
+const T v0 = i0[i];
+const T v1 = i1[i];
+const T x0 = g - v1;
+const T x1 = x0 * s1;
+const T x2 = v1 + x1;
+const T x3 = s0 * x2;
+const T v2 = i2[i];
+const T x4 = s3 * v2;
+const T x5 = x4 > h || x4 != x4 ? x4 : h;
+const T x6 = x5 + s4;
+const T x7 = s2 * x6;
+const T x8 = x3 / x7;
+const T x9 = v0 - x8;
+o0[i] = x9;
+o1[i] = x2;
+o2[i] = x5;)
+
+FDT_FORMULA(table_lion,
+const T v0 = i0[i];
+const T v1 = i1[i];
+const T x0 = v1 * s1;
+const T x1 = x0 + g;
+const T x2 = T(x1 > 0) - T(x1 < 0);
+const T x3 = s0 * x2;
+const T x4 = v0 - x3;
+const T x5 = v1 * s2;
+const T x6 = x5 + h;
+o0[i] = x4;
+o1[i] = x6;)

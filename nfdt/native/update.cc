@@ -1,4 +1,4 @@
-// The operation that applies an optimizer's update to vectors, entry by entry, in one pass over memory.
+// The operations that apply an optimizer's update to vectors and to tables, entry by entry, in one pass over memory.
 //
 // What is done to an entry stands in formulas.h. Parameters that somebody has read, as every snapshot is, stay as they are: the
 // new ones go to memory of their own, so nothing is copied first. What nobody else has is written where it is.
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
+
+#include "spare.h"
+#include "threads.h"
 
 namespace fdt {
 namespace {
@@ -31,12 +35,13 @@ namespace errors = tensorflow::errors;
 constexpr int64_t kBlock = 1 << 14;
 // Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
 constexpr int64_t kCostPerEntry = 1;
-constexpr int kMostVariables = 4, kMostScalars = 10;
+constexpr int kMostVariables = 4, kMostScalars = 10, kMostGradients = 2;
 
 // Entries that lie one after the other, in the gradient and in all variables.
 template <typename T>
 struct Entries {
-  const T* gradient;
+  // Of a table the update may look at two sums of what came for a row: of the values, and of what it made of each of them.
+  const T* gradients[kMostGradients];
   const T* in[kMostVariables];
   T* out[kMostVariables];
   T scalars[kMostScalars];
@@ -64,13 +69,14 @@ void Apply<double>(const Formula& formula, const Entries<double>& entries) { for
 #define FDT_FORMULA(name, ...)                                                                                               \
   template <typename T>                                                                                                      \
   void name(const Entries<T>& of) {                                                                                          \
+    [[maybe_unused]] const T *const g0 = of.gradients[0], *const g1 = of.gradients[1];                                       \
     [[maybe_unused]] const T *const i0 = of.in[0], *const i1 = of.in[1], *const i2 = of.in[2], *const i3 = of.in[3];         \
     [[maybe_unused]] T *const o0 = of.out[0], *const o1 = of.out[1], *const o2 = of.out[2], *const o3 = of.out[3];           \
     const auto& s = of.scalars;                                                                                              \
     [[maybe_unused]] const T s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3], s4 = s[4], s5 = s[5], s6 = s[6], s7 = s[7],         \
                              s8 = s[8], s9 = s[9];                                                                           \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < of.length; ++i) {                                                           \
-      const T g = of.gradient[i];                                                                                            \
+      [[maybe_unused]] const T g = g0[i], h = g1[i];                                                                         \
       __VA_ARGS__                                                                                                            \
     }                                                                                                                        \
   }                                                                                                                          \
@@ -78,57 +84,106 @@ void Apply<double>(const Formula& formula, const Entries<double>& entries) { for
 
 #include "formulas.h"
 
+// What an update works on, locked.
+template <typename T>
+class Held {
+ public:
+  // `spare`: where to look for memory, and to leave what nobody needs any more.
+  absl::Status Open(OpKernelContext* context, Spare* spare) {
+    spare_ = spare;
+    OpInputList scalars, handles;
+    TF_RETURN_IF_ERROR(context->input_list("scalars", &scalars));
+    TF_RETURN_IF_ERROR(context->input_list("variables", &handles));
+    if (scalars.size() > kMostScalars || handles.size() > kMostVariables) {
+      return errors::InvalidArgument("A formula has ", kMostScalars, " scalars and ", kMostVariables, " variables at most");
+    }
+    variables_.resize(handles.size());
+    fresh_.resize(handles.size());
+    locks_.reserve(handles.size());
+    for (int k = 0; k < scalars.size(); ++k) all_.scalars[k] = scalars[k].scalar<T>()();
+    for (int k = 0; k < handles.size(); ++k) {
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, handles[k].flat<tensorflow::ResourceHandle>()(0), &variables_[k]));
+      locks_.emplace_back(*variables_[k]->mu());
+      const Tensor& held = *variables_[k]->tensor();
+      if (held.shape() != variables_[0]->tensor()->shape()) {
+        return errors::InvalidArgument("Variables of one formula differ in size");
+      }
+      if (held.RefCountIsOne()) {
+        fresh_[k] = held;
+      } else {
+        TF_RETURN_IF_ERROR(spare->Take(context, held.dtype(), held.shape(), &fresh_[k]));
+      }
+      all_.in[k] = held.flat<T>().data();
+      all_.out[k] = fresh_[k].flat<T>().data();
+    }
+    return absl::OkStatus();
+  }
+
+  const tensorflow::TensorShape& shape() const { return fresh_[0].shape(); }
+
+  // Entries from a place on; whose gradient is for others to say.
+  Entries<T> From(int64_t place) const {
+    Entries<T> entries = all_;
+    for (size_t v = 0; v < fresh_.size(); ++v) entries.in[v] += place, entries.out[v] += place;
+    return entries;
+  }
+
+  void Clear(int64_t place, int64_t length) const {
+    for (size_t v = 0; v < fresh_.size(); ++v) std::fill_n(all_.out[v] + place, length, T(0));
+  }
+
+  // Gives the variables what was written.
+  void Keep() {
+    for (size_t k = 0; k < fresh_.size(); ++k) {
+      Tensor& held = *variables_[k]->tensor();
+      if (!held.SharesBufferWith(fresh_[k])) spare_->Leave(held);
+      held = fresh_[k];
+    }
+  }
+
+ private:
+  std::vector<tensorflow::core::RefCountPtr<Var>> variables_;
+  std::vector<tensorflow::mutex_lock> locks_;
+  std::vector<Tensor> fresh_;
+  Spare* spare_ = nullptr;
+  Entries<T> all_{};
+};
+
+absl::Status FormulaOf(OpKernelConstruction* context, Formula* formula) {
+  std::string name;
+  TF_RETURN_IF_ERROR(context->GetAttr("formula", &name));
+  const auto found = Formulas().find(name);
+  if (found == Formulas().end()) return errors::InvalidArgument("There is no formula ", name);
+  *formula = found->second;
+  return absl::OkStatus();
+}
+
+// Of vectors: gradients come as tensors that lie one after the other, each in its place.
 template <typename T>
 class UpdateOp : public tensorflow::OpKernel {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : OpKernel(context) {
-    std::string name;
-    OP_REQUIRES_OK(context, context->GetAttr("formula", &name));
     OP_REQUIRES_OK(context, context->GetAttr("places", &places_));
-    const auto found = Formulas().find(name);
-    OP_REQUIRES(context, found != Formulas().end(), errors::InvalidArgument("There is no formula ", name));
-    formula_ = found->second;
+    OP_REQUIRES_OK(context, FormulaOf(context, &formula_));
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList gradients, scalars, handles;
+    OpInputList gradients;
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    OP_REQUIRES_OK(context, context->input_list("scalars", &scalars));
-    OP_REQUIRES_OK(context, context->input_list("variables", &handles));
-    OP_REQUIRES(context, scalars.size() <= kMostScalars && handles.size() <= kMostVariables,
-                errors::InvalidArgument("A formula has ", kMostScalars, " scalars and ", kMostVariables, " variables at most"));
-    std::vector<tensorflow::core::RefCountPtr<Var>> variables(handles.size());
-    std::vector<tensorflow::mutex_lock> locks;
-    locks.reserve(handles.size());
-    std::vector<Tensor> fresh(handles.size());
-    Entries<T> all{};
-    for (int k = 0; k < scalars.size(); ++k) all.scalars[k] = scalars[k].scalar<T>()();
-    for (int k = 0; k < handles.size(); ++k) {
-      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, handles[k].flat<tensorflow::ResourceHandle>()(0), &variables[k]));
-      locks.emplace_back(*variables[k]->mu());
-      const Tensor& held = *variables[k]->tensor();
-      OP_REQUIRES(context, held.NumElements() == variables[0]->tensor()->NumElements(),
-                  errors::InvalidArgument("Variables of one formula differ in size"));
-      if (held.RefCountIsOne()) {
-        fresh[k] = held;
-      } else {
-        OP_REQUIRES_OK(context, context->allocate_temp(held.dtype(), held.shape(), &fresh[k]));
-      }
-      all.in[k] = held.flat<T>().data();
-      all.out[k] = fresh[k].flat<T>().data();
-    }
+    Held<T> held;
+    OP_REQUIRES_OK(context, held.Open(context, &spare_));
     std::vector<Entries<T>> blocks;
-    OP_REQUIRES_OK(context, Divide(gradients, all, variables[0]->tensor()->NumElements(), &blocks));
-    const auto& threads = *context->device()->tensorflow_cpu_worker_threads();
-    threads.workers->ParallelFor(blocks.size(), kCostPerEntry * kBlock, [&](int64_t begin, int64_t end) {
+    OP_REQUIRES_OK(context, Divide(gradients, held, &blocks));
+    InParallel(blocks.size(), kCostPerEntry * kBlock, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k) Apply(formula_, blocks[k]);
     });
-    for (int k = 0; k < handles.size(); ++k) *variables[k]->tensor() = fresh[k];
+    held.Keep();
   }
 
  private:
   // Puts the entries of all gradients in blocks; what lies between them is zero.
-  absl::Status Divide(const OpInputList& gradients, const Entries<T>& all, int64_t size, std::vector<Entries<T>>* blocks) const {
+  absl::Status Divide(const OpInputList& gradients, const Held<T>& held, std::vector<Entries<T>>* blocks) const {
+    const int64_t size = held.shape().num_elements();
     int64_t place = 0;
     for (int k = 0; k < gradients.size(); ++k) {
       const int64_t length = gradients[k].NumElements(), padded = k < int64_t(places_.size()) ? places_[k] : -1;
@@ -136,17 +191,12 @@ class UpdateOp : public tensorflow::OpKernel {
         return errors::InvalidArgument("Gradient ", k, " has ", length, " entries, its place ", padded);
       }
       for (int64_t done = 0; done < length; done += kBlock) {
-        blocks->push_back(all);
+        blocks->push_back(held.From(place + done));
         Entries<T>& block = blocks->back();
-        block.gradient = gradients[k].template flat<T>().data() + done;
+        block.gradients[0] = block.gradients[1] = gradients[k].template flat<T>().data() + done;
         block.length = std::min(kBlock, length - done);
-        for (int v = 0; v < kMostVariables; ++v) {
-          if (all.in[v] != nullptr) block.in[v] = all.in[v] + place + done, block.out[v] = all.out[v] + place + done;
-        }
       }
-      for (int v = 0; v < kMostVariables; ++v) {
-        if (all.out[v] != nullptr) std::fill(all.out[v] + place + length, all.out[v] + place + padded, T(0));
-      }
+      held.Clear(place + length, padded - length);
       place += padded;
     }
     if (place != size) return errors::InvalidArgument("Gradients take ", place, " of ", size, " places");
@@ -154,8 +204,84 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   Formula formula_;
+  Spare spare_;
   // Entries that each gradient takes of a variable, with those that lie between it and the next.
   std::vector<int64_t> places_;
+};
+
+// Of a table, all of whose rows are updated: gradients come for some of them, and may come several times for one.
+template <typename T, typename Index>
+class UpdateTableOp : public tensorflow::OpKernel {
+ public:
+  explicit UpdateTableOp(OpKernelConstruction* context) : OpKernel(context), none_(kBlock, T(0)) {
+    OP_REQUIRES_OK(context, FormulaOf(context, &formula_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList gradients;
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    const Tensor& indices = context->input(gradients.size());
+    OP_REQUIRES(context, gradients.size() <= kMostGradients,
+                errors::InvalidArgument("A formula has ", kMostGradients, " gradients at most"));
+    Held<T> held;
+    OP_REQUIRES_OK(context, held.Open(context, &spare_));
+    const int64_t number = indices.NumElements(), rows = held.shape().dims() > 0 ? held.shape().dim_size(0) : 0;
+    const int64_t width = rows > 0 ? held.shape().num_elements() / rows : 0;
+    for (int k = 0; k < gradients.size(); ++k) {
+      OP_REQUIRES(context, gradients[k].NumElements() == number * width,
+                  errors::InvalidArgument("Gradient ", k, " has ", gradients[k].NumElements(), " entries for ", number,
+                                          " rows of ", width));
+    }
+    // By rows; those of one in the order in which they came.
+    std::vector<std::pair<Index, int64_t>> order(number);
+    for (int64_t k = 0; k < number; ++k) {
+      order[k] = {indices.flat<Index>()(k), k};
+      OP_REQUIRES(context, order[k].first >= 0 && order[k].first < rows,
+                  errors::InvalidArgument("There is no row ", order[k].first, " of ", rows));
+    }
+    std::sort(order.begin(), order.end());
+    InParallel(rows, kCostPerEntry * width, [&](int64_t begin, int64_t end) {
+      // Where sums of what came for one row are made.
+      std::vector<T> sums(kMostGradients * width);
+      auto next = std::lower_bound(order.begin(), order.end(), std::pair<Index, int64_t>(begin, 0));
+      for (int64_t row = begin; row < end;) {
+        const int64_t come = next == order.end() ? end : std::min<int64_t>(end, next->first);
+        for (int64_t place = row * width; place < come * width; place += kBlock) {
+          Entries<T> entries = held.From(place);
+          entries.gradients[0] = entries.gradients[1] = none_.data();
+          entries.length = std::min(kBlock, come * width - place);
+          Apply(formula_, entries);
+        }
+        row = come;
+        if (row == end) break;
+        const auto first = next;
+        while (next != order.end() && next->first == row) ++next;
+        Entries<T> entries = held.From(row * width);
+        for (int k = 0; k < gradients.size(); ++k) {
+          const T* all = gradients[k].template flat<T>().data();
+          entries.gradients[k] = all + first->second * width;
+          if (next - first > 1) {
+            T* sum = sums.data() + k * width;
+            std::fill_n(sum, width, T(0));
+            for (auto each = first; each != next; ++each) {
+              for (int64_t i = 0; i < width; ++i) sum[i] += all[each->second * width + i];
+            }
+            entries.gradients[k] = sum;
+          }
+        }
+        if (gradients.size() == 1) entries.gradients[1] = entries.gradients[0];
+        entries.length = width;
+        Apply(formula_, entries);
+        ++row;
+      }
+    });
+    held.Keep();
+  }
+
+ private:
+  Formula formula_;
+  Spare spare_;
+  const std::vector<T> none_;
 };
 
 REGISTER_OP("FdtUpdate")
@@ -170,8 +296,30 @@ REGISTER_OP("FdtUpdate")
     .Attr("T: {float, double}")
     .SetIsStateful();
 
-REGISTER_KERNEL_BUILDER(Name("FdtUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"), UpdateOp<float>);
-REGISTER_KERNEL_BUILDER(Name("FdtUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"), UpdateOp<double>);
+REGISTER_OP("FdtUpdateTable")
+    .Input("gradients: N * T")
+    .Input("indices: Index")
+    .Input("scalars: K * T")
+    .Input("variables: V * resource")
+    .Attr("formula: string")
+    .Attr("N: int >= 1")
+    .Attr("K: int >= 0")
+    .Attr("V: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("Index: {int32, int64}")
+    .SetIsStateful();
+
+#define FDT_REGISTER(T)                                                                                                     \
+  REGISTER_KERNEL_BUILDER(Name("FdtUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), UpdateOp<T>);            \
+  REGISTER_KERNEL_BUILDER(                                                                                                  \
+      Name("FdtUpdateTable").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int32_t>("Index"),        \
+      UpdateTableOp<T, int32_t>);                                                                                           \
+  REGISTER_KERNEL_BUILDER(                                                                                                  \
+      Name("FdtUpdateTable").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int64_t>("Index"),        \
+      UpdateTableOp<T, int64_t>);
+
+FDT_REGISTER(float)
+FDT_REGISTER(double)
 
 }  // namespace
 }  // namespace fdt

@@ -5,11 +5,12 @@ import keras
 from nfdt.formula import Formula
 from nfdt.rules import make_rule
 from tests.helpers.programs import servers, traced
-from tests.servers.test_cut import X, Y, dense_model
+from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 _ABOUT = """\
 // What usual optimizers do to an entry, as `nfdt/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
-// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will.
+// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h are sums of
+// what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
 // Made by `python -m tests.helpers.formulas`.
 """
 _OPTIMIZERS = keras.optimizers
@@ -32,6 +33,8 @@ OPTIMIZERS = {
     "nadam": lambda: _OPTIMIZERS.Nadam(0.01),
     "lion": lambda: _OPTIMIZERS.Lion(0.01),
 }
+# Of these, a table's update adds up what came for each row and then updates all rows; others write to some rows alone.
+OF_TABLES = ("momentum", "momentum_decayed", "nesterov", "nesterov_decayed", "adam", "adamw", "adamax", "lion")
 
 
 def written(name: str) -> Formula:
@@ -43,9 +46,21 @@ def written(name: str) -> Formula:
     return found[0]
 
 
+def written_of_table(name: str) -> Formula:
+    """Returns the same of a table."""
+    step = traced(embedding_model(OPTIMIZERS[name]()), (WORDS, Y))
+    (shard,) = servers(step, make_rule("asgd")).shards
+    (table,) = shard._layout.tables
+    found = shard._apply._table_written_down(table)
+    assert found is not None, name
+    return found[0]
+
+
 def header() -> str:
     """Returns the header that is compiled."""
-    return "\n".join([_ABOUT, *(f"FDT_FORMULA({name},\n{written(name).text})\n" for name in OPTIMIZERS)])
+    texts = {name: written(name).text for name in OPTIMIZERS}
+    texts |= {f"table_{name}": written_of_table(name).text for name in OF_TABLES}
+    return "\n".join([_ABOUT, *(f"FDT_FORMULA({name},\n{text})\n" for name, text in texts.items())])
 
 
 if __name__ == "__main__":

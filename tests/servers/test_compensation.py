@@ -100,7 +100,8 @@ def test_a_correction_that_overflows_is_none() -> None:
 def test_rows_of_a_table_are_one_tensor(width: int) -> None:
     table = drawn(20 * width, 0, "float32").reshape(20, width)
     indices = np.array([7, 0, 19, 3])
-    g, now = (drawn(4 * width, seed, "float32").reshape(4, width) for seed in (1, 2))
+    g = drawn(4 * width, 1, "float32").reshape(4, width)
+    now = drawn(20 * width, 2, "float32").reshape(20, width)
     s = np.abs(drawn(20 * width, 3, "float32")).reshape(20, width)
     kept = tf.Variable(s)
     found, squares = compensate(
@@ -113,7 +114,7 @@ def test_rows_of_a_table_are_one_tensor(width: int) -> None:
         tf.constant(float(COUNT)),
         indices=tf.constant(indices),
     )
-    flat = (a.reshape(-1) for a in (g, now, table[indices], s[indices]))
+    flat = (a.reshape(-1) for a in (g, now[indices], table[indices], s[indices]))
     expected, mean, sums, _ = formula(ADAPTIVE, *flat, [4 * width])
     np.testing.assert_allclose(found.numpy().reshape(-1), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(squares, sums, rtol=1e-5)
@@ -132,7 +133,7 @@ def test_what_does_not_fit_is_refused() -> None:
         compensate(
             CONSTANT,
             [vector[:2, None]],
-            vector[:2, None],
+            vector[:, None],
             vector[:, None],
             None,
             LATE,

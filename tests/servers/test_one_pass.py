@@ -9,12 +9,12 @@ import tensorflow as tf
 
 import nfdt.formula
 from nfdt.formula import Formula
-from nfdt.one_pass import OnePass
+from nfdt.one_pass import OnePass, TablePass
 from nfdt.rules import make_rule
-from tests.helpers.formulas import OPTIMIZERS, header
+from tests.helpers.formulas import OF_TABLES, OPTIMIZERS, header
 from tests.helpers.programs import servers, traced
 from tests.servers.test_compiled import does_as_traced, extent
-from tests.servers.test_cut import X, Y, dense_model
+from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 
 def test_the_header_has_what_keras_traces() -> None:
@@ -28,10 +28,62 @@ def test_one_pass_does_what_the_graph_does(optimizer: str, rule: str, monkeypatc
     does_as_traced(traced(dense_model(OPTIMIZERS[optimizer]()), (X, Y)), rule, [X, Y], "one pass", monkeypatch)
 
 
+@pytest.mark.parametrize("rule", ["asgd", "ddc-asgd"])
+@pytest.mark.parametrize("optimizer", OF_TABLES)
+def test_one_pass_over_a_table_does_what_the_graph_does(
+    optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = traced(embedding_model(OPTIMIZERS[optimizer]()), (WORDS, Y))
+    does_as_traced(step, rule, [WORDS, Y], "one pass", monkeypatch)
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (700, 1), (500, 64)])
+def test_rows_of_a_table_may_come_often_or_not_at_all(rows: int, width: int, dtype: str, index: str) -> None:
+    random = np.random.default_rng(0)
+    start = random.standard_normal((rows, width)).astype(dtype)
+    table, sums = tf.Variable(start), tf.Variable(tf.zeros([rows, width], dtype))
+    before = table.read_value()
+    scalars, expected = [tf.constant(0.5, dtype)], np.zeros((rows, width))
+    for number in (0, 3, 900):
+        indices = random.integers(0, rows, number).astype(index)
+        values = random.standard_normal((number, width)).astype(dtype)
+        update = TablePass(momentum(), lambda _: scalars, [table, sums], lambda _, v=values: [tf.constant(v)])
+        update(tf.constant(indices), {})
+        gradient = np.zeros((rows, width))
+        np.add.at(gradient, indices, values)
+        expected = 0.5 * expected - gradient
+        np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-4)
+        start = start + expected
+        np.testing.assert_allclose(table, start, rtol=1e-4, atol=1e-4)
+    # Who has read it keeps what was read.
+    assert np.array_equal(before, np.random.default_rng(0).standard_normal((rows, width)).astype(dtype))
+
+
+def test_rows_that_are_not_there_are_refused() -> None:
+    table, sums = (tf.Variable(tf.zeros([4, 2])) for _ in range(2))
+    values = tf.ones([1, 2])
+    for index, given, message in (
+        (4, values, "no row 4"),
+        (-1, values, "no row -1"),
+        (0, values[:, :1], "for 1 rows of 2"),
+    ):
+        update = TablePass(momentum(), lambda _: [tf.constant(0.5)], [table, sums], lambda _, g=given: [g])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            update(tf.constant([index]), {})
+    assert not np.any(table)
+
+
+def momentum() -> Formula:
+    text = next(text for text, name in nfdt.formula._compiled().items() if name == "table_momentum")
+    return Formula(text, ("sum",), (("momentum", 0),))
+
+
 def sgd(places: Sequence[int], parameters: tf.Variable, rate: float = 0.5) -> OnePass:
     text = next(text for text, name in nfdt.formula._compiled().items() if name == "sgd")
     scalars = [tf.constant(rate, parameters.dtype)]
-    return OnePass(Formula(text, (("rate", 0),)), lambda _: scalars, [parameters], places)
+    return OnePass(Formula(text, ("gradient",), (("rate", 0),)), lambda _: scalars, [parameters], places)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
