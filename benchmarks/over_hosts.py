@@ -1,6 +1,6 @@
 """Runs `fdt run --mode async` on a pool of several hosts, all of them this machine: one worker a host.
 
-    python benchmarks/over_hosts.py --hosts 2 [OPTION of fdt run …] -- SCRIPT [ARGUMENTS …]
+    python benchmarks/over_hosts.py --hosts 2 [--open-servers] [OPTION of fdt run …] -- SCRIPT [ARGUMENTS …]
 
 The hosts meet on loopback and share the machine's cores, as the processes of TensorFlow's own parameter server training do that
 this is compared with.
@@ -18,24 +18,25 @@ from pathlib import Path
 import processes
 
 
-def parse_arguments() -> tuple[int, list[str], list[str]]:
-    """Returns the number of hosts, the options of `fdt run`, and the script with its arguments."""
+def parse_arguments() -> tuple[int, list[str], list[str], list[str]]:
+    """Returns the number of hosts, options of `fdt serve` and `fdt run`, and the script with its arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--open-servers", action="store_true", help="without tunnels")
     before, _, script = " ".join(sys.argv[1:]).partition(" -- ")
     known, options = parser.parse_known_args(before.split())
     if not script:
         parser.error("a script is expected after --")
-    return known.hosts, options, script.split()
+    return known.hosts, ["--open-servers"] if known.open_servers else [], options, script.split()
 
 
 def main() -> int:
-    num_hosts, options, script = parse_arguments()
+    num_hosts, of_pool, options, script = parse_arguments()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as pool:
         token = Path(folder, "token")
         token.touch(0o600)
         token.write_text(secrets.token_hex())
-        common = ["--trusted-network", "lo", "--token-file", str(token)]
+        common = ["--trusted-network", "lo", "--token-file", str(token), *of_pool]
         serve = processes.fdt("serve", "--mode", "async", "--workers", "1", "--listen", "127.0.0.1:0", *common)
         address = pool.enter_context(processes.serving(serve, r"127\.0\.0\.1:\d+", Path(folder, "pool.log")))[0]
         for number in range(1, num_hosts):
