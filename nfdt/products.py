@@ -1,8 +1,6 @@
-"""Products of matrices in the order in which a CPU computes them fast.
+"""Products of matrices in a worker's graph, in the order in which a CPU computes them fast (`fdt.products`).
 
-The gradient by a layer's inputs is A Bᵀ, with few rows in A (the batch) and many in B (the weights). TensorFlow's kernel for
-CPUs packs B column by column, which takes up to ten times as long as the product; of (B Aᵀ)ᵀ it packs A, and reads B as
-it lies. Sums are taken in other blocks, so the last bits may differ. docs/decisions/0071 has what either takes.
+How many rows come is known at a step, so both orders are in the graph.
 """
 
 from typing import Any
@@ -10,10 +8,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
+from fdt.products import most_rows
 from nfdt.graph import data_inputs
 
-# Where the other order gained at least a quarter, whatever else the shapes were.
-_MOST_ROWS, _LEAST_RATIO, _LEAST_DEPTH = 128, 4, 256
 _TYPES = (tf.float32.as_datatype_enum, tf.float64.as_datatype_enum)
 
 
@@ -36,20 +33,19 @@ def reorder(graph_def: Any, described: Any) -> None:
 
 
 def _most_rows(weights: Any) -> int:
-    """Returns up to how many rows of A the other order is faster, given the shape of B; 0 if it never is, or is not known."""
+    """Returns up to how many rows of A the other order is faster, given the shape of B; 0 if that is not known."""
     if weights.unknown_rank or any(dimension.size < 0 for dimension in weights.dim):
         return 0
-    length, depth = (dimension.size for dimension in weights.dim)
-    return min(_MOST_ROWS, length // _LEAST_RATIO) if depth >= _LEAST_DEPTH else 0
+    return most_rows(*(dimension.size for dimension in weights.dim))
 
 
-def _choose(product: Any, most_rows: int) -> list[Any]:
+def _choose(product: Any, most: int) -> list[Any]:
     """Makes a product one of two that are computed, whichever is fast; returns the operations that it takes."""
     name, dtype, (a, b, *waits) = product.name, product.attr["T"].type, product.input
     of_type = {"T": {"type": dtype}}
     made = [
         _constant(f"{name}/zero", 0),
-        _constant(f"{name}/most", most_rows),
+        _constant(f"{name}/most", most),
         _constant(f"{name}/turned", [1, 0]),
         _node("Shape", f"{name}/shape", [a, *waits], T=of_type["T"], out_type={"type": tf.int32.as_datatype_enum}),
         _node(

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from fdt.division.body import Wire
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
 from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.products import most_rows
 
 
 def contracted(node: Node, terms: Sequence[str], result: str) -> list[Value] | None:
@@ -50,8 +52,27 @@ def _chosen(node: Node, terms: Sequence[str]) -> tuple[str, Divided] | None:
 
 def matrices(node: Node) -> list[Value] | None:
     """MatMul."""
+    if _is_faster_turned(node):
+        node.walk.count(node.op, is_divided=True)
+        return [node.computed(_turned, [node.inputs[0], node.held(1, WHOLE)], node.layouts[0], "turned")]
     terms = ["km" if node.attr("transpose_a") else "mk", "nk" if node.attr("transpose_b") else "kn"]
     return contracted(node, terms, "mn")
+
+
+def _is_faster_turned(node: Node) -> bool:
+    """Whether each worker has so few rows of A, in A Bᵀ, that its CPU computes (B Aᵀ)ᵀ faster."""
+    rows, shape = node.layouts[0], node.inputs[1].shape
+    if not node.walk.exchange.on_cpu or not node.attr("transpose_b") or node.attr("transpose_a"):
+        return False
+    if not isinstance(rows, Divided) or rows.dim != 0 or isinstance(node.layouts[1], Divided):
+        return False
+    if node.inputs[0].dtype not in (tf.float32, tf.float64):
+        return False
+    return shape is not None and None not in shape and max(rows.sizes) <= most_rows(*shape)
+
+
+def _turned(_: int, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(tf.matmul(b, a, transpose_b=True))
 
 
 def batches_of_matrices(node: Node) -> list[Value] | None:

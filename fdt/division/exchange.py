@@ -13,12 +13,14 @@ class Exchange(Protocol):
     """Fills the places of a divided step where workers exchange values.
 
     A graph may hold the part of one worker, as in training, or of all of them; `ranks` says whose. Operations
-    of the kinds `in_turn` are run one after the other, in the order of the step.
+    of the kinds `in_turn` are run one after the other, in the order of the step. Whether workers compute `on_cpu` says in which
+    order products are written.
     """
 
     num_workers: int
     ranks: tuple[int, ...]
     in_turn: frozenset[str]
+    on_cpu: bool
 
     def reduce(
         self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
@@ -72,6 +74,7 @@ class Alone:
     """The first worker, and nobody to exchange with: to see how a step is divided without running it."""
 
     in_turn: frozenset[str] = frozenset()
+    on_cpu = True
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

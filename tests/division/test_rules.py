@@ -11,6 +11,10 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fdt.division import divide
+from fdt.division.divide import Input
+from fdt.division.exchange import Alone
+from fdt.division.graphs import described
 from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
 from fdt.division.table import RULES
 from tests.helpers.divided import DividedStep, largest_difference
@@ -160,6 +164,8 @@ CASES: dict[str, Case] = {
     "MatrixBandPart": _case(lambda a: tf.linalg.band_part(a, 1, 0), ("f", (6, 3, 3))),
     "MatMul": _case(tf.matmul, F, M, partial=True),
     "MatMul transposed": _case(lambda a, b: tf.matmul(a, b, transpose_a=True), F, ("f", (6, 3)), partial=True),
+    # Of few rows by many: written in the other order.
+    "MatMul turned": _case(lambda a, b: tf.matmul(a, b, transpose_b=True), ("f", (6, 256)), ("f", (24, 256))),
     "MatMul pairs": _case(lambda a: tf.matmul(a, a, transpose_b=True), F),
     "BatchMatMulV2": _case(tf.matmul, ("f", (6, 2, 3)), ("f", (6, 3, 4))),
     "BatchMatMulV2 broadcast": _case(tf.matmul, ("f", (6, 2, 3, 4)), ("f", (1, 2, 4, 5))),
@@ -282,3 +288,16 @@ def test_every_rule_is_of_an_operation_that_there_is() -> None:
     from tensorflow.python.framework import op_def_registry
 
     assert [name for name in RULES if op_def_registry.get(name) is None] == []
+
+
+@pytest.mark.parametrize(("rows", "on_cpu", "turned"), [(8, True, True), (24, True, False), (8, False, False)])
+def test_a_product_of_few_rows_by_many_is_turned_on_a_cpu(rows: int, on_cpu: bool, turned: bool) -> None:
+    """Half of the rows are a worker's: up to a quarter of the others."""
+    specs = [tf.TensorSpec([rows, 256]), tf.TensorSpec([24, 256])]
+    concrete = tf.function(lambda a, b: tf.matmul(a, b, transpose_b=True)).get_concrete_function(*specs)
+    exchange = Alone(2)
+    exchange.on_cpu = on_cpu
+    inputs = [Input(Divided(0, (rows // 2, rows // 2)), (rows, 256)), Input(WHOLE, (24, 256))]
+    divided = divide.divide(described(concrete.graph), exchange, inputs)
+    assert ("Transpose" in [node.op for node in divided.walk.body._nodes]) == turned
+    assert divided.part_divided == 1

@@ -11,6 +11,7 @@ class Together:
     """All workers in one graph: the exchange is a sum or a concatenation."""
 
     in_turn: frozenset[str] = frozenset()
+    on_cpu = True
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
