@@ -68,7 +68,8 @@ def _is_faster_turned(node: Node) -> bool:
         return False
     if node.inputs[0].dtype not in (tf.float32, tf.float64):
         return False
-    return shape is not None and None not in shape and max(rows.sizes) <= most_rows(*shape)
+    length, depth = shape or (None, None)
+    return length is not None and depth is not None and max(rows.sizes) <= most_rows(length, depth)
 
 
 def _turned(_: int, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
