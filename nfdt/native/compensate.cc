@@ -243,8 +243,11 @@ class CompensateOp : public tensorflow::OpKernel {
 
   Sums Apply(const Compensation<T>& compensation, const std::vector<Run>& runs, double clip) const {
     if (runs.empty()) return Sums();
+    int64_t entries = 0;
+    for (const Run& run : runs) entries += run.length;
+    const int64_t cost_each = kCostPerEntry * entries / int64_t(runs.size());
     const auto each = [&](const std::function<void(int64_t)>& work) {
-      InParallel(runs.size(), kCostPerEntry * runs[0].length, [&](int64_t begin, int64_t end) {
+      InParallel(runs.size(), cost_each, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work(i);
       });
     };
