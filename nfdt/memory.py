@@ -59,8 +59,9 @@ class Memory:
         else:
             gradient = join(self._entries[number], tensors)
         if mixed is not None:
-            gradient = _mix(mixed, gradient, rho)
-            mixed.assign(gradient)
+            kept = mixed.read_value()
+            gradient = _mix(kept, gradient, rho)
+            mixed.assign(_finite(gradient, kept))
         return gradient, squares
 
     def rows(
@@ -92,14 +93,20 @@ class Memory:
             values, squares = compensate(self._rule, [values], table, then, kept, delay, count, indices=places)
         if mixed is not None:
             # A variable that is gathered from itself is copied whenever it is read from then on.
-            values = _mix(tf.gather(mixed.read_value(), indices), values, rho)
-            mixed.scatter_update(tf.IndexedSlices(values, indices))
+            kept = tf.gather(mixed.read_value(), indices)
+            values = _mix(kept, values, rho)
+            mixed.scatter_update(tf.IndexedSlices(_finite(values, kept), indices))
         return values, indices, squares
 
 
-def _mix(mixed: tf.Variable | tf.Tensor, gradient: tf.Tensor, rho: tf.Tensor) -> tf.Tensor:
+def _mix(mixed: tf.Tensor, gradient: tf.Tensor, rho: tf.Tensor) -> tf.Tensor:
     rho = tf.cast(rho, gradient.dtype)
     return (1 - rho) * mixed + rho * gradient
+
+
+def _finite(mixed: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    # What overflowed goes to the optimizer and is forgotten: whoever scales a loss leaves such a step out and goes on.
+    return tf.where(tf.math.is_finite(mixed), mixed, before)
 
 
 def _zeros(shape: Sequence[int], dtype: str, wide: bool = False) -> tf.Variable:

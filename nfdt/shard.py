@@ -15,7 +15,6 @@ from nfdt.devices import settle
 from nfdt.gradients import Gradients
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
-from nfdt.reliability import Reliability
 from nfdt.rules import Rule, Weigh
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join, part
@@ -96,9 +95,8 @@ class Shard:
             self._variables = {i: _variable(source, i) for i in own}
             self._memory = None if self._plain else Memory(rule, self._layout)
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
-            self._reliability = Reliability(device) if weighs_rate else None
             compiled = num_workers > 1
-            self._apply = Update(source, cut, self._layout, self._handles(), self._reliability, compiled)
+            self._apply = Update(source, cut, self._layout, self._handles(), weighs_rate, compiled)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
@@ -238,7 +236,7 @@ class Shard:
             before = self._version.read_value()
             squares = tf.zeros([2])
             if self._plain:
-                self._apply(given)
+                self._apply(given, tf.ones([]))
             else:
                 squares = self._weighed(given, then, before - version, before + 1)
             after = self._version.assign_add(1)
@@ -269,10 +267,7 @@ class Shard:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
-        # The update may look for it by its name, in a function of its own.
-        assigned = [] if self._reliability is None else [self._reliability.assign(rho)]
-        with tf.control_dependencies(assigned):
-            self._apply(Gradients(vectors, rows, gradients.extras))
+        self._apply(Gradients(vectors, rows, gradients.extras), rho)
         return tf.add_n(squares)
 
 

@@ -17,7 +17,6 @@ from nfdt.graph import PASSING, Graph, Tensor, data_inputs
 from nfdt.layout import ShardLayout, Table, Vector
 from nfdt.one_pass import OfGiven, OnePass, TablePass
 from nfdt.pure import Pure, purify
-from nfdt.reliability import HANDLE, Reliability, multiply_rates
 from nfdt.units import ELEMENTWISE
 from nfdt.vectors import join
 
@@ -39,7 +38,7 @@ class Update:
         cut: Cut,
         layout: ShardLayout,
         variables: Mapping[int, tf.Variable],
-        reliability: Reliability | None,
+        weighs_rates: bool,
         compiled: bool,
     ):
         """Imports it.
@@ -49,16 +48,13 @@ class Update:
             cut: Its two parts.
             layout: Of the shard.
             variables: What the update works on, by the indices that it knows them by.
-            reliability: By which learning rates are multiplied; None to leave them.
+            weighs_rates: Whether learning rates are multiplied by how much a gradient is believed.
             compiled: Whether it may be compiled. Compiled code multiplies and adds at once, so the last bit may differ.
         """
-        self._source, self._cut, self._layout, self._reliability = source, cut, layout, reliability
+        self._source, self._cut, self._layout, self._weighs_rates = source, cut, layout, weighs_rates
         self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
-        graph_def = cut.update if reliability is None else multiply_rates(cut.update, self._rates)
-        self._graph = Graph(graph_def)
-        self._variables: dict[str, Any] = {source.step.variables[i]: v for i, v in variables.items()}
-        if reliability is not None:
-            self._variables[HANDLE] = reliability
+        self._graph = Graph(cut.update)
+        self._variables = {source.step.variables[i]: v for i, v in variables.items()}
         self._inputs = self._describe_inputs()
         self._passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
         self._tables = [self._table_pass(table) if compiled else None for table in layout.tables]
@@ -80,10 +76,16 @@ class Update:
         """Whether all of it is."""
         return self._plain is None
 
-    def __call__(self, gradients: Gradients) -> None:
-        """Applies gradients."""
-        # The whole batch is one worker's: its share is 1.
-        given: list[tf.Tensor] = [tf.constant(1.0)]
+    def __call__(self, gradients: Gradients, reliability: tf.Tensor) -> None:
+        """Applies gradients.
+
+        Args:
+            gradients: As they go to the optimizer.
+            reliability: How much they are believed, float32 scalar; looked at where learning rates are multiplied by it.
+        """
+        # What a step calls its share of a batch comes to every call for a learning rate, in branches and loops too, and to
+        # nothing else of an update. A variable would have to be read there after it was written, which nothing ensures.
+        given = [reliability]
         for vector, tensors, one_pass in zip(self._layout.vectors, gradients.vectors, self._passes, strict=True):
             if one_pass is None:
                 given += [join(vector.entries, tensors)] if vector.fused else tensors
@@ -266,7 +268,7 @@ class Update:
 
     def _fill(self, position: int, hole: program_pb2.Hole) -> Callable[..., Sequence[tf.Tensor]] | None:
         is_rate = hole.kind == program_pb2.Hole.KIND_RATE
-        return self._reliability.body if is_rate and self._reliability is not None else None
+        return _multiplied if is_rate and self._weighs_rates else None
 
     def _describe_inputs(self) -> dict[str, tf.TensorSpec]:
         """Returns the placeholders that values come in through, in the order in which they come."""
@@ -286,3 +288,7 @@ class Update:
         for extra in self._cut.extras:
             inputs[extra.received] = tf.TensorSpec(None, tf.dtypes.as_dtype(compute.dtype(extra.computed)))
         return inputs
+
+
+def _multiplied(share: tf.Tensor, rate: tf.Tensor) -> Sequence[tf.Tensor]:
+    return [rate * tf.cast(share, rate.dtype)]

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -81,6 +82,12 @@ class Compensation {
   }
 
  private:
+  // What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
+  static W Mean(W before, W square, W decay, W rest) {
+    const W after = decay * before + rest * square;
+    return after <= std::numeric_limits<W>::max() ? after : before;
+  }
+
   template <bool kAdaptive, bool kFirst>
   Sums Pass(const Run& run, W scale) const {
     const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
@@ -94,7 +101,7 @@ class Compensation {
       const W g = W(g_of[i]), square = g * g;
       W factor = lambda0 * square;
       if (kAdaptive) {
-        if (kFirst) s_of[i] = decay * s_of[i] + rest * square;
+        if (kFirst) s_of[i] = Mean(s_of[i], square, decay, rest);
         factor /= std::sqrt(s_of[i] * inverse + epsilon);
       }
       const W c = factor * (W(now[i]) - W(then[i]));
@@ -126,7 +133,7 @@ class Compensation {
     for (int64_t i = 0; i < run.length; ++i) {
       const T given = g_[run.tensor][run.from + i];
       const W g = W(given);
-      if (s_ != nullptr) s_[run.kept + i] = decay * s_[run.kept + i] + rest * g * g;
+      if (s_ != nullptr) s_[run.kept + i] = Mean(s_[run.kept + i], g * g, decay, rest);
       out_[run.given + i] = given;
     }
     return Sums();

@@ -69,14 +69,15 @@ def element_like(example: Any) -> Element:
     return element_of(keras.tree.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), example), keras.tree)
 
 
-def traced(model: keras.Model, example: Any) -> Traced:
+def traced(model: keras.Model, example: Any, mode: str = "sync") -> Traced:
     """Traces a compiled model's own step.
 
     Args:
         model: Compiled.
         example: A batch: array, or tuple of arrays.
+        mode: Of the run.
     """
-    result = trace_train_step(RunConfig("train.py"), Keras3(), model, element_like(example))
+    result = trace_train_step(RunConfig("train.py", mode=mode), Keras3(), model, element_like(example))
     return Traced(result.program, result.variables)
 
 

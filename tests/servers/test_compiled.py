@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import nfdt.update
+from fdt.v1.program_pb2 import ROLE_TRAINABLE
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from tests.helpers.programs import Traced, servers, state, traced
@@ -74,6 +76,64 @@ def test_compiled_it_does_the_same(model: str, optimizer: str, rule: str, monkey
     build, x = MODELS[model]
     step = traced(build(OPTIMIZERS[optimizer]()), (x, Y))
     does_as_traced(step, rule, [x, Y], COMPILED[model, optimizer], monkeypatch)
+
+
+RULES = ["asgd", "dynsgd", "dc-asgd-a", "dc-asgd-c", "dc-asgdk", "ddc-asgd"]
+
+
+def trained(kept: dict[int, np.ndarray], step: Traced) -> list[np.ndarray]:
+    return [kept[i] for i, v in enumerate(step.program.variables) if v.role == ROLE_TRAINABLE]
+
+
+class ByTape(keras.Sequential):
+    """Differentiates by itself, as Keras's guide to customising train_step shows it."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def by_tape(optimizer: Any) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = ByTape([keras.Input((6,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(3)])
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("model", ["dense", "table", "tape"])
+def test_a_scaled_loss_trains_as_one_that_is_not(model: str, rule: str) -> None:
+    """Whatever the scale is and however often it changes meanwhile; the optimizer inside runs in a branch."""
+    scaled, plain = (keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2))
+    optimizers = keras.optimizers.LossScaleOptimizer(scaled, dynamic_growth_steps=2), plain
+    build, x = {**MODELS, "tape": (by_tape, X)}[model]
+    steps = [traced(build(optimizer), (x, Y), mode="async") for optimizer in optimizers]
+    found, expected = (trained(train(servers(step, make_rule(rule)), step, [x, Y]), step) for step in steps)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("thesis", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_what_overflows_is_left_out_and_forgotten(rule: str, thesis: bool) -> None:
+    """The scale is halved once for each gradient that overflows; from then on all is as if they had never been."""
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    step = traced(dense_model(optimizer), (X, Y), mode="async")
+    scale = step.index(optimizer.dynamic_scale)
+    kept = servers(step, make_rule(rule, "thesis" if thesis else "robust"))
+    overflows = 0, 5
+    pushes = rehearse(kept, lags_of(round_robin(2, 12)), lambda i: [X * (np.inf if i in overflows else 1), Y])
+    for i, _ in enumerate(pushes):
+        if i == overflows[-1]:
+            before = dict(state(kept, step))
+    after = dict(state(kept, step))
+    assert before[scale] == after[scale] == 2.0**13
+    moved = [np.abs(a - b) for a, b in zip(trained(after, step), trained(before, step), strict=True)]
+    assert all(np.isfinite(m).all() and m.max() > 1e-3 for m in moved)
 
 
 @pytest.mark.parametrize("num_shards", [2, 3])

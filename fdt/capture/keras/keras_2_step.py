@@ -68,6 +68,8 @@ class StepHooks:
         for optimizer in OPTIMIZERS:
             if "apply_gradients" in vars(optimizer):
                 patches.wrap(optimizer, "apply_gradients", self._apply_gradients)
+        for optimizer in (LossScaleOptimizer, LossScaleOptimizerV3):
+            patches.wrap(optimizer, "get_scaled_loss", self._scale_loss)
         rate = vars(_BaseOptimizer)["learning_rate"]
         patches.set(_BaseOptimizer, "learning_rate", property(self._learning_rate(rate.fget), rate.fset))
         patches.wrap(OptimizerV2, "_decayed_lr", self._decayed_rate)
@@ -87,6 +89,10 @@ class StepHooks:
         if isinstance(optimizer, LossScaleOptimizer | LossScaleOptimizerV3):
             seen.applied(_parts(optimizer.inner_optimizer))
         return result
+
+    def _scale_loss(self, original: Callable[..., Any], optimizer: Any, loss: Any) -> Any:
+        # Who differentiates by himself takes the scale out of gradients before an optimizer gets them.
+        return self._seen.scales(original(optimizer, loss), optimizer.loss_scale)
 
     def _learning_rate(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def learning_rate(optimizer: Any) -> Any:

@@ -26,6 +26,7 @@ class StepHooks:
         patches.wrap(keras.layers.BatchNormalization, "call", self._normalise)
         for optimizer in (BaseOptimizer, LossScaleOptimizer):
             patches.wrap(optimizer, "apply", self._apply)
+            patches.wrap(optimizer, "scale_loss", self._scale_loss)
         patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
         for metric_class in _subclasses(Metric):
             # A container of metrics shows the variables of those in it; the metric itself is the one to name.
@@ -44,13 +45,16 @@ class StepHooks:
         if trainable_variables is None:
             trainable_variables = optimizer._trainable_variables
         trainable_variables = list(trainable_variables)
-        exchanged = seen.exchange(list(grads), trainable_variables)
+        exchanged = seen.exchange(list(grads), trainable_variables, _loss_scale(optimizer))
         with seen.in_optimizer():
             result = original(optimizer, exchanged, trainable_variables)
         seen.applied(_parts(optimizer))
         if isinstance(optimizer, LossScaleOptimizer):
             seen.applied(_parts(optimizer.inner_optimizer))
         return result
+
+    def _scale_loss(self, original: Callable[..., Any], optimizer: Any, loss: Any) -> Any:
+        return self._seen.scales(original(optimizer, loss), _loss_scale(optimizer))
 
     def _learning_rate(self, original: Callable[..., Any], optimizer: Any) -> Any:
         return self._seen.learning_rate(original(optimizer), lambda: optimizer.iterations.value)
@@ -70,6 +74,13 @@ class StepHooks:
     def _next_seed(self, original: Callable[..., Any], generator: SeedGenerator, *args: Any, **kwargs: Any) -> Any:
         self._seen.draws(generator.state.value)
         return original(generator, *args, **kwargs)
+
+
+def _loss_scale(optimizer: Any) -> Any:
+    """Returns what an optimizer multiplies a loss by, and takes for granted in its gradients; None if nothing."""
+    if isinstance(optimizer, LossScaleOptimizer):
+        return optimizer.dynamic_scale.value if optimizer.built else optimizer.initial_scale
+    return optimizer.loss_scale_factor
 
 
 def _parts(optimizer: Any) -> OptimizerParts:

@@ -85,6 +85,8 @@ class StepObserver:
         # Variables whose gradients have passed a hole already, and those that the step has written by itself.
         self._exchanged: set[int] = set()
         self._assigned_by_hand: set[int] = set()
+        # From id of a loss that an optimizer has scaled to it and its scale.
+        self._scaled: dict[int, tuple[tf.Tensor, Any]] = {}
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
@@ -122,12 +124,24 @@ class StepObserver:
         finally:
             self._depth -= 1
 
-    def exchange(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns what an optimizer is to be given in the place of gradients; some may be None."""
+    def exchange(self, gradients: list[Any], variables: Sequence[Any], scale: Any = None) -> list[Any]:
+        """Returns what an optimizer is to be given in the place of gradients; some may be None.
+
+        Args:
+            gradients: Of a loss.
+            variables: By which.
+            scale: By which the loss was multiplied before; None if it was not.
+        """
         variables = tf_variables(variables)
         if self._exchanged.issuperset(map(id, variables)):
             return gradients
-        return pass_hole(gradients, variables)
+        return self._pass_hole(gradients, variables, scale)
+
+    def scales(self, loss: tf.Tensor, scale: Any) -> tf.Tensor:
+        """Records a loss as an optimizer has scaled it, and returns it."""
+        if scale is not None and current_holes() is not None and tf.is_tensor(loss):
+            self._scaled[id(loss)] = loss, scale
+        return loss
 
     def applied(self, parts: OptimizerParts) -> None:
         """Records an optimizer that has updated variables."""
@@ -201,13 +215,13 @@ class StepObserver:
 
         Not those that another tape goes on to differentiate: they are no gradients of the step.
         """
-        return self._passed(original(tape, target, sources, *args, **kwargs), sources)
+        return self._passed(original(tape, target, sources, *args, **kwargs), target, sources)
 
     def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         """The same for `tf.gradients`."""
-        return self._passed(original(ys, xs, *args, **kwargs), xs)
+        return self._passed(original(ys, xs, *args, **kwargs), ys, xs)
 
-    def _passed(self, result: Any, sources: Any) -> Any:
+    def _passed(self, result: Any, target: Any, sources: Any) -> Any:
         """Returns gradients as they come out of a hole, those of variables."""
         if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
             return result
@@ -220,12 +234,22 @@ class StepObserver:
         for variable in variables:
             if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
                 self.moved = variable.name.removesuffix(":0")
-        exchanged = pass_hole(gradients, [variables[i] for i in chosen])
+        _, scale = self._scaled.get(id(target), (target, None))
+        exchanged = self._pass_hole(gradients, [variables[i] for i in chosen], scale)
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
         # Those without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
+
+    def _pass_hole(self, gradients: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
+        # All workers of a synchronous step scale alike. A server may have come to another scale since a worker pulled it; and
+        # what it knows of gradients, and adds to them, would be of another size whenever the scale changes.
+        if scale is None or self._config.mode == "sync":
+            return pass_hole(gradients, variables)
+        scale = tf.convert_to_tensor(scale)
+        sent = pass_hole([_times(gradient, 1 / scale) for gradient in gradients], variables)
+        return [_times(gradient, scale) for gradient in sent]
 
     @property
     def _names_own_rows(self) -> bool:
@@ -233,3 +257,12 @@ class StepObserver:
         config = self._config
         divides = config.mode == "sync" and config.num_workers > 1 and current_holes() is not None
         return divides and (config.only_looks or BATCH_NORM in relaxed(config.options))
+
+
+def _times(gradient: Any, scale: tf.Tensor) -> Any:
+    if gradient is None:
+        return None
+    scale = tf.cast(scale, gradient.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * scale, gradient.indices, gradient.dense_shape)
+    return gradient * scale
