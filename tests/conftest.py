@@ -1,5 +1,6 @@
 """Marks every test with the name of its directory (`-m unit`, `-m "not fidelity"`); a pool for those that do not harm it."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ _GROUPS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Who runs the tests in the background of a shell has it ignored, and all that they start would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, meaning in _GROUPS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

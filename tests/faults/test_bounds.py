@@ -161,7 +161,8 @@ def test_connections_that_say_nothing_are_dropped(pool: Pool) -> None:
         pool.serves()
         assert all(map(hung_up, silent))
     pool.serves()
-    until(lambda: psutil.Process().num_fds() <= before, lambda: psutil.Process().open_files())
+    # Others of this process come and go; two hundred would show.
+    until(lambda: psutil.Process().num_fds() < before + 50, lambda: psutil.Process().open_files())
 
 
 def test_workers_come_in_while_strangers_hold_the_public_port(pool: Pool) -> None:

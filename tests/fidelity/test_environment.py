@@ -291,15 +291,8 @@ def _interrupt(way: Sequence[str], directory: Path) -> tuple[int, str, str]:
     command = [*_PYTHON, *way, "train.py"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command,
-        cwd=directory,
-        env=_environment(),
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        # Who runs the tests in the background of a shell has it ignored, and hands that down.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+        command, cwd=directory, env=_environment(), stdout=pipe, stderr=pipe, text=True
+    ) as process:  # fmt: skip
         try:
             assert process.stdout is not None
             up = process.stdout.readline()
