@@ -24,7 +24,11 @@ from fdt.errors import NativeError
 # One source takes 5 to 20 s on a quiet core.
 _COMPILE_S = 600.0
 # The library is used where it is compiled, so it may use all that the processor has. Sums keep their order.
-_FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-Wall")
+# Of OpenMP only what a compiler knows without its library.
+_FLAGS = (
+    *("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd"),
+    *("-fPIC", "-shared", "-Wall"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

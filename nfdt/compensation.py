@@ -1,5 +1,7 @@
-"""The arithmetic of the update rules; formulas and sources in `nfdt.rules`, and the loop itself in `native/compensate.cc`."""
+"""The arithmetic of the update rules; formulas and sources in `nfdt.rules`, and the loop itself in `native/compensation.h`."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -8,6 +10,41 @@ from fdt.native import library
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
 
 _NATIVE = library("nfdt")
+
+
+# Delays up to which it is remembered how far the parameters have moved since.
+_REMEMBERED = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Late:
+    """What a gradient is compensated by where its update is one pass over memory (`nfdt.one_pass`).
+
+    Attributes:
+        rule: Strength, λ0, correction and clip are looked at.
+        then: The parameters that the gradient was computed from, [n].
+        delay: int64 scalar.
+        version: int64 scalar, how many gradients there have been, this one included.
+        moved: How far the longest step of each of the last updates went, as `unknown_moves` has it; takes note of this one.
+        mean_square: As `compensate` has it.
+    """
+
+    rule: Rule
+    then: tf.Tensor
+    delay: tf.Tensor
+    version: tf.Tensor
+    moved: tf.Variable
+    mean_square: tf.Variable | None
+
+
+def unknown_moves() -> tf.Tensor:
+    """Returns what `Late` remembers of steps of which nothing is known: they may have gone anywhere."""
+    return tf.fill([_REMEMBERED], math.inf)
+
+
+def settings(rule: Rule) -> tf.Tensor:
+    """Returns the numbers of a rule that the operations look at."""
+    return tf.constant([rule.lambda0, DECAY, EPSILON, rule.clip], tf.float64)
 
 
 def compensate(
@@ -47,7 +84,7 @@ def compensate(
         indices=tf.zeros([0], tf.int64) if indices is None else indices,
         delay=delay,
         count=count,
-        settings=tf.constant([rule.lambda0, DECAY, EPSILON, rule.clip], tf.float64),
+        settings=settings(rule),
         mean_square=[] if mean_square is None else [mean_square.handle],
         correct=rule.correct,
         lengths=list(lengths),

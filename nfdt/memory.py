@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.compensation import compensate
+from nfdt.compensation import Late, compensate, unknown_moves
 from nfdt.layout import ShardLayout
 from nfdt.rules import Rule, Strength, Weigh
 from nfdt.vectors import join
@@ -28,8 +28,32 @@ class Memory:
         mixes = rule.weigh is Weigh.GRADIENT
         self._squares = [_zeros(*spec, wide=True) if adaptive else None for spec in vectors]
         self._table_squares = [_zeros(*spec, wide=True) if adaptive else None for spec in tables]
+        self._moved = [tf.Variable(unknown_moves(), trainable=False) if rule.compensates else None for _ in vectors]
         self._mixed = [_zeros(*spec) if mixes else None for spec in vectors]
         self._table_mixed = [_zeros(*spec) if mixes else None for spec in tables]
+
+    def forget_moves(self) -> None:
+        """Takes note that parameters were set by others than updates."""
+        for moved in self._moved:
+            if moved is not None:
+                moved.assign(unknown_moves())
+
+    @property
+    def mixes(self) -> bool:
+        """Whether gradients are mixed with those before."""
+        return self._rule.weigh is Weigh.GRADIENT
+
+    def late(self, number: int, then: tf.Tensor, delay: tf.Tensor, version: tf.Tensor) -> Late | None:
+        """Returns what `vector` would do, for an update that does it itself; None for nothing. Not for what is mixed.
+
+        Args:
+            number: Which vector of the shard's layout.
+            then: The parameters that its gradient was computed from.
+            delay: int64 scalar.
+            version: Gradients so far, this one included, int64 scalar.
+        """
+        moved = self._moved[number]
+        return None if moved is None else Late(self._rule, then, delay, version, moved, self._squares[number])
 
     def vector(
         self,

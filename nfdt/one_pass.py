@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from fdt.native import library
+from nfdt.compensation import Late, settings
 from nfdt.formula import Formula
 
 _NATIVE = library("nfdt")
@@ -31,19 +32,33 @@ class OnePass:
         """
         self._formula, self._scalars, self._variables, self._places = formula, scalars, variables, list(places)
 
-    def __call__(self, tensors: Sequence[tf.Tensor], given: Mapping[str, tf.Tensor]) -> None:
+    def __call__(
+        self, tensors: Sequence[tf.Tensor], given: Mapping[str, tf.Tensor], late: Late | None = None
+    ) -> tf.Tensor:
         """Applies a gradient.
 
         Args:
             tensors: It, in as many tensors as there are places.
             given: What else comes in, by the placeholders that stand for it.
+            late: What it is compensated by first; None for nothing.
+
+        Returns:
+            float32 [2], Σ c² and Σ g²; zeros without a delay.
         """
-        _NATIVE.ops.fdt_update(
+        zero = tf.zeros([], tf.int64)
+        remembered = [v.handle for v in (late.moved, late.mean_square) if v is not None] if late is not None else []
+        return _NATIVE.ops.fdt_update(
             gradients=list(tensors),
             scalars=self._scalars(given),
             variables=[variable.handle for variable in self._variables],
+            then=[late.then] if late is not None else [],
+            remembered=remembered,
+            delay=late.delay if late is not None else zero,
+            version=late.version if late is not None else zero,
+            settings=settings(late.rule) if late is not None else tf.zeros([4], tf.float64),
             formula=self._formula.name,
             places=self._places,
+            correct=late is not None and late.rule.correct,
         )
 
 

@@ -147,6 +147,8 @@ class Shard:
             for flat in self._flat:
                 if flat is not None:
                     flat.assign(values)
+            if self._memory is not None:
+                self._memory.forget_moves()
             self._latest = self._snapshot(self._latest.version)
         settle(self.device)
 
@@ -236,7 +238,7 @@ class Shard:
             before = self._version.read_value()
             squares = tf.zeros([2])
             if self._plain:
-                self._apply(given, tf.ones([]))
+                self._apply(given, tf.ones([]), [None] * self.num_vectors)
             else:
                 squares = self._weighed(given, then, before - version, before + 1)
             after = self._version.assign_add(1)
@@ -251,10 +253,16 @@ class Shard:
         assert self._memory is not None
         rho = tf.cast(self._rule.rho(tf.cast(delay, tf.float64), self._num_workers, self._momentum), tf.float32)
         numbers = rho, delay, tf.cast(version, tf.float32)
-        vectors, rows, squares = [], [], [tf.zeros([2])]
+        vectors: list[list[tf.Tensor]] = []
+        rows, late, squares = [], [], [tf.zeros([2])]
         for number, (vector, tensors) in enumerate(zip(self._layout.vectors, gradients.vectors, strict=True)):
+            if self._apply.is_one_pass(number) and not self._memory.mixes:
+                vectors.append(tensors)
+                late.append(self._memory.late(number, then[number], delay, version))
+                continue
             weighed, square = self._memory.vector(number, tensors, self._gather[number](), then[number], *numbers)
             vectors.append(part(vector.entries, weighed))
+            late.append(None)
             squares.append(square)
         pairs = iter(gradients.rows)
         for number, table in enumerate(self._layout.tables):
@@ -267,7 +275,7 @@ class Shard:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
-        self._apply(Gradients(vectors, rows, gradients.extras), rho)
+        squares += self._apply(Gradients(vectors, rows, gradients.extras), rho, late)
         return tf.add_n(squares)
 
 

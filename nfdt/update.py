@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fdt.program import fill_holes, import_function
 from fdt.v1 import program_pb2
+from nfdt.compensation import Late
 from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
 from nfdt.formula import Formula, formula
@@ -76,12 +77,20 @@ class Update:
         """Whether all of it is."""
         return self._plain is None
 
-    def __call__(self, gradients: Gradients, reliability: tf.Tensor) -> None:
+    def is_one_pass(self, number: int) -> bool:
+        """Whether a vector is updated in one pass over memory, which may compensate its gradient too."""
+        return self._passes[number] is not None
+
+    def __call__(self, gradients: Gradients, reliability: tf.Tensor, late: Sequence[Late | None]) -> list[tf.Tensor]:
         """Applies gradients.
 
         Args:
             gradients: As they go to the optimizer.
             reliability: How much they are believed, float32 scalar; looked at where learning rates are multiplied by it.
+            late: For each vector what its gradient is compensated by first; None for nothing.
+
+        Returns:
+            float32 [2], Σ c² and Σ g², of each vector that is updated in one pass.
         """
         # What a step calls its share of a batch comes to every call for a learning rate, in branches and loops too, and to
         # nothing else of an update. A variable would have to be read there after it was written, which nothing ensures.
@@ -94,9 +103,10 @@ class Update:
                 given.append(tensors[0])
         given += tf.nest.flatten([gradients.rows, gradients.extras])
         by_name = dict(zip(self._inputs, given, strict=True))
-        for tensors, one_pass in zip(gradients.vectors, self._passes, strict=True):
+        squares = []
+        for tensors, one_pass, by in zip(gradients.vectors, self._passes, late, strict=True):
             if one_pass is not None:
-                one_pass(tensors, by_name)
+                squares.append(one_pass(tensors, by_name, by))
         sparse = (p for table, p in zip(self._layout.tables, self._tables, strict=True) if table.gradient is not None)
         for rows, table_pass in zip(gradients.rows, sparse, strict=True):
             if table_pass is not None:
@@ -105,6 +115,7 @@ class Update:
             self._compiled(by_name)
         if self._plain is not None:
             self._plain(by_name)
+        return squares
 
     def _frontier(self, writers: Sequence[str]) -> Frontier | None:
         shared = self._layout.shared_writers

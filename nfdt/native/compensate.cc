@@ -1,13 +1,11 @@
 // The operation that compensates a gradient for the distance the parameters have moved (formulas: nfdt/rules.py).
 //
 // One pass reads g, w, w_bak and s, writes s where it is and the compensated gradient; a second pass follows for those tensors
-// only whose correction is longer than the clip allows. Sums go block by block in a fixed order, however many threads there are.
+// only whose correction is longer than the clip allows. (Where the optimizer is a usual one, update.cc does both in one.)
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -19,8 +17,8 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
+#include "compensation.h"
 #include "spare.h"
-#include "threads.h"
 
 namespace fdt {
 namespace {
@@ -32,127 +30,12 @@ using tensorflow::Tensor;
 using tensorflow::Var;
 namespace errors = tensorflow::errors;
 
-// Entries that one thread takes at a time, and partial sums that it keeps beside each other.
-constexpr int64_t kBlock = 1 << 14;
-constexpr int64_t kLanes = 16;
-// Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
-constexpr int64_t kCostPerEntry = 1;
-
-// Half precision is computed in 32 bits: squares of small 16-bit numbers are zero, of large ones infinite.
-template <typename T>
-struct Wide {
-  using type = float;
-};
-template <>
-struct Wide<double> {
-  using type = double;
-};
-
-struct Strength {
-  double lambda0, decay, epsilon, correction;
-};
-
-// Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
-// the result, and where in what the shard keeps.
-struct Run {
-  int64_t group, tensor, from, given, kept, length;
-};
-
-struct Sums {
-  double correction = 0, gradient = 0;
-};
-
-template <typename T>
-class Compensation {
- public:
-  using W = typename Wide<T>::type;
-
-  // `s` is null for a constant strength; `now` and `then` are null for a gradient that met no delay.
-  Compensation(const std::vector<const T*>& g, const T* now, const T* then, W* s, T* out, const Strength& strength)
-      : g_(g), now_(now), then_(then), s_(s), out_(out), strength_(strength) {}
-
-  Sums First(const Run& run) const {
-    if (now_ == nullptr) return Note(run);
-    return s_ != nullptr ? Pass<true, true>(run, W(1)) : Pass<false, true>(run, W(1));
-  }
-
-  // Computes the same correction again, and adds so much of it.
-  void Second(const Run& run, double scale) const {
-    s_ != nullptr ? Pass<true, false>(run, W(scale)) : Pass<false, false>(run, W(scale));
-  }
-
- private:
-  // What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
-  static W Mean(W before, W square, W decay, W rest) {
-    const W after = decay * before + rest * square;
-    return after <= std::numeric_limits<W>::max() ? after : before;
-  }
-
-  template <bool kAdaptive, bool kFirst>
-  Sums Pass(const Run& run, W scale) const {
-    const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
-    const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
-    // That they do not overlap is what lets the compiler compute several entries at once.
-    const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.kept, *__restrict then = then_ + run.kept;
-    W* __restrict s_of = s_ + run.kept;
-    T* __restrict out = out_ + run.given;
-    W corrections[kLanes] = {}, gradients[kLanes] = {};
-    const auto one = [&](int64_t i, int64_t lane) {
-      const W g = W(g_of[i]), square = g * g;
-      W factor = lambda0 * square;
-      if (kAdaptive) {
-        if (kFirst) s_of[i] = Mean(s_of[i], square, decay, rest);
-        factor /= std::sqrt(s_of[i] * inverse + epsilon);
-      }
-      const W c = factor * (W(now[i]) - W(then[i]));
-      if (kFirst) {
-        corrections[lane] += c * c;
-        gradients[lane] += square;
-        out[i] = T(g + c);
-      } else {
-        // What overflowed is no correction, and zero times infinity is no number.
-        out[i] = T(scale == W(0) ? g : g + scale * c);
-      }
-    };
-    int64_t i = 0;
-    for (; i + kLanes <= run.length; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) one(i + lane, lane);
-    }
-    for (; i < run.length; ++i) one(i, 0);
-    Sums sums;
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      sums.correction += corrections[lane];
-      sums.gradient += gradients[lane];
-    }
-    return sums;
-  }
-
-  // Only s takes note of it.
-  Sums Note(const Run& run) const {
-    const W decay = strength_.decay, rest = 1 - strength_.decay;
-    for (int64_t i = 0; i < run.length; ++i) {
-      const T given = g_[run.tensor][run.from + i];
-      const W g = W(given);
-      if (s_ != nullptr) s_[run.kept + i] = Mean(s_[run.kept + i], g * g, decay, rest);
-      out_[run.given + i] = given;
-    }
-    return Sums();
-  }
-
-  const std::vector<const T*> g_;
-  const T *const now_, *const then_;
-  W* const s_;
-  T* const out_;
-  const Strength strength_;
-};
-
-// Puts the gradient's entries in runs of one block at most. `lengths`: what the tensors take of a vector, each a group; rows are
-// one group.
+// Puts the gradient's entries in runs. `lengths`: what the tensors take of a vector; rows are of one tensor.
 absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor& then, const Tensor& indices,
                     const std::vector<int64_t>& lengths, std::vector<Run>* runs) {
   const auto add = [runs](int64_t tensor, int64_t from, int64_t given, int64_t kept, int64_t length) {
-    for (int64_t done = 0; done < length; done += kBlock) {
-      runs->push_back({tensor, tensor, from + done, given + done, kept + done, std::min(kBlock, length - done)});
+    for (int64_t done = 0; done < length; done += kRun) {
+      runs->push_back({tensor, from + done, given + done, kept + done, std::min(kRun, length - done)});
     }
   };
   if (lengths.empty()) {
@@ -215,15 +98,17 @@ class CompensateOp : public tensorflow::OpKernel {
       const auto& handle = mean_square[0].flat<tensorflow::ResourceHandle>()(0);
       OP_REQUIRES_OK(context, tensorflow::LookupResource(context, handle, &kept));
       lock.emplace(*kept->mu());
-      OP_REQUIRES_OK(context, Own(context, kept->tensor(), then.NumElements()));
+      OP_REQUIRES(context, kept->tensor()->NumElements() == then.NumElements(),
+                  errors::InvalidArgument("The mean of squares has another size"));
+      OP_REQUIRES_OK(context, Own(context, kept->tensor()));
     }
     std::vector<const T*> tensors;
     for (int k = 0; k < gradient.size(); ++k) tensors.push_back(gradient[k].flat<T>().data());
     Clear(gradient, compensated.flat<T>().data());
     const Compensation<T> compensation(tensors, is_late ? now.flat<T>().data() : nullptr,
                                        then.flat<T>().data(), kept ? kept->tensor()->template flat<W>().data() : nullptr,
-                                       compensated.flat<T>().data(), strength);
-    const Sums sums = Apply(compensation, runs, settings(3));
+                                       strength);
+    const Sums sums = CompensateAll(compensation, runs, gradient.size(), settings(3), compensated.flat<T>().data());
     squares->vec<float>()(0) = sums.correction;
     squares->vec<float>()(1) = sums.gradient;
     spare_.Leave(compensated);
@@ -235,56 +120,6 @@ class CompensateOp : public tensorflow::OpKernel {
     for (size_t k = 0; k < lengths_.size(); out += lengths_[k++]) {
       std::fill(out + gradient[k].NumElements(), out + lengths_[k], T(0));
     }
-  }
-
-  // Somebody who has read it keeps what was read.
-  static absl::Status Own(OpKernelContext* context, Tensor* kept, int64_t size) {
-    if (kept->NumElements() != size) return errors::InvalidArgument("The mean of squares has another size");
-    if (kept->RefCountIsOne()) return absl::OkStatus();
-    Tensor copy;
-    TF_RETURN_IF_ERROR(context->allocate_temp(kept->dtype(), kept->shape(), &copy));
-    copy.flat<W>() = kept->flat<W>();
-    *kept = copy;
-    return absl::OkStatus();
-  }
-
-  Sums Apply(const Compensation<T>& compensation, const std::vector<Run>& runs, double clip) const {
-    if (runs.empty()) return Sums();
-    int64_t entries = 0;
-    for (const Run& run : runs) entries += run.length;
-    const int64_t cost_each = kCostPerEntry * entries / int64_t(runs.size());
-    const auto each = [&](const std::function<void(int64_t)>& work) {
-      InParallel(runs.size(), cost_each, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) work(i);
-      });
-    };
-    std::vector<Sums> parts(runs.size());
-    each([&](int64_t i) { parts[i] = compensation.First(runs[i]); });
-    std::vector<Sums> groups(std::max<size_t>(1, lengths_.size()));
-    for (size_t i = 0; i < runs.size(); ++i) {
-      groups[runs[i].group].correction += parts[i].correction;
-      groups[runs[i].group].gradient += parts[i].gradient;
-    }
-    std::vector<double> scales;
-    Sums total;
-    for (const Sums& group : groups) {
-      scales.push_back(Scale(group, clip));
-      if (scales.back() > 0) total.correction += scales.back() * scales.back() * group.correction;
-      total.gradient += group.gradient;
-    }
-    if (std::any_of(scales.begin(), scales.end(), [](double scale) { return scale != 1; })) {
-      each([&](int64_t i) {
-        if (scales[runs[i].group] != 1) compensation.Second(runs[i], scales[runs[i].group]);
-      });
-    }
-    return total;
-  }
-
-  // Makes a correction as long as the clip times the gradient, if it is longer.
-  static double Scale(const Sums& sums, double clip) {
-    if (!std::isfinite(sums.correction)) return 0;
-    if (std::isinf(clip) || sums.correction <= clip * clip * sums.gradient) return 1;
-    return clip * std::sqrt(sums.gradient / sums.correction);
   }
 
   bool correct_;

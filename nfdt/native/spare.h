@@ -4,12 +4,23 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <deque>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/mutex.h"
 
 namespace fdt {
+
+// Makes a variable's tensor one that nobody else has: who has read it keeps what was read.
+inline absl::Status Own(tensorflow::OpKernelContext* context, tensorflow::Tensor* kept) {
+  if (kept->RefCountIsOne()) return absl::OkStatus();
+  tensorflow::Tensor copy;
+  TF_RETURN_IF_ERROR(context->allocate_temp(kept->dtype(), kept->shape(), &copy));
+  std::memcpy(copy.data(), kept->data(), kept->TotalBytes());
+  *kept = copy;
+  return absl::OkStatus();
+}
 
 // Tensors that an operation has given away, until nobody else has them any more.
 class Spare {

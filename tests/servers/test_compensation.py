@@ -84,14 +84,17 @@ def test_of_a_prompt_gradient_only_s_takes_note() -> None:
     assert np.array_equal(before, np.ones(100))
 
 
-def test_a_correction_that_overflows_is_none() -> None:
-    g = np.array([1e30, 1.0, 2.0, 3.0], np.float32)
+@pytest.mark.parametrize(("size", "others"), [(1e30, True), (1e12, False)])
+def test_a_correction_that_overflows_is_none(size: float, others: bool) -> None:
+    """Nor are the others of its tensor corrected, if theirs together is too long to be measured."""
+    g = np.array([size, 1.0, 2.0, 3.0], np.float32)
     now, then = np.ones(4, np.float32), np.zeros(4, np.float32)
     of_two = split(g, [2, 2])
     found, squares = compensate(
         CONSTANT, of_two, tf.constant(now), tf.constant(then), None, LATE, tf.constant(1.0), [2, 2]
     )
-    assert np.array_equal(found[:2], g[:2])
+    assert found[0] == g[0]
+    assert (found[1] > g[1]) == others
     assert np.all(found[2:] > g[2:])
     assert np.isfinite(squares[0])
 

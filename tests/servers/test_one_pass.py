@@ -1,5 +1,6 @@
 """Updates in one pass: each usual optimizer is recognised, and does what its traced graph does."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import nfdt.formula
+from nfdt.compensation import Late, compensate, unknown_moves
 from nfdt.formula import Formula
 from nfdt.one_pass import OnePass, TablePass
-from nfdt.rules import make_rule
+from nfdt.rules import Strength, make_rule
 from tests.helpers.formulas import OF_TABLES, OPTIMIZERS, header
 from tests.helpers.programs import servers, traced
 from tests.servers.test_compiled import does_as_traced, extent
@@ -118,3 +120,72 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_an_operation_that_has_no_text_makes_no_formula() -> None:
     step = traced(dense_model(tf.keras.optimizers.Ftrl(0.1)), (X, Y))
     assert extent(servers(step, make_rule("asgd"))) == "all"
+
+
+# ---- compensated in the same pass -----------------------------------------------------------------------------------
+
+SIZES, PLACES = [40_000, 5, 16], [40_000, 16, 16]
+COMPENSATING = {
+    "adaptive": make_rule("dc-asgd-a"),
+    "constant": make_rule("dc-asgd-c"),
+    "clipped": make_rule("ddc-asgd"),
+    "clipped constant": dataclasses.replace(make_rule("dc-asgd-c"), clip=1e-4),
+}
+
+
+def padded(size: float, seed: int, dtype: str) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    tensors = (size * random.standard_normal(n) for n in SIZES)
+    return np.concatenate([np.pad(t, (0, p - t.size)) for t, p in zip(tensors, PLACES, strict=True)]).astype(dtype)
+
+
+def gradient_of(seed: int, dtype: str) -> list[tf.Tensor]:
+    starts = np.cumsum([0, *PLACES])
+    vector = padded(1.0, seed, dtype)
+    return [tf.constant(vector[start : start + size]) for start, size in zip(starts, SIZES, strict=False)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rule", COMPENSATING)
+def test_compensated_in_the_same_pass_it_is_what_two_operations_make(rule: str, dtype: str) -> None:
+    """Bit by bit, whether the clip matters or not: the first steps are too short for it, the fourth is long."""
+    chosen, rates = COMPENSATING[rule], [1e-5, 1e-5, 1e-5, 2.0, 1e-5, 1e-5, 1e-5]
+    one, two, kept, apart = (tf.Variable(padded(1.0, 0, dtype)) for _ in range(4))
+    for variable in (kept, apart):
+        variable.assign(tf.zeros_like(variable))
+    moved = tf.Variable(unknown_moves())
+    adaptive = chosen.strength is Strength.ADAPTIVE
+    history, clipped = [one.read_value()], []
+    for number, rate in enumerate(rates):
+        then = history[max(0, number - 2)]
+        delay, version = tf.constant(min(2, number), tf.int64), tf.constant(number + 1, tf.int64)
+        late = Late(chosen, then, delay, version, moved, kept if adaptive else None)
+        found = sgd(PLACES, one, rate)(gradient_of(number, dtype), {}, late)
+        compensated, expected = compensate(
+            chosen, gradient_of(number, dtype), two.read_value(), then, apart if adaptive else None,
+            delay, tf.cast(version, tf.float32), PLACES,
+        )  # fmt: skip
+        clipped.append(chosen.clip < np.inf and bool(expected[0] >= 0.999 * chosen.clip**2 * expected[1] > 0))
+        sgd([sum(PLACES)], two, rate)([compensated], {})
+        assert np.array_equal(one, two)
+        assert np.array_equal(kept, apart)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        history.append(one.read_value())
+    assert any(clipped) == np.isfinite(chosen.clip)
+
+
+def test_how_far_parameters_can_have_moved_is_remembered() -> None:
+    """Of a step that nobody knows, it may be any way."""
+    parameters, moved, squares = tf.Variable(tf.zeros([64])), tf.Variable(unknown_moves()), tf.Variable(tf.zeros([64]))
+    held = []
+    for version in (1, 2, 3):
+        held.append(parameters.read_value())
+        at = tf.constant(version, tf.int64)
+        late = Late(make_rule("ddc-asgd"), held[0], tf.zeros([], tf.int64), at, moved, squares)
+        sgd([64], parameters, 0.5)([tf.fill([64], float(version))], {}, late)
+    assert moved.numpy()[:5].tolist() == [np.inf, 0.5, 1.0, 1.5, np.inf]
+    # Where nobody has read them they are written where they are, and what they were is not known.
+    held.clear()
+    late = Late(make_rule("ddc-asgd"), tf.zeros([64]), tf.zeros([], tf.int64), tf.constant(2, tf.int64), moved, squares)
+    sgd([64], parameters, 0.5)([tf.ones([64])], {}, late)
+    assert moved.numpy()[2] == np.inf

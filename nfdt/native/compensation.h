@@ -1,0 +1,171 @@
+// How a gradient is compensated for the distance the parameters have moved, entry by entry (formulas: nfdt/rules.py).
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "threads.h"
+
+namespace fdt {
+
+// Entries that are compensated at a time. Sums go block by block in a fixed order, however many threads there are.
+constexpr int64_t kRun = 1 << 14;
+// Partial sums that a thread keeps beside each other.
+constexpr int64_t kLanes = 16;
+// Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
+constexpr int64_t kCostPerEntry = 1;
+
+// Half precision is computed in 32 bits: squares of small 16-bit numbers are zero, of large ones infinite.
+template <typename T>
+struct Wide {
+  using type = float;
+};
+template <>
+struct Wide<double> {
+  using type = double;
+};
+
+struct Strength {
+  double lambda0, decay, epsilon, correction;
+};
+
+// Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
+// the result, and where in what the shard keeps.
+struct Run {
+  int64_t tensor, from, given, kept, length;
+};
+
+struct Sums {
+  double correction = 0, gradient = 0;
+
+  void Add(const Sums& other) { correction += other.correction, gradient += other.gradient; }
+
+  // Makes a correction as long as the clip times the gradient, if it is longer.
+  double Scale(double clip) const {
+    if (!std::isfinite(correction)) return 0;
+    if (std::isinf(clip) || correction <= clip * clip * gradient) return 1;
+    return clip * std::sqrt(gradient / correction);
+  }
+};
+
+template <typename T>
+class Compensation {
+ public:
+  using W = typename Wide<T>::type;
+
+  // `s` is null for a constant strength; `now` and `then` are null for a gradient that met no delay.
+  Compensation(const std::vector<const T*>& g, const T* now, const T* then, W* s, const Strength& strength)
+      : g_(g), now_(now), then_(then), s_(s), strength_(strength) {}
+
+  // Takes note of a run's entries in s and writes them, compensated, to `out`.
+  Sums First(const Run& run, T* out) const {
+    if (now_ == nullptr) return Note(run, out);
+    return s_ != nullptr ? Pass<true, true>(run, W(1), out) : Pass<false, true>(run, W(1), out);
+  }
+
+  // Computes the same correction again, and adds so much of it.
+  void Second(const Run& run, double scale, T* out) const {
+    s_ != nullptr ? Pass<true, false>(run, W(scale), out) : Pass<false, false>(run, W(scale), out);
+  }
+
+ private:
+  // What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
+  static W Mean(W before, W square, W decay, W rest) {
+    const W after = decay * before + rest * square;
+    return after <= std::numeric_limits<W>::max() ? after : before;
+  }
+
+  template <bool kAdaptive, bool kFirst>
+  Sums Pass(const Run& run, W scale, T* __restrict out) const {
+    const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
+    const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
+    // That they do not overlap is what lets the compiler compute several entries at once.
+    const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.kept, *__restrict then = then_ + run.kept;
+    W* __restrict s_of = s_ + run.kept;
+    W corrections[kLanes] = {}, gradients[kLanes] = {};
+    const auto one = [&](int64_t i, int64_t lane) {
+      const W g = W(g_of[i]), square = g * g;
+      W factor = lambda0 * square;
+      if (kAdaptive) {
+        if (kFirst) s_of[i] = Mean(s_of[i], square, decay, rest);
+        factor /= std::sqrt(s_of[i] * inverse + epsilon);
+      }
+      const W all = factor * (W(now[i]) - W(then[i]));
+      // What overflowed is no correction.
+      const W c = std::abs(all) <= std::numeric_limits<W>::max() ? all : W(0);
+      if (kFirst) {
+        corrections[lane] += c * c;
+        gradients[lane] += square;
+        out[i] = T(g + c);
+      } else {
+        out[i] = T(g + scale * c);
+      }
+    };
+    int64_t i = 0;
+    for (; i + kLanes <= run.length; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) one(i + lane, lane);
+    }
+    for (; i < run.length; ++i) one(i, 0);
+    Sums sums;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      sums.correction += corrections[lane];
+      sums.gradient += gradients[lane];
+    }
+    return sums;
+  }
+
+  // Only s takes note of it.
+  Sums Note(const Run& run, T* out) const {
+    const W decay = strength_.decay, rest = 1 - strength_.decay;
+    for (int64_t i = 0; i < run.length; ++i) {
+      const T given = g_[run.tensor][run.from + i];
+      const W g = W(given);
+      if (s_ != nullptr) s_[run.kept + i] = Mean(s_[run.kept + i], g * g, decay, rest);
+      out[i] = given;
+    }
+    return Sums();
+  }
+
+  const std::vector<const T*> g_;
+  const T *const now_, *const then_;
+  W* const s_;
+  const Strength strength_;
+};
+
+// Compensates runs; `groups` tensors are clipped each by itself.
+template <typename T>
+Sums CompensateAll(const Compensation<T>& compensation, const std::vector<Run>& runs, size_t groups, double clip, T* out) {
+  if (runs.empty()) return Sums();
+  int64_t entries = 0;
+  for (const Run& run : runs) entries += run.length;
+  const int64_t cost_each = kCostPerEntry * entries / int64_t(runs.size());
+  const auto each = [&](const std::function<void(int64_t)>& work) {
+    InParallel(runs.size(), cost_each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) work(i);
+    });
+  };
+  std::vector<Sums> parts(runs.size()), sums(groups);
+  each([&](int64_t i) { parts[i] = compensation.First(runs[i], out + runs[i].given); });
+  for (size_t i = 0; i < runs.size(); ++i) sums[runs[i].tensor].Add(parts[i]);
+  std::vector<double> scales;
+  Sums total;
+  for (const Sums& of_tensor : sums) {
+    const double scale = of_tensor.Scale(clip);
+    scales.push_back(scale);
+    total.Add({scale > 0 ? scale * scale * of_tensor.correction : 0, of_tensor.gradient});
+  }
+  if (std::any_of(scales.begin(), scales.end(), [](double scale) { return scale != 1; })) {
+    each([&](int64_t i) {
+      const double scale = scales[runs[i].tensor];
+      if (scale != 1) compensation.Second(runs[i], scale, out + runs[i].given);
+    });
+  }
+  return total;
+}
+
+}  // namespace fdt
