@@ -180,6 +180,8 @@ class OfRuntime(Options):
     q: str | None = of_runtime("X", "delay at which a gradient counts half")
     max_delay: str | None = of_runtime("S", "how many steps a worker may be ahead of the slowest (default: 2 on one "
         "host, else any)")
+    prefetch: str | None = of_runtime("N", "steps ahead for which a worker pulls, 0 or 1: parameters travel while it "
+        "still makes the step before, and are a step older (default: 0)")
     average_every: str | None = of_runtime("H", "steps of a worker between two averages, with --update averaging "
         "(default: 1)")
     outer: str | None = of_runtime("METHOD", "what is done with the average: averaging or diloco")

@@ -49,6 +49,7 @@ class Delayed:
             self._devices.shards,
             self._devices.workers,
             rounded=self._options.rounded,
+            prefetch=self._options.prefetch,
         )
 
     def forget(self, program: int) -> None:

@@ -27,6 +27,7 @@ class Options:
         average_every: Steps of a worker between two averages.
         outer: What is done with the average.
         rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
+        prefetch: Whether parameters travel to a worker while it still makes the step before.
     """
 
     rule: Rule | None
@@ -36,6 +37,7 @@ class Options:
     average_every: int = 1
     outer: str = "averaging"
     rounded: bool = False
+    prefetch: bool = False
 
     def shard_hosts(self, num_hosts: int) -> tuple[int, ...]:
         """Returns for each parameter server the number of its host; the pool's own machine, if it takes part, is 0."""
@@ -48,7 +50,19 @@ def read_options(options: Mapping[str, str]) -> Options:
     Raises:
         UsageError: One is unknown, out of range, or does not go with the others.
     """
-    known = {rounding.OPTION, "update", "ddc", "lambda0", "q", "ps", "ps-place", "max-delay", "average-every", "outer"}
+    known = {
+        rounding.OPTION,
+        "update",
+        "ddc",
+        "lambda0",
+        "q",
+        "ps",
+        "ps-place",
+        "max-delay",
+        "prefetch",
+        "average-every",
+        "outer",
+    }
     unknown = sorted(set(options) - known)
     if unknown:
         raise UsageError(
@@ -61,7 +75,7 @@ def read_options(options: Mapping[str, str]) -> Options:
             raise UsageError(
                 f"--{name} goes with --update averaging. Received: --update {update} --{name} {options[name]}"
             )
-    for name in ("ddc", "lambda0", "q", "max-delay"):
+    for name in ("ddc", "lambda0", "q", "max-delay", "prefetch"):
         if name in options and averaging:
             raise UsageError(
                 f"--{name} is about delayed gradients, and --update averaging exchanges none. Leave it away."
@@ -74,6 +88,10 @@ def read_options(options: Mapping[str, str]) -> Options:
         raise UsageError(f"--ps-place must be one of {', '.join(_PLACES)}. Received: --ps-place {options['ps-place']}")
     if "ps-place" in options and averaging:
         raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it away.")
+    if options.get("prefetch", "0") not in ("0", "1"):
+        raise UsageError(f"--prefetch must be 0 or 1. Received: --prefetch {options['prefetch']}")
+    if options.get("prefetch") == "1" and options.get("max-delay") == "0":
+        raise UsageError("--prefetch 1 computes with parameters of the step before, and --max-delay 0 with none such.")
     rounded = rounding.is_rounded(options)
     if rounded and averaging:
         raise UsageError("--wire fp16 is about parameter servers, and --update averaging has none. Leave it away.")
@@ -89,6 +107,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         average_every=_at_least(options, "average-every", 1) or 1,
         outer=options.get("outer", _OUTER[0]),
         rounded=rounded,
+        prefetch=options.get("prefetch") == "1",
     )
 
 

@@ -1,11 +1,12 @@
 """The parameter servers of one program, and the workers' copies of it."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fdt.v1 import program_pb2
+from nfdt.ahead import Ahead
 from nfdt.cut import cut
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
@@ -30,6 +31,7 @@ class ParameterServers:
         worker_devices: Sequence[str],
         num_workers: int | None = None,
         rounded: bool = False,
+        prefetch: bool = False,
     ):
         """Builds both; everything is zero until it is assigned.
 
@@ -40,6 +42,8 @@ class ParameterServers:
             worker_devices: One for each replica.
             num_workers: How many push; None for as many as there are replicas.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
+            prefetch: Whether parameters are on their way to a worker while it still makes the step before; not to the only one,
+                which never computes with any but the latest.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
         self.source, self._rounded = source, rounded
@@ -54,6 +58,7 @@ class ParameterServers:
         self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
+        self._ahead = [Ahead() for _ in worker_devices] if prefetch and num_workers > 1 else None
         self._turns = Turns(shard_devices, worker_devices)
         self._lock = threading.Lock()
         # By the devices of a worker and of its arrays.
@@ -70,11 +75,19 @@ class ParameterServers:
             worker: Whose step it is.
             arrays: What its batch is taken from.
             rows: int64 [batch].
-            pulled: What to compute with; None for what the shards have now.
+            pulled: What to compute with; None for what the shards have now, or had when it was fetched.
         """
         replica = self.replicas[worker]
         step = self._step((replica.device, arrays.device))
-        return step(replica, self.pull if pulled is None else lambda: pulled, arrays, rows)
+        return step(replica, self._pull(worker, step, pulled), arrays, rows)
+
+    def _pull(self, worker: int, step: Step, pulled: Pulled | None) -> Callable[[], Pulled]:
+        if self._ahead is None:
+            return self.pull if pulled is None else lambda: pulled
+        if pulled is not None:
+            return lambda: step.fetch(lambda: pulled)
+        ahead = self._ahead[worker]
+        return lambda: ahead.take(lambda: step.fetch(self.pull))
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of parameters and optimizer variables."""
@@ -94,12 +107,21 @@ class ParameterServers:
         local = {i: v for i, v in values.items() if i not in kept or i in still}
         for replica in self.replicas:
             replica.assign(local)
+        for ahead in self._ahead or ():
+            ahead.forget()
 
     def _step(self, devices: tuple[str, str]) -> Step:
         with self._lock:
             if devices not in self._steps:
                 self._steps[devices] = Step(
-                    self.source, self._computation, self.shards, self._looked_at, devices, self._turns, self._rounded
+                    self.source,
+                    self._computation,
+                    self.shards,
+                    self._looked_at,
+                    devices,
+                    self._turns,
+                    self._rounded,
+                    prefetch=self._ahead is not None,
                 )
             return self._steps[devices]
 

@@ -33,10 +33,17 @@ class Pulled:
     Attributes:
         snapshots: Of every shard.
         optimizer: The optimizer variables that a step looks at.
+        arrived: Tensors of both beside the worker; None if they travel in the step.
     """
 
     snapshots: list[Snapshot]
     optimizer: list[tf.Tensor]
+    arrived: list[tf.Tensor] | None = None
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """Where the shards are."""
+        return [*(tensor for snapshot in self.snapshots for tensor in snapshot.tensors), *self.optimizer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +73,7 @@ class Step:
         devices: tuple[str, str],
         turns: Turns,
         rounded: bool,
+        prefetch: bool,
     ):
         """Traces.
 
@@ -77,6 +85,7 @@ class Step:
             devices: Of the worker, and of its arrays.
             turns: On the link of the shards' host.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
+            prefetch: Whether what is pulled is beside the worker before a step begins.
         """
         self._source, self._computation, self._shards, self._looked_at = source, computation, shards, looked_at
         (self._device, self._arrays_device), self._turns, self._rounded = devices, turns, rounded
@@ -87,14 +96,29 @@ class Step:
         self._num_bytes = sum(
             self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
         )
+        optimizer = [tf.TensorSpec(v.shape, v.dtype) for v in looked_at]
+        all_of_it = tf.nest.flatten([snapshots, optimizer])
+        self._fetch = tf.compat.v1.wrap_function(self._fetched, all_of_it) if prefetch else None
         signature = [
             tf.TensorSpec([None], tf.int64),
             [_array_spec(spec) for spec in source.batch],
             snapshots,
-            [tf.TensorSpec(v.shape, v.dtype) for v in looked_at],
+            all_of_it if prefetch else optimizer,
         ]
         # Not `tf.function`: of that, every output waits for the effects on all hosts and goes through the driver's.
         self._call = computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
+
+    def fetch(self, pull: Callable[[], Pulled]) -> Pulled:
+        """Brings what a later step is to compute with beside the worker; only of one that is made so.
+
+        Args:
+            pull: Returns it.
+        """
+        assert self._fetch is not None
+        self._turns.pull(self._device)
+        pulled = pull()
+        with tf.device(self._driver):
+            return dataclasses.replace(pulled, arrived=self._fetch(*pulled.tensors))
 
     def __call__(self, replica: Replica, pull: Callable[[], Pulled], arrays: Arrays, rows: np.ndarray) -> Stepped:
         """Pulls, takes rows of arrays, computes and pushes.
@@ -106,13 +130,15 @@ class Step:
             rows: int64 [batch].
         """
         began_s = time.perf_counter()
-        self._turns.pull(self._device)
-        waited_s = time.perf_counter() - began_s
+        if self._fetch is None:
+            self._turns.pull(self._device)
         pulled = pull()
+        waited_s = time.perf_counter() - began_s
         snapshots = [tensor for snapshot in pulled.snapshots for tensor in snapshot.tensors]
         numbers = np.concatenate([[snapshot.version for snapshot in pulled.snapshots], rows])
         with tf.device(self._driver):
-            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *pulled.optimizer]
+            arrived = pulled.optimizer if pulled.arrived is None else pulled.arrived
+            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *arrived]
             told, *rest = self._call(replica.resources, given)
         own, of_shards = np.split(told.numpy(), [_OWN_NUMBERS])
         outputs = [rest.pop(0) for _ in self._source.step.outputs]
@@ -129,7 +155,7 @@ class Step:
         numbers: tf.Tensor,
         arrays: Sequence[tf.Tensor],
         snapshots: Sequence[Sequence[tf.Tensor]],
-        optimizer: Sequence[tf.Tensor],
+        pulled: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
         """Returns what a step tells, the outputs and the parameters after it.
 
@@ -138,9 +164,10 @@ class Step:
                 it is taken apart where it is needed.
             arrays: As the source has them.
             snapshots: Tensors of each.
-            optimizer: The optimizer variables that are looked at.
+            pulled: The optimizer variables that are looked at; of a step for which everything was brought beside the worker
+                all that it computes with.
         """
-        received = self._received(snapshots, optimizer)
+        received = list(pulled) if self._fetch is not None else self._received(snapshots, pulled)
         with tf.device(cpu_beside(self._device)):
             began_s = tf.timestamp()
             with tf.control_dependencies([began_s, *received]):
@@ -160,13 +187,21 @@ class Step:
         with tf.control_dependencies(self._turns.push(self._device, computed_s)):
             there = [self._carried(each, shard) for each, shard in zip(gradients, self._shards, strict=True)]
         told, tensors = self._pushed(there, snapshots, numbers)
-        ended = self._turns.pulled(self._device, [arrived_s]) + self._turns.pushed(
-            self._device, [tensor for each in there for tensor in each.tensors]
-        )
+        ended = self._turns.pushed(self._device, [tensor for each in there for tensor in each.tensors])
+        if self._fetch is None:
+            ended += self._turns.pulled(self._device, [arrived_s])
         # What else has to run; the effects of a push have ended when it tells of itself.
         tf.compat.v1.get_default_graph().control_outputs.extend([flat[0].op, *ended])
         with tf.device(self._driver):
             return [tf.concat([own, *told], 0), *computed.outputs, *tensors]
+
+    def _fetched(self, *pulled: tf.Tensor) -> list[tf.Tensor]:
+        rest = list(pulled)
+        snapshots = [[rest.pop(0) for _ in shard.snapshot_signature()] for shard in self._shards]
+        received = self._received(snapshots, rest)
+        ended = self._turns.pulled(self._device, received)
+        tf.compat.v1.get_default_graph().control_outputs.extend(ended)
+        return received
 
     def _received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         received = []

@@ -44,6 +44,8 @@ PLACES = {
     "a shard each": Place((NEAR, FAR), FAR, FAR),
     "all": Place((FAR, FAR), FAR, FAR),
 }
+# Where what a step computes with is brought beside the worker before.
+AHEAD = ("worker", "a shard each", "shards")
 ALONE = Place((NEAR, NEAR), NEAR, NEAR)
 STEPS = [
     ("dense", "momentum", "ddc-asgd"),
@@ -56,11 +58,12 @@ STEPS = [
 class Pushes:
     """A model whose gradient is its batch, one, so that its weights count the pushes; several workers push at once."""
 
-    def __init__(self, shards: list[str], workers: list[str]) -> None:
+    def __init__(self, shards: list[str], workers: list[str], prefetch: bool = False) -> None:
         model = Given([np.zeros(100_000, np.float32), np.zeros(50_000, np.float32)])
         model.compile(keras.optimizers.SGD(1.0))
         self.step: Traced = traced(model, (np.ones((1, 100_000), np.float32), np.ones((1, 50_000), np.float32)))
-        self.kept = ParameterServers(self.step.program, make_rule("asgd"), shards, workers)
+        self.kept = ParameterServers(self.step.program, make_rule("asgd"), shards, workers, prefetch=prefetch)
+        self.prefetch = prefetch
         self.kept.assign(self.step.values())
         self.workers = workers
         self.weights = [self.step.index(weight) for weight in model.parameters]
@@ -79,7 +82,7 @@ class Pushes:
                     values = np.unique(snapshot.vectors[0].numpy())
                     if not {-snapshot.version} <= set(values) <= {-snapshot.version, 0}:
                         found.append(f"{values} in version {snapshot.version}")
-                stepped = self.kept.step(worker, arrays, np.zeros(1, np.int64), pulled)
+                stepped = self.kept.step(worker, arrays, np.zeros(1, np.int64), None if self.prefetch else pulled)
                 delays.extend(pushed.delay for pushed in stepped.pushed)
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(self.workers))]
@@ -97,9 +100,11 @@ class Pushes:
         return found
 
 
-def trained(step: Traced, x: np.ndarray, rule: str, place: Place, rounded: bool) -> tuple[ParameterServers, list[list]]:
+def trained(
+    step: Traced, x: np.ndarray, rule: str, place: Place, rounded: bool = False, prefetch: bool = False
+) -> tuple[ParameterServers, list[list]]:
     """Trains by lags; returns the servers, and delays and squares of each push."""
-    kept = ParameterServers(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded)
+    kept = ParameterServers(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded, prefetch)
     kept.assign(step.values())
     with tf.device(place.arrays):
         arrays = Arrays([tf.identity(tf.constant(x)), tf.identity(tf.constant(Y))], place.arrays)
@@ -130,10 +135,13 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     for model, optimizer, rule in STEPS:
         build, x = MODELS[model]
         step = traced(build(OPTIMIZERS[optimizer]()), (x, Y))
-        alone = trained(step, x, rule, ALONE, rounded=False)
+        alone = trained(step, x, rule, ALONE)
         for name, place in PLACES.items():
-            found = differences(step, alone, trained(step, x, rule, place, rounded=False))
+            found = differences(step, alone, trained(step, x, rule, place))
             yield f"{name}, {model} {optimizer} {rule}", found
+        for name in AHEAD:
+            found = differences(step, alone, trained(step, x, rule, PLACES[name], prefetch=True))
+            yield f"{name} ahead, {model} {optimizer} {rule}", found
         near = differences(step, alone, trained(step, x, rule, ALONE, rounded=True))
         yield f"rounded in one process, {model} {optimizer} {rule}", near
         kept, told = trained(step, x, rule, PLACES["a shard each"], rounded=True)
@@ -141,6 +149,8 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     yield "workers of both", Pushes([NEAR], [FAR, NEAR, FAR]).differences(40)
     yield "workers in turns", Pushes([NEAR], [FAR] * 4).differences(40)
     yield "workers and a shard each", Pushes([NEAR, FAR], [FAR, NEAR, FAR]).differences(40)
+    yield "workers ahead", Pushes([NEAR, FAR], [FAR, NEAR, FAR], prefetch=True).differences(40)
+    yield "workers ahead in turns", Pushes([NEAR], [FAR] * 4, prefetch=True).differences(40)
 
 
 def rounding(step: Traced, alone: tuple[ParameterServers, list], kept: ParameterServers, told: list) -> list[str]:

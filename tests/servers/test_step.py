@@ -5,14 +5,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.helpers.steps_over_hosts import PLACES, STEPS, Pushes
+from nfdt.ahead import Ahead
+from nfdt.feed import Arrays
+from nfdt.rules import make_rule
+from nfdt.servers import ParameterServers
+from nfdt.step import Pulled
+from tests.helpers.programs import state, traced
+from tests.helpers.rehearsal import rehearse
+from tests.helpers.steps_over_hosts import AHEAD, PLACES, STEPS, Pushes
+from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 LIMIT_S = 300
 _COMMAND = [sys.executable, "-m", "tests.helpers.steps_over_hosts"]
 _ROOT = Path(__file__).parents[2]
-_PLACES = [*PLACES, "rounded", "rounded in one process"]
+_PLACES = [*PLACES, *(f"{place} ahead" for place in AHEAD), "rounded", "rounded in one process"]
+_TEAMS = ["workers of both", "workers in turns", "workers and a shard each", "workers ahead", "workers ahead in turns"]
 
 
 def test_pushes_of_many_threads_follow_each_other() -> None:
@@ -44,6 +56,49 @@ def test_over_two_hosts_a_step_comes_to_the_same(over_hosts: dict[str, list[str]
     assert over_hosts[f"{place}, {step}"] == []
 
 
-@pytest.mark.parametrize("where", ["workers of both", "workers in turns", "workers and a shard each"])
+@pytest.mark.parametrize("where", _TEAMS)
 def test_pushes_over_two_hosts_follow_each_other(over_hosts: dict[str, list[str]], where: str) -> None:
     assert over_hosts[where] == []
+
+
+def test_what_comes_ahead_is_a_step_older_at_most_and_nothing_else() -> None:
+    """By the delays that it met, the same training without; parameters that are set from outside count at once."""
+    # A vector, a table, and a scale that the worker looks at.
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01))
+    step = traced(embedding_model(scaled), (WORDS, Y), mode="async")
+
+    def batch(number: int) -> list[np.ndarray]:
+        return [np.roll(a, number, 0)[: 2 + number % 4] for a in (WORDS, Y)]
+
+    def pushed(kept: ParameterServers, number: int) -> int:
+        arrays = Arrays([tf.constant(a) for a in batch(number)])
+        return kept.step(0, arrays, np.arange(2 + number % 4)).pushed[0].delay
+
+    kept = ParameterServers(step.program, make_rule("ddc-asgd"), ["/CPU:0"], ["/CPU:0"] * 2, prefetch=True)
+    kept.assign(step.values())
+    delays = [pushed(kept, number) for number in range(9)]
+    assert delays[0] == 0 and set(delays) <= {0, 1}
+    plain = ParameterServers(step.program, make_rule("ddc-asgd"), ["/CPU:0"], ["/CPU:0"] * 2)
+    plain.assign(step.values())
+    assert [each[0].delay for each in rehearse(plain, delays, batch)] == delays
+    found, expected = state(kept, step), state(plain, step)
+    assert all(np.array_equal(found[i], expected[i]) for i in expected)
+    kept.assign(step.values())
+    assert pushed(kept, 0) == 0
+
+
+def test_the_only_worker_computes_with_the_latest() -> None:
+    step = traced(dense_model(OPTIMIZERS["adam"]()), (X, Y))
+    kept = ParameterServers(step.program, make_rule("asgd"), ["/CPU:0"], ["/CPU:0"], prefetch=True)
+    kept.assign(step.values())
+    arrays = Arrays([tf.constant(X), tf.constant(Y)])
+    assert [kept.step(0, arrays, np.arange(len(X))).pushed[0].delay for _ in range(4)] == [0] * 4
+
+
+def test_an_error_on_the_way_is_heard_by_who_waits() -> None:
+    def fail() -> Pulled:
+        raise tf.errors.UnavailableError(None, None, "the host is gone")
+
+    ahead = Ahead()
+    with pytest.raises(tf.errors.UnavailableError, match="the host is gone"):
+        ahead.take(fail)

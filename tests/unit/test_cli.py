@@ -30,6 +30,7 @@ _ASYNC_OPTIONS = [
     "--lambda0",
     "--max-delay",
     "--outer",
+    "--prefetch",
     "--ps",
     "--ps-place",
     "--q",
@@ -146,8 +147,8 @@ def test_run_by_default() -> None:
         "script": "train.py", "arguments": (), "mode": "sync", "workers": (2, 2), "batch": "global", "scale_lr": "none",
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
-        "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None, "relax": None,
-        "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
+        "prefetch": None, "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None,
+        "relax": None, "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
         "on": None, "slots": None, "gpus": None, "dry_run": False, "shared_folder": None, "trusted_network": None,
         "interface": None, "scheduler_args": (), "command_line": ("run", "train.py"),
     }  # fmt: skip
