@@ -260,8 +260,9 @@ class StepObserver:
 
 
 def _times(gradient: Any, scale: tf.Tensor) -> Any:
-    if gradient is None:
-        return None
+    # What is as small as that needs its scale to be there at all.
+    if gradient is None or gradient.dtype == tf.float16:
+        return gradient
     scale = tf.cast(scale, gradient.dtype)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * scale, gradient.indices, gradient.dense_shape)

@@ -1,0 +1,58 @@
+"""Counts how often each row of an array has been trained on, and says after how many epochs that was not once each.
+
+Imports nothing of ours: it runs under `python` and, as it is, under `fdt run`. With SGD at a rate of 1 and a gradient of 1 for
+each row of a batch, a row's weight is how often it came, with a minus sign. Rules that change a gradient would spoil that.
+
+    python benchmarks/models/counted.py --epochs 50 --steps 2000
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+BATCH = 10
+
+
+class Counted(keras.Model):
+    """Its batch is numbers of rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.seen = self.add_weight(shape=(rows,), initializer="zeros", name="seen")
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        came = tf.math.unsorted_segment_sum(tf.ones([tf.size(data)]), data, self.seen.shape[0])
+        self.optimizer.apply([came], [self.seen])
+        return {"rows": tf.cast(tf.size(data), tf.float32)}
+
+
+class Checked(keras.callbacks.Callback):
+    """After each epoch."""
+
+    wrong = 0
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.wrong += not np.all(self.model.seen.numpy() == -(epoch + 1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=2000, help="of an epoch")
+    options = parser.parse_args()
+    model, checked = Counted(options.steps * BATCH), Checked()
+    model.compile(keras.optimizers.SGD(1.0))
+    rows = np.arange(options.steps * BATCH)
+    model.fit(rows, batch_size=BATCH, epochs=options.epochs, callbacks=[checked], verbose=0)
+    updates = int(model.optimizer.iterations)
+    print("RESULT", json.dumps({"updates": updates, "wrong_epochs": checked.wrong}), flush=True)
+    return 0 if checked.wrong == 0 and updates == options.epochs * options.steps else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
