@@ -3,7 +3,7 @@
     python benchmarks/endurance.py                     # 20 runs of 100,000 updates; writes results/endurance.{json,md}
     python benchmarks/endurance.py --runs 2 --resume   # so many now, beside those that are written already
 
-Each run has a pool of its own, and counts every row of every epoch (`models/counted.py`). One that stops is ended after a limit.
+Each run has a pool of its own, and counts every row of every epoch (`models/counted.py`). One that stops is ended.
 """
 
 import argparse
