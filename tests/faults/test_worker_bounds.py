@@ -56,7 +56,7 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("leak", r"used \d+ MB of memory, and may use 400 MB \(--memory\)"),
+        ("leak", r"used [\d.]+ [MG]B of memory, and may use 400 MB \(--memory\)"),
         ("fill", r"used \d+ MB of disk, and may use 200 MB \(--disk\)"),
         ("fork", r"started [\d,]+ processes and threads, and may have 60|PermissionError|Operation not permitted"),
         ("crash", r"ended with signal 11 \(SIGSEGV\).*A library crashed"),
