@@ -13,6 +13,10 @@ T = TypeVar("T")
 DEFAULT_UPDATE = "ddc-asgd"
 _PLACES = ("hosts", "pool")
 _OUTER = ("averaging", "diloco")
+# By their command-line names.
+_OF_DELAYS = ("ddc", "lambda0", "q", "max-delay", "prefetch")
+_OF_AVERAGING = ("average-every", "outer")
+_KNOWN = {rounding.OPTION, "update", "ps", "ps-place", *_OF_DELAYS, *_OF_AVERAGING}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,32 +54,19 @@ def read_options(options: Mapping[str, str]) -> Options:
     Raises:
         UsageError: One is unknown, out of range, or does not go with the others.
     """
-    known = {
-        rounding.OPTION,
-        "update",
-        "ddc",
-        "lambda0",
-        "q",
-        "ps",
-        "ps-place",
-        "max-delay",
-        "prefetch",
-        "average-every",
-        "outer",
-    }
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options) - _KNOWN)
     if unknown:
         raise UsageError(
-            f"Asynchronous training knows no option --{unknown[0]}. It knows --{', --'.join(sorted(known))}."
+            f"Asynchronous training knows no option --{unknown[0]}. It knows --{', --'.join(sorted(_KNOWN))}."
         )
     update = options.get("update", DEFAULT_UPDATE)
     averaging = update == "averaging"
-    for name in ("average-every", "outer"):
+    for name in _OF_AVERAGING:
         if name in options and not averaging:
             raise UsageError(
                 f"--{name} goes with --update averaging. Received: --update {update} --{name} {options[name]}"
             )
-    for name in ("ddc", "lambda0", "q", "max-delay", "prefetch"):
+    for name in _OF_DELAYS:
         if name in options and averaging:
             raise UsageError(
                 f"--{name} is about delayed gradients, and --update averaging exchanges none. Leave it away."
