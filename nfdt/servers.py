@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fdt.v1 import program_pb2
-from nfdt.ahead import Ahead
 from nfdt.cut import cut
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
+from nfdt.prefetch import Prefetch
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
@@ -58,7 +58,7 @@ class ParameterServers:
         self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
-        self._ahead = [Ahead() for _ in worker_devices] if prefetch and num_workers > 1 else None
+        self._ahead = [Prefetch() for _ in worker_devices] if prefetch and num_workers > 1 else None
         self._turns = Turns(shard_devices, worker_devices)
         self._lock = threading.Lock()
         # By the devices of a worker and of its arrays.

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nfdt.ahead import Ahead
 from nfdt.feed import Arrays
+from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from nfdt.step import Pulled
@@ -99,6 +99,6 @@ def test_an_error_on_the_way_is_heard_by_who_waits() -> None:
     def fail() -> Pulled:
         raise tf.errors.UnavailableError(None, None, "the host is gone")
 
-    ahead = Ahead()
+    ahead = Prefetch()
     with pytest.raises(tf.errors.UnavailableError, match="the host is gone"):
         ahead.take(fail)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from nfdt.step import Pulled
 
 
-class Ahead:
+class Prefetch:
     """One worker's. A link is used both ways at once, whatever rhythm the workers fall into; delays are one step longer."""
 
     def __init__(self) -> None:
@@ -39,5 +39,5 @@ def _begun(fetch: Callable[[], Pulled]) -> "Future[Pulled]":
             future.set_exception(error)
 
     # The process may end before what is on its way is there.
-    threading.Thread(target=run, name="fdt-ahead", daemon=True).start()
+    threading.Thread(target=run, name="fdt-prefetch", daemon=True).start()
     return future
