@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.native import library
@@ -37,9 +38,13 @@ class Late:
     mean_square: tf.Variable | None
 
 
-def unknown_moves() -> tf.Tensor:
-    """Returns what `Late` remembers of steps of which nothing is known: they may have gone anywhere."""
-    return tf.fill([_REMEMBERED], math.inf)
+def unknown_moves() -> np.ndarray:
+    """Returns what `Late` remembers of steps of which nothing is known: they may have gone anywhere.
+
+    An array, since a variable asks what it is set to for its shape: a tensor on another host has to be waited for, and
+    TensorFlow lets no other thread of Python run meanwhile, not even the one that says that this process is alive.
+    """
+    return np.full([_REMEMBERED], math.inf, np.float32)
 
 
 def settings(rule: Rule) -> tf.Tensor:
