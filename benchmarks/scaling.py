@@ -22,7 +22,7 @@ import processes
 from lab.link import Link
 from lab.pool import Lab
 from record import RESULTS, Record
-from scaling_tables import markdown, plot
+from scaling_tables import AHEAD, markdown, plot
 
 from fdt.predicting.forecasts import Prediction, read
 from fdt.predicting.quantities import bandwidth
@@ -30,11 +30,17 @@ from fdt.predicting.step_time import CENTRAL, RING, SHARDED
 from fdt.predicting.transport import Hosts
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
-FORMS = ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
+# What each is to the prediction, and what `fdt run` is told beside that.
+FORMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    RING: (RING, "sync", ()),
+    CENTRAL: (CENTRAL, "async", ()),
+    SHARDED: (SHARDED, "async", ()),
+    AHEAD: (SHARDED, "async", ("--prefetch", "1")),
+}
 # So long a measurement is to last, and so many steps it has at least and at most, for each worker. All begin at one moment, and
-# it takes rounds until they pull and push at different times.
-_MEASURE_S = 30.0
-_STEPS = (16, 60)
+# it takes rounds until they pull and push at different times; a snapshot of 22 MB over the link is in it once.
+_MEASURE_S = 80.0
+_STEPS = (16, 120)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -42,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bandwidth", default="100Mbit")
     parser.add_argument("--hosts", default="2,4,8")
     parser.add_argument("--models", default="mlp,squeezenet,embedding")
-    parser.add_argument("--forms", default=",".join(form for form, _ in FORMS), help="of them, which: %(default)s")
+    parser.add_argument("--forms", default=",".join(FORMS), help="of them, which: %(default)s")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--no-results", action="store_true", help="write nothing into benchmarks/results")
@@ -60,13 +66,13 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
     return dataclasses.replace(read(saved), transport=joined, batch="per-worker")
 
 
-def options_of(form: str, mode: str, hosts: int, num_tensors: int) -> list[str]:
+def options_of(name: str, hosts: int, num_tensors: int) -> list[str]:
     """Returns what `fdt run` is told. A server has one of the model's tensors at least."""
+    form, mode, more = FORMS[name]
     if form == RING:
         return ["--mode", mode, "--batch", "per-worker"]
-    if form == CENTRAL:
-        return ["--mode", mode, "--ps", "1", "--ps-place", "pool"]
-    return ["--mode", mode, "--ps", str(min(hosts, num_tensors))]
+    servers = ["--ps", "1", "--ps-place", "pool"] if form == CENTRAL else ["--ps", str(min(hosts, num_tensors))]
+    return ["--mode", mode, *servers, *more]
 
 
 def steps_of(step_s: float, hosts: int) -> int:
@@ -75,16 +81,15 @@ def steps_of(step_s: float, hosts: int) -> int:
     return hosts * round(min(most, max(fewest, _MEASURE_S / (step_s * hosts))))
 
 
-def measure(
-    lab: Lab, prediction: Prediction, saved: Path, model: str, form: str, mode: str, batch: int
-) -> dict[str, Any]:
+def measure(lab: Lab, prediction: Prediction, saved: Path, model: str, name: str, batch: int) -> dict[str, Any]:
     """Runs one form; returns seconds of a step, measured and predicted."""
-    hosts = lab.num_workers
-    forecast = prediction.of(form, mode, hosts)
+    hosts, (form, mode, more) = lab.num_workers, FORMS[name]
+    transport = dataclasses.replace(prediction.transport, prefetch=bool(more))
+    forecast = dataclasses.replace(prediction, transport=transport).of(form, mode, hosts)
     steps = steps_of(forecast.step.estimate, hosts)
     script = [str(FIT), model, "--epochs", "1", "--steps", str(steps), "--batch-size", str(batch)]
     tensors = len(prediction.workload.dense) + len(prediction.workload.tables)
-    run = lab.run([*options_of(form, mode, hosts, tensors), "--prediction", str(saved), *script])
+    run = lab.run([*options_of(name, hosts, tensors), "--prediction", str(saved), *script])
     (fit,) = run.report["fits"]
     # A step of the ring with a batch each is as many of the script's as there are workers.
     batches = hosts if form == RING else 1
@@ -100,7 +105,7 @@ def measure(
 
 def main() -> int:
     options = parse_arguments()
-    forms = [pair for pair in FORMS if pair[0] in options.forms.split(",")]
+    forms = options.forms.split(",")
     record = Record(
         "scaling",
         {**vars(options), "cores_shared": True},
@@ -117,12 +122,12 @@ def main() -> int:
             record.content.setdefault("workloads", {})[model] = dataclasses.asdict(workload)
         for hosts in map(int, options.hosts.split(",")):
             with Lab(hosts, options.bandwidth) as lab:
-                for number, (model, prediction), (form, mode) in itertools.product(
+                for number, (model, prediction), form in itertools.product(
                     range(options.rounds), predictions.items(), forms
                 ):
                     saved = folder / f"{model}.json"
-                    one = functools.partial(measure, lab, prediction, saved, model, form, mode, options.batch_size)
-                    record.add("step", one, hosts=hosts, model=model, form=form, mode=mode, round=number)
+                    one = functools.partial(measure, lab, prediction, saved, model, form, options.batch_size)
+                    record.add("step", one, hosts=hosts, model=model, form=form, mode=FORMS[form][1], round=number)
     print("\n" + record.markdown())
     plot(record.content, RESULTS / "scaling.png" if not options.no_results else None)
     return 1 if record.failed() else 0

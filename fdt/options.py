@@ -286,6 +286,8 @@ class Predict(OfPool, OfScript):
         "--calibrate (default: 0)", "X", values.part, group=_NETWORK)
     wire: str | None = option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
         group=_NETWORK)
+    prefetch: str | None = option(None, "steps ahead for which asynchronous workers pull: 0 or 1 (default: 0)",
+        choices=("0", "1"), group=_NETWORK)
     measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)
     relax: str | None = dataclasses.field(default=None, metadata=OfRuntime.__dataclass_fields__["relax"].metadata)
     batch: str | None = option(None, "what the script's batch_size means to the ring (default: global, split over the "

@@ -122,15 +122,25 @@ def _writing() -> Iterator[None]:
 def _link(options: Predict) -> Hosts | None:
     """Returns what joins the hosts, if it was told."""
     if options.bandwidth is None:
-        if any(of is not None for of in (options.latency, options.overlap, options.queueing, options.wire)):
+        given = (options.latency, options.overlap, options.queueing, options.wire, options.prefetch)
+        if any(of is not None for of in given):
             raise UsageError(
-                "--latency, --queueing, --overlap and --wire belong to a network: give its --bandwidth too, such as 10Gbit"
+                "--latency, --queueing, --overlap, --wire and --prefetch belong to a network: give its --bandwidth too, such "
+                "as 10Gbit"
             )
         return None
     latency, queueing = (0.0 if time is None else duration(time) for time in (options.latency, options.queueing))
     rounded = rounding.is_rounded({} if options.wire is None else {rounding.OPTION: options.wire})
     slots, overlap = options.gpus_per_host or 1, options.overlap or 0.0
-    return Hosts(bandwidth(options.bandwidth), latency, overlap, queueing=queueing, rounded=rounded, slots=slots)
+    return Hosts(
+        bandwidth(options.bandwidth),
+        latency,
+        overlap,
+        queueing=queueing,
+        rounded=rounded,
+        slots=slots,
+        prefetch=options.prefetch == "1",
+    )
 
 
 def _workers(options: Predict, usual: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,9 @@
-"""Workers that do one thing after the other at places which all who are there share, unevenly: played through.
+"""Workers that do things at places which all who are there share, unevenly: played through.
 
 TCP divides a link among connections, but not into equal parts: who came first, and whose packets were dropped, makes a
-difference, so that workers which began together come apart. Parts are drawn at random, always the same ones.
+difference, so that workers which began together come apart. Parts are drawn at random, always the same ones. What somebody
+cannot use, since another place holds them up, the others have: max-min fairness, Bertsekas and Gallager, "Data networks", 1992,
+section 6.5.2.
 """
 
 import dataclasses
@@ -12,65 +14,152 @@ from collections.abc import Hashable, Mapping, Sequence
 # Parts of a link are e to the power of a normal deviate with this standard deviation. With even parts workers stay in step,
 # which those of the laboratory do not (`docs/decisions/0021`); between 0.5 and 1.5 little changes.
 _UNEVENNESS = 1.5
-# So many rounds are played; those of the first part do not count, in which the workers are still in step.
-_ROUNDS = 60
+# So many steps are played, and so many rounds at least; those of the first part do not count, in which the workers are still
+# in step.
+_STEPS, _ROUNDS = 240, 12
 _SETTLING = 1 / 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Phase:
-    """Something that a worker does.
+class Flow:
+    """Something that takes time.
 
     Attributes:
-        place: Where; None if nobody else is in the way.
-        seconds: How long it takes with the place to itself.
-        uneven: Whether those who share the place get parts that differ.
+        places: Through which it goes at once; none if nobody else is in the way.
+        seconds: How long it takes with all of them to itself.
     """
 
-    place: Hashable | None
+    places: tuple[Hashable, ...]
     seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """What a worker does at once; the phase ends with the last of it.
+
+    Attributes:
+        flows: All of it.
+        uneven: Whether those who share a place get parts that differ.
+    """
+
+    flows: tuple[Flow, ...]
     uneven: bool = False
 
 
-def shared(step: Sequence[Phase], workers: int, capacity: Mapping[Hashable, float]) -> float:
+# Chains begin together; the step ends with the last of them.
+Step = Sequence[Sequence[Phase]]
+
+
+@dataclasses.dataclass(eq=False)
+class _Under:
+    """A flow that is under way."""
+
+    flow: Flow
+    weight: float
+    left: float
+    worker: int
+    chain: int
+
+
+def shared(steps: Sequence[Step], capacity: Mapping[Hashable, float]) -> float:
     """Returns the seconds from one round to the next, a round being as many steps as there are workers.
 
     Args:
-        step: What each does, again and again; something of it takes time.
-        workers: How many.
-        capacity: How many have a place to themselves, each; 1 where nothing is said.
+        steps: What each worker does, again and again; something of it takes time.
+        capacity: How many flows have a place to themselves, each; 1 where nothing is said.
     """
-    phases = [phase for phase in step if phase.seconds > 0]
-    # Each worker's own, so that a little more time somewhere leaves what the others draw as it is.
-    chances = [random.Random(worker) for worker in range(workers)]
+    play = _Play(steps, capacity)
+    rounds = max(_ROUNDS, _STEPS // len(steps))
+    first, wanted = int(_SETTLING * rounds) * len(steps), rounds * len(steps)
+    while len(play.ends) < wanted:
+        play.go_on()
+    return (play.ends[wanted - 1] - play.ends[first - 1]) / (wanted - first) * len(steps)
 
-    def drawn(worker: int, phase: Phase) -> float:
-        return math.exp(_UNEVENNESS * chances[worker].gauss(0, 1)) if phase.uneven else 1.0
 
-    position = [0] * workers
-    left = [phases[0].seconds] * workers
-    weights = [drawn(worker, phases[0]) for worker in range(workers)]
-    now_s, ends = 0.0, list[float]()
-    while len(ends) < _ROUNDS * workers:
-        there: dict[Hashable, float] = {}
-        for worker, at in enumerate(position):
-            place = phases[at].place
-            if place is not None:
-                there[place] = there.get(place, 0.0) + weights[worker]
-        rates = [
-            1.0 if (place := phases[at].place) is None else min(1.0, capacity.get(place, 1.0) * weight / there[place])
-            for at, weight in zip(position, weights, strict=True)
-        ]
-        passed = min(seconds / rate for seconds, rate in zip(left, rates, strict=True))
-        now_s += passed
-        for worker, rate in enumerate(rates):
-            left[worker] -= passed * rate
-            if left[worker] > 1e-9 * phases[position[worker]].seconds:
-                continue
-            position[worker] = (position[worker] + 1) % len(phases)
-            phase = phases[position[worker]]
-            left[worker], weights[worker] = phase.seconds, drawn(worker, phase)
-            if position[worker] == 0:
-                ends.append(now_s)
-    first = int(_SETTLING * len(ends))
-    return (ends[-1] - ends[first - 1]) / (len(ends) - first) * workers
+class _Play:
+    def __init__(self, steps: Sequence[Step], capacity: Mapping[Hashable, float]):
+        self._steps = [[[p for p in map(_timed, chain) if p.flows] for chain in step] for step in steps]
+        self._capacity = capacity
+        # Each worker's own, so that a little more time somewhere leaves what the others draw as it is.
+        self._chances = [random.Random(worker) for worker in range(len(steps))]
+        self._position = [[0] * len(step) for step in steps]
+        self._under: list[_Under] = []
+        self._open = [[0] * len(step) for step in steps]
+        self._now_s, self.ends = 0.0, list[float]()
+        for worker in range(len(steps)):
+            self._begin(worker)
+
+    def go_on(self) -> None:
+        """Plays until something ends."""
+        rates = fair_rates([(u.flow.places, u.weight) for u in self._under], self._capacity)
+        passed = min(under.left / rate for under, rate in zip(self._under, rates, strict=True))
+        self._now_s += passed
+        ended, under_way = [], self._under
+        self._under = []
+        for under, rate in zip(under_way, rates, strict=True):
+            under.left -= passed * rate
+            (ended if under.left <= 1e-9 * under.flow.seconds else self._under).append(under)
+        for under in ended:
+            self._open[under.worker][under.chain] -= 1
+            if not self._open[under.worker][under.chain]:
+                self._position[under.worker][under.chain] += 1
+                self._enter(under.worker, under.chain)
+
+    def _begin(self, worker: int) -> None:
+        self._position[worker] = [0] * len(self._steps[worker])
+        for chain in range(len(self._steps[worker])):
+            self._enter(worker, chain)
+
+    def _enter(self, worker: int, chain: int) -> None:
+        at, phases = self._position[worker][chain], self._steps[worker][chain]
+        if at < len(phases):
+            phase, chance = phases[at], self._chances[worker]
+            for flow in phase.flows:
+                weight = math.exp(_UNEVENNESS * chance.gauss(0, 1)) if phase.uneven else 1.0
+                self._under.append(_Under(flow, weight, flow.seconds, worker, chain))
+            self._open[worker][chain] = len(phase.flows)
+        elif all(at == len(chain) for at, chain in zip(self._position[worker], self._steps[worker], strict=True)):
+            self.ends.append(self._now_s)
+            self._begin(worker)
+
+
+def _timed(phase: Phase) -> Phase:
+    return dataclasses.replace(phase, flows=tuple(flow for flow in phase.flows if flow.seconds > 0))
+
+
+def fair_rates(flows: Sequence[tuple[tuple[Hashable, ...], float]], capacity: Mapping[Hashable, float]) -> list[float]:
+    """Returns how fast each goes, 1 being as fast as alone: weighted max-min fairness.
+
+    Args:
+        flows: Places and weight of each.
+        capacity: Of places; 1 where nothing is said.
+    """
+    rates = [0.0] * len(flows)
+    through: dict[Hashable, set[int]] = {}
+    weights: dict[Hashable, float] = {}
+    for number, (places, weight) in enumerate(flows):
+        for place in places:
+            through.setdefault(place, set()).add(number)
+            weights[place] = weights.get(place, 0.0) + weight
+    free = {place: capacity.get(place, 1.0) for place in through}
+    # Nobody goes faster than alone; the heaviest are the first to.
+    by_weight = sorted(range(len(flows)), key=lambda number: flows[number][1])
+    going = set(by_weight)
+    while going:
+        while by_weight[-1] not in going:
+            by_weight.pop()
+        level, fixed = 1 / flows[by_weight[-1]][1], {by_weight[-1]}
+        for place, here in through.items():
+            if free[place] < level * weights[place]:
+                level, fixed = free[place] / weights[place], set(here)
+        for number in fixed:
+            places, weight = flows[number]
+            rates[number] = level * weight
+            for place in places:
+                through[place].discard(number)
+                free[place] -= rates[number]
+                weights[place] -= weight
+                if not through[place]:
+                    del through[place]
+        going -= fixed
+    return rates

@@ -13,10 +13,9 @@ networks: Reiser and Lavenberg, "Mean-value analysis of closed multichain queuin
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fdt.predicting.playing import Action, played
-from fdt.predicting.sharing import Phase, shared
+from fdt.predicting.sharing import Flow, Phase, Step, shared
 from fdt.predicting.transport import Network
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
@@ -35,7 +34,8 @@ _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
 # Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
 # (`docs/decisions/0043`).
 MEETING_S = 3e-4
-# So many workers are played through; of more, whose time to play grows with their square, the bounds tell.
+# So many transfers at once are played through, since the time to play grows with their square: so many workers of one server,
+# or the square root of so many hosts with a server each.
 _PLAYED = 64
 # Doubling the workers for less than this is not worth it.
 _WORTH = 1.1
@@ -228,23 +228,23 @@ def servers_in_step(workload: Workload, network: Network, workers: int, form: st
 def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
-    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once; of sharded servers, all one
-    after the other. What is expected is played through: of one server, whose link its transfers share; and of sharded ones,
-    whose hosts do what they are asked in turn, and sending a tensor is such a thing (`docs/decisions/0021`).
+    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u), where a worker that pulls a step ahead takes
+    max(T, T_c + T + T_u). Worst: all transfers at once; of sharded servers, all one after the other. What is expected is played through (`fdt.predicting.sharing`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
-    chain = pause + traffic.own_pull + traffic.own_push + traffic.update
+    pushed = pause + traffic.own_push + traffic.update
+    chain = max(pushed, traffic.own_pull) if network.prefetch else pushed + traffic.own_pull
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
     if form == SHARDED and network.hosts(workers) == 1:
         estimate = chain
-    elif form == SHARDED:
+    else:
+        estimate = _estimate(workload, network, workers, form, best)
+    if form == SHARDED:
+        # One worker pulls over the direction of a link over which another pushes, and the other direction is idle.
         queues = 2 * (network.hosts(workers) - 1) * network.queueing
         worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + queues + traffic.update))
-        estimate = _in_turn(workload, network, workers)
-    else:
-        estimate = _sharing(workload, network, workers)
     return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
 
 
@@ -297,81 +297,42 @@ def _shares(workload: Workload, hosts: int) -> list[float]:
     return [load / sum(loads) for load in loads] + [0.0] * (hosts - len(loads))
 
 
-def _sharing(workload: Workload, network: Network, workers: int) -> float:
-    """Returns the seconds of a round of N steps where all pull from one server, and push to it, over its one link.
-
-    With more workers than are played through the link, or the server, is never idle: the caller's bound tells.
-    """
-    if workers > _PLAYED:
-        return 0.0
-    request = Phase(None, network.latency * 2 / _REQUESTS + network.queueing)
-    step = [
-        request,
-        Phase("out of the server", workload.pulled_bytes / network.bandwidth, uneven=True),
-        request,
-        Phase("cores", workload.gradient),
-        request,
-        Phase("into the server", workload.pushed_bytes / network.bandwidth, uneven=True),
-        Phase("server", network.contention * workload.update),
-    ]
-    return shared(step, workers, {"cores": workers / network.contention})
+def _estimate(workload: Workload, network: Network, workers: int, form: str, best: float) -> float:
+    """Returns the seconds of a round of N steps as it is played; of more workers than that, as many times the best."""
+    hosts = network.hosts(workers)
+    if form == CENTRAL:
+        # With so many the link, or the server, is never idle.
+        return _played(workload, network, workers, {-1: 1.0}) if workers <= _PLAYED else best
+    most = max(2, math.isqrt(_PLAYED // network.slots))
+    if hosts > most:
+        fewer = servers_at_will(workload, network, most * network.slots, SHARDED)
+        return best * fewer.estimate / fewer.best
+    return _played(workload, network, workers, dict(enumerate(_shares(workload, hosts))))
 
 
-def _in_turn(workload: Workload, network: Network, workers: int) -> float:
-    """Returns the seconds of a round of N steps where each host is worker and server, and does one thing at a time.
+def _played(workload: Workload, network: Network, workers: int, shares: Mapping[int, float]) -> float:
+    """Returns the seconds of a round of N steps whose transfers share the links of all hosts.
 
-    The first host's process hands everything out: it sends and receives at once, and what it computes itself waits for nobody
-    but the cores, of which there may be fewer than hosts (a laboratory). Several workers of a host compute each on a device of
-    its own. With more workers than are played through, the busiest host is never idle.
+    Args:
+        workload: What was measured.
+        network: Between the hosts.
+        workers: N; those of the host h are h slots and so many after it.
+        shares: What part of the parameters the servers of each host have; hosts without workers are below 0.
     """
     pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
-    shares = _shares(workload, network.hosts(workers))
-    if workers > _PLAYED:
-        return _busiest_host(workload, network, workers, shares)
-    holders = [host for host, share in enumerate(shares) if share]
-    # So many compute at once as there are cores, and not even they at full speed if one is shared.
-    beside = workers / network.contention
-    cores = math.ceil(beside - 1e-9)
+    request = Phase((Flow((), network.latency * 2 / _REQUESTS + network.queueing),))
+    compute = Phase((Flow(("cores",), workload.gradient),))
+    update = Phase(tuple(Flow((("server", h),), s * network.contention * workload.update) for h, s in shares.items()))
 
-    def move(source: int, destination: int, seconds: float) -> Action:
-        ends = {source or "out of the first", destination or "into the first"}
-        return Action(frozenset(ends), network.latency + network.queueing + seconds)
+    def step(own: int) -> Step:
+        away = [(host, share) for host, share in shares.items() if host != own]
+        pulled = Phase(tuple(Flow((("out", h), ("in", own)), s * pull) for h, s in away), uneven=True)
+        pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
+        rest = [request, compute, request, pushed, update]
+        return [[request, pulled], rest] if network.prefetch else [[request, pulled, *rest]]
 
-    def compute(host: int, seconds: float) -> Action:
-        return Action(frozenset({"cores", host} if host else {"cores"}), seconds * cores / beside)
-
-    steps = []
-    for worker in range(workers):
-        own = worker // network.slots
-        step = [move(host, own, shares[host] * pull) for host in holders if host != own]
-        if network.slots == 1:
-            step.append(compute(own, workload.gradient))
-        else:
-            step.append(Action(frozenset({("device", worker)}), network.contention * workload.gradient))
-        for host in holders:
-            step += [move(own, host, shares[host] * push)] if host != own else []
-            step.append(compute(host, shares[host] * workload.update))
-        steps.append(step)
-    return played(steps, {"cores": cores})
-
-
-def _busiest_host(workload: Workload, network: Network, workers: int, shares: Sequence[float]) -> float:
-    """Returns the seconds that the busiest host is busy with a round of N steps, if each does one thing at a time.
-
-    A host with the part p of the parameters and G workers sends and receives p of all that the others ask for, and 1 - p of all
-    that its own do.
-    """
-    hosts, moved = len(shares), (workload.pulled_bytes + workload.pushed_bytes) / network.bandwidth
-    of_move = network.latency + network.queueing
-    gradient = network.contention * workload.gradient if network.slots == 1 else 0.0
-    beside = min(workers, network.slots)
-
-    def busy(share: float) -> float:
-        served = (workers - beside) * (share * moved + (2 * of_move if share else 0.0))
-        asked = beside * ((1 - share) * moved + 2 * (hosts - 1) * of_move)
-        return served + asked + gradient + workers * share * network.contention * workload.update
-
-    return max(busy(share) for share in shares)
+    steps = [step(worker // network.slots) for worker in range(workers)]
+    return shared(steps, {"cores": workers / network.contention})
 
 
 # ---- what they are made of ------------------------------------------------------------------------------------------
