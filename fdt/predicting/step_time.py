@@ -229,7 +229,8 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
     Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u), where a worker that pulls a step ahead takes
-    max(T, T_c + T + T_u). Worst: all transfers at once; of sharded servers, all one after the other. What is expected is played through (`fdt.predicting.sharing`).
+    max(T, T_c + T + T_u). Worst: all transfers at once; of sharded servers, all one after the other. What is expected is played
+    through (`fdt.predicting.sharing`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
@@ -237,10 +238,7 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     chain = max(pushed, traffic.own_pull) if network.prefetch else pushed + traffic.own_pull
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
-    if form == SHARDED and network.hosts(workers) == 1:
-        estimate = chain
-    else:
-        estimate = _estimate(workload, network, workers, form, best)
+    estimate = _estimate(workload, network, workers, form, best)
     if form == SHARDED:
         # One worker pulls over the direction of a link over which another pushes, and the other direction is idle.
         queues = 2 * (network.hosts(workers) - 1) * network.queueing
@@ -303,6 +301,8 @@ def _estimate(workload: Workload, network: Network, workers: int, form: str, bes
     if form == CENTRAL:
         # With so many the link, or the server, is never idle.
         return _played(workload, network, workers, {-1: 1.0}) if workers <= _PLAYED else best
+    if hosts == 1:
+        return best
     most = max(2, math.isqrt(_PLAYED // network.slots))
     if hosts > most:
         fewer = servers_at_will(workload, network, most * network.slots, SHARDED)
