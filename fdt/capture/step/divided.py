@@ -87,7 +87,8 @@ def _built(
             for given, inner in graph.captures
         ),
     ]
-    return divide.divide(described(graph), exchange, inputs, relaxed=relaxes)
+    marks = [hole.function for hole in traced.program.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
+    return divide.divide(described(graph), exchange, inputs, marks, relaxes)
 
 
 def _place(graph: Any, op: Any) -> str:
