@@ -94,8 +94,8 @@ class _Play:
         rates = fair_rates([(u.flow.places, u.weight) for u in self._under], self._capacity)
         passed = min(under.left / rate for under, rate in zip(self._under, rates, strict=True))
         self._now_s += passed
-        ended, under_way = [], self._under
-        self._under = []
+        ended: list[_Under] = []
+        under_way, self._under = self._under, []
         for under, rate in zip(under_way, rates, strict=True):
             under.left -= passed * rate
             (ended if under.left <= 1e-9 * under.flow.seconds else self._under).append(under)
