@@ -53,7 +53,7 @@ _OPTIONS = {
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
         "--latency", "--load",
-        "--measure", "--overlap", "--plot", "--queueing", "--relax", "--wire", "--workers",
+        "--measure", "--overlap", "--plot", "--prefetch", "--queueing", "--relax", "--wire", "--workers",
     ]),
     "compare": sorted([*_POOL_OPTIONS, "--out", "--prediction", "--repeat", "--seconds", "--steps", "--workers"]),
     "jobs": _POOL_OPTIONS,
