@@ -4,6 +4,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,15 +19,15 @@ IDLE_CORES = 0.1
 class ServedPool:
     """`with ServedPool(workers=2) as pool:` runs `fdt serve` on loopback for the length of the block."""
 
-    def __init__(self, workers: int, mode: str = "sync") -> None:
-        self._workers, self._mode = workers, mode
+    def __init__(self, workers: int, mode: str = "sync", options: Sequence[str] = ()) -> None:
+        self._workers, self._mode, self._options = workers, mode, options
         self.address = f"127.0.0.1:{_free_port()}"
 
     def __enter__(self) -> Self:
         # What it keeps goes with it.
         self._state = tempfile.TemporaryDirectory()
         options = ["--workers", str(self._workers), "--mode", self._mode, "--state", f"{self._state.name}/pool"]
-        self.command = processes.fdt("serve", "--listen", self.address, *options)
+        self.command = processes.fdt("serve", "--listen", self.address, *options, *self._options)
         self._output = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             self.command,

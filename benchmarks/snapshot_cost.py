@@ -1,19 +1,17 @@
-"""What do snapshots cost a training that nothing befalls? The same training with and without, in turn.
+"""What do snapshots cost a training that nothing befalls? One training, in every second epoch of which none is taken.
 
-    python benchmarks/snapshot_cost.py                      # some ten minutes; writes results/snapshot_cost.{json,md}
-    python benchmarks/snapshot_cost.py --resume --runs 8    # the next eight runs of what is still missing
-    python benchmarks/snapshot_cost.py --quick              # one round, prints only
+    python benchmarks/snapshot_cost.py            # some ten minutes; writes results/snapshot_cost.{json,md}
+    python benchmarks/snapshot_cost.py --quick    # one short training of each mode, prints only
 
-Without: `fdt run` in a process that never finds a snapshot due. Two figures a run: steps a second from the second epoch on, and
-the core-milliseconds of all its processes, start and end included, which are the same for both.
+`fdt run` in a process that finds no snapshot due while the epoch's number is even. Whole runs with and without, beside each
+other, differ by a tenth for other reasons.
 """
 
 import argparse
-import resource
-import statistics
 import sys
-from collections.abc import Iterator
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import processes
@@ -21,55 +19,48 @@ from record import Record
 from tables import spread, table
 
 FIT = str(processes.ROOT / "benchmarks" / "models" / "fit.py")
-MODES = ("sync", "async")
-_WITHOUT = (
-    "import sys; from fdt import cli, recovery; recovery.Recovery.is_due = property(lambda self: False); "
-    "sys.exit(cli.main(sys.argv[1:]))"
-)
+# Steps of an epoch, which takes some 15 s: several snapshots.
+STEPS = {"sync": 300, "async": 900}
+_IN_TURN = """\
+import os, sys
+from fdt import cli, recovery
+
+is_due, ends, seen = recovery.Recovery.is_due.fget, sys.argv[1], []
+
+def is_due_in_turn(self):
+    ended = os.stat(ends).st_mtime_ns
+    if ended not in seen:
+        seen.append(ended)
+    return len(seen) % 2 == 0 and is_due(self)
+
+recovery.Recovery.is_due = property(is_due_in_turn)
+sys.exit(cli.main(sys.argv[2:]))
+"""
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=4, help="of a run; the first is warm-up")
-    parser.add_argument("--steps", type=int, default=300, help="of an epoch")
+    parser.add_argument("--rounds", type=int, default=1, help="trainings of each mode")
+    parser.add_argument("--epochs", type=int, default=13, help="of a training; the first is warm-up")
     parser.add_argument("--model", default="mlp")
-    parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
-    parser.add_argument("--resume", action="store_true", help="measure only what the results do not have yet")
-    parser.add_argument("--runs", type=int, default=0, help="so many runs now, at most; 0 for all")
-    parser.add_argument("--quick", action="store_true", help="one round, nothing written")
+    parser.add_argument("--quick", action="store_true", help="three short epochs, nothing written")
     options = parser.parse_args()
+    options.steps = STEPS
     if options.quick:
-        options.rounds = 1
+        options.rounds, options.epochs, options.steps = 1, 3, {mode: steps // 5 for mode, steps in STEPS.items()}
     return options
 
 
-def runs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yields what names each run: with and without snapshots beside each other, in turn the one and the other first."""
-    for number in range(options.rounds):
-        for mode in options.modes:
-            for snapshots in (True, False) if number % 2 == 0 else (False, True):
-                yield {"mode": mode, "snapshots": snapshots, "round": number}
-
-
-def trained(mode: str, snapshots: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Trains on two workers; returns rate and processor time."""
-    words = ["--epochs", str(options.epochs), "--steps", str(options.steps)]
-    command = ["run", "--mode", mode, "--workers", "2", FIT, options.model, *words]
-    before_s = _children_s()
-    run = processes.fdt(*command) if snapshots else [sys.executable, "-c", _WITHOUT, *command]
-    result = processes.run(run).result()
-    steps = result["steps"] * (options.epochs - 1)
-    return {
-        "steps_per_s": steps / sum(result["epoch_seconds"][1:]),
-        "core_ms_per_step": 1e3 * (_children_s() - before_s) / (result["steps"] * options.epochs),
-    }
-
-
-def _children_s() -> float:
-    """Returns the processor seconds of all processes below this one that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def trained(mode: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Trains on two workers; returns steps a second of the epochs with snapshots, and of those that follow each."""
+    with tempfile.TemporaryDirectory() as name:
+        ends = Path(name) / "ends"
+        ends.touch()
+        command = ["run", "--mode", mode, "--workers", "2", FIT, options.model, "--begun", str(ends)]
+        command += ["--epochs", str(options.epochs), "--steps", str(options.steps[mode])]
+        result = processes.run([sys.executable, "-c", _IN_TURN, str(ends), *command], timeout_s=1200).result()
+    rates = [result["steps"] / seconds for seconds in result["epoch_seconds"]]
+    return {"with": rates[1::2], "without": rates[2::2]}
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -77,18 +68,10 @@ def markdown(content: dict[str, Any]) -> str:
     good = [entry for entry in content["measurements"] if "failed" not in entry]
     rows = []
     for mode in dict.fromkeys(entry["mode"] for entry in good):
-        pairs = {True: {}, False: {}}
-        for entry in good:
-            if entry["mode"] == mode:
-                pairs[entry["snapshots"]][entry["round"]] = entry
-        rounds = sorted(pairs[True].keys() & pairs[False].keys())
-        for name, words in (("steps_per_s", "steps/s"), ("core_ms_per_step", "core-ms a step")):
-            both = [[pairs[way][number][name] for number in rounds] for way in (True, False)]
-            ratios = [a / b for a, b in zip(*both, strict=True)]
-            if ratios:
-                rows.append(
-                    [f"{mode}, {words}", str(len(rounds)), *(spread(each, 1) for each in both), spread(ratios, 3)]
-                )
+        runs = [entry for entry in good if entry["mode"] == mode]
+        both = [[rate for run in runs for rate in run[way]] for way in ("with", "without")]
+        ratios = [a / b for run in runs for a, b in zip(run["with"], run["without"], strict=False)]
+        rows.append([mode, *(spread(each, 1) for each in both), spread(ratios, 3), str(len(ratios))])
     settings, machine = content["settings"], content["machine"]
     lines = [
         "# What snapshots cost when nothing fails",
@@ -96,23 +79,22 @@ def markdown(content: dict[str, Any]) -> str:
         f"`{content['command'].strip()}`, {content['date']}, {machine['processor']}, {machine['cores']} cores. "
         f"{', '.join(f'{name} {version}' for name, version in content['versions'].items())}.",
         "",
-        f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps, batch 64, two workers of one host; "
-        f"median (least–most) of the rounds, in each the two runs one after the other. Load of the machine "
-        f"at the end of a run: {statistics.median(entry['load_1min'] for entry in good) if good else 0:.1f} (median).",
+        f"{settings['model']}, batch 64, two workers of one host; epochs of {settings['steps']['sync']} steps (sync) and "
+        f"{settings['steps']['async']} (async). Steps a second, median (least–most); ratios of an epoch with snapshots and the "
+        "next, which has none.",
         "",
-        table(["", "rounds", "with", "without", "with / without"], rows),
+        table(["mode", "with", "without", "with / without", "pairs"], rows),
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     options = parse_arguments()
-    settings = {name: getattr(options, name) for name in ("epochs", "steps", "model")}
     packages = ("fdt", "tensorflow", "keras", "horovod")
-    record = Record("snapshot_cost", settings, packages, markdown, keep=not options.quick, resume=options.resume)
-    wanted = [labels for labels in runs(options) if not record.has("cost", **labels)]
-    for labels in wanted[: options.runs or len(wanted)]:
-        record.add("cost", partial(trained, labels["mode"], labels["snapshots"], options), **labels)
+    record = Record("snapshot_cost", vars(options), packages, markdown, keep=not options.quick)
+    for number in range(options.rounds):
+        for mode in STEPS:
+            record.add("cost", partial(trained, mode, options), mode=mode, round=number)
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
 

@@ -55,10 +55,10 @@ class Averaging:
         if len(self._round.futures) == len(self._threads) * self._options.average_every:
             self.wait()
 
-    def wait(self) -> None:
-        """Ends the round, even a short one: waits for its batches and averages."""
+    def wait(self) -> float:
+        """Ends the round, even a short one: waits for its batches and averages; see `Method.wait`."""
         if self._round is None:
-            return
+            return time.perf_counter()
         ended, self._round = self._round, None
         for future in ended.futures:
             future.result()
@@ -67,6 +67,7 @@ class Averaging:
         seconds = time.perf_counter() - started_s
         for usage in self._usage:
             usage.exchange_s += seconds
+        return started_s
 
     def steps(self) -> int:
         """Returns how many batches are done."""

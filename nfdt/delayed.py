@@ -61,9 +61,9 @@ class Delayed:
         """Adds a batch."""
         self._team.give(batch)
 
-    def wait(self) -> None:
-        """Waits for all batches."""
-        self._team.wait()
+    def wait(self) -> float:
+        """Waits for all batches; see `Method.wait`."""
+        return self._team.wait()
 
     def steps(self) -> int:
         """Returns how many batches are done."""

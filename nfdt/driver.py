@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -117,8 +118,8 @@ class Driver:
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of servers and workers put together."""
-        if what != job_pb2.Drain.WHAT_METRICS_SO_FAR:
-            self._method.wait()
+        # Batches that were waiting for a worker keep none from its steps.
+        began_s = self._method.wait() if what != job_pb2.Drain.WHAT_METRICS_SO_FAR else time.perf_counter()
         source = self._sources[program]
         everything = range(len(source.variables))
         if what == job_pb2.Drain.WHAT_ALL:
@@ -126,7 +127,9 @@ class Driver:
         else:
             values = self._summed(program, _with_role(source, everything, _METRIC))
         outputs = b"" if variables else _packed(source, self._method.outputs(program))
-        return job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
+        drained = job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
+        drained.seconds = time.perf_counter() - began_s
+        return drained
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns every worker's account."""
@@ -150,7 +153,8 @@ class Driver:
         """Returns what servers and workers have, put together; what is averaged all workers then have."""
         source = self._sources[program]
         others = self._averaged(program, _with_role(source, among, _OTHER))
-        self._method.assign(program, others)
+        if others:
+            self._method.assign(program, others)
         values = self._summed(program, _with_role(source, among, _METRIC)) | others
         values |= self._method.read_own(program, 0, _with_role(source, among, _SEED))
         return values | self._method.read(program, _with_role(source, among, _TRAINABLE, _OPTIMIZER))

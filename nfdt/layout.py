@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 from fdt.errors import UsageError
+from fdt.placement import deal, fill, is_even, loads_of
 from fdt.program import dtype_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
@@ -16,13 +17,15 @@ _ALIGNMENT_BYTES = 64
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A tensor's place in a vector.
+    """The place in a vector of a tensor, or of a part of one that is cut.
 
     Attributes:
         variable: Index of the parameter.
         gradient: Index into Cut.gradients.
         slots: Its optimizer state, in the order of the vector's own slots; empty in a vector without.
-        length: Entries that it takes.
+        shape: Of the whole tensor.
+        start: Which of its entries, row by row, is the first one here.
+        length: How many of them are here.
         padded: The same, rounded up so that the next one is aligned.
     """
 
@@ -30,8 +33,14 @@ class Entry:
     gradient: int
     slots: tuple[int, ...]
     shape: tuple[int, ...]
+    start: int
     length: int
     padded: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the tensor is here."""
+        return self.length == math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +97,7 @@ class ShardLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Every variable of the optimizer and every parameter, once.
+    """Every variable of the optimizer and every parameter, once; a cut one in parts on several shards.
 
     Attributes:
         shared: Optimizer variables that every shard keeps, and updates alike.
@@ -100,14 +109,27 @@ class Layout:
     still: tuple[int, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """A unit on a shard, or a part of one that is fused: so many entries of its only parameter."""
+
+    unit: Unit
+    is_fused: bool
+    start: int = 0
+    length: int | None = None
+
+
 def lay_out(source: program_pb2.StepProgram, cut: Cut, units: Units, num_shards: int, fuse: bool = True) -> Layout:
-    """Distributes units over shards, the largest first, each to the shard that holds least.
+    """Distributes units over shards: the largest first, each to the shard that holds least.
+
+    Where a shard would have much more than its share, the parameters whose update looks at one entry at a time are cut
+    instead: one after the other, into as many parts as make all shards even (decision 0077).
 
     Args:
         source: The program.
         cut: Its two parts.
         units: What has to be kept together.
-        num_shards: How many shards; there are fewer if there are fewer units.
+        num_shards: How many shards.
         fuse: Whether parameters that are updated alike are updated as one. In a vector an entry may be rounded by another
             kernel than at the end of a small tensor, so the last bit may differ.
 
@@ -120,22 +142,42 @@ def lay_out(source: program_pb2.StepProgram, cut: Cut, units: Units, num_shards:
             f"A model with {num_tensors} tensors that train cannot be spread over {num_shards} parameter servers. "
             f"Choose --ps {num_tensors} or less."
         )
-    sizes = [_num_bytes(source, unit) for unit in units.units]
-    loads = [0] * num_shards
-    parts: list[list[int]] = [[] for _ in range(num_shards)]
-    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        lightest = min(range(num_shards), key=lambda k: (loads[k], k))
-        loads[lightest] += sizes[i]
-        parts[lightest].append(i)
-    shards = [
-        _shard(source, cut, [units.units[i] for i in sorted(part)], units.shared_writers, fuse)
-        for part in parts
-        if part
-    ]
+    # What the computation reads (a teacher that follows the weights) has to be a variable of its own.
+    read = set(cut.optimizer_reads)
+    fused = [fuse and unit.signature is not None and not read & set(unit.slots) for unit in units.units]
+    parts = _place(source, [_Piece(*of_unit) for of_unit in zip(units.units, fused, strict=True)], num_shards)
+    shards = [_shard(source, cut, part, units.shared_writers) for part in parts if part]
     known = {v for unit in units.units for v in (*unit.parameters, *unit.slots)} | set(units.shared)
     roles = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
     still = [i for i, v in enumerate(source.variables) if v.role in roles and i not in known]
     return Layout(tuple(shards), units.shared, tuple(still))
+
+
+def _place(source: program_pb2.StepProgram, units: Sequence[_Piece], num_shards: int) -> list[list[_Piece]]:
+    sizes = [_num_bytes(source, piece.unit) for piece in units]
+    dealt = deal(sizes, num_shards)
+    if is_even(loads_of(sizes, dealt)):
+        return [[units[i] for i in part] for part in dealt]
+    whole = [i for i, piece in enumerate(units) if not piece.is_fused]
+    kept = [[whole[i] for i in part] for part in deal([sizes[i] for i in whole], num_shards)]
+    parts = [[units[i] for i in part] for part in kept]
+    rest = [i for i, piece in enumerate(units) if piece.is_fused]
+    room = fill(loads_of(sizes, kept), sum(sizes[i] for i in rest))
+    shard = 0
+    for piece in (units[i] for i in rest):
+        (variable,), start = piece.unit.parameters, 0
+        left, step = math.prod(source.variables[variable].tensor.shape), _step(source, variable)
+        while left:
+            # The last takes what rounding has left over.
+            is_last = shard == num_shards - 1
+            number = left if is_last else min(left, round(room[shard] / _ALIGNMENT_BYTES) * step)
+            if number:
+                parts[shard].append(dataclasses.replace(piece, start=start, length=number))
+                room[shard] -= number / step * _ALIGNMENT_BYTES
+                start, left = start + number, left - number
+            if left:
+                shard += 1
+    return parts
 
 
 def _num_bytes(source: program_pb2.StepProgram, unit: Unit) -> int:
@@ -143,24 +185,28 @@ def _num_bytes(source: program_pb2.StepProgram, unit: Unit) -> int:
     return sum(math.prod(spec.shape) * dtype_of(spec).itemsize for spec in specs)
 
 
+def _step(source: program_pb2.StepProgram, variable: int) -> int:
+    """Returns at every how many entries a slice of a parameter, or of a vector of such, may begin."""
+    return max(1, _ALIGNMENT_BYTES // dtype_of(source.variables[variable].tensor).itemsize)
+
+
 def _shard(
-    source: program_pb2.StepProgram, cut: Cut, units: Sequence[Unit], shared_writers: Sequence[str], fuse: bool
+    source: program_pb2.StepProgram, cut: Cut, pieces: Sequence[_Piece], shared_writers: Sequence[str]
 ) -> ShardLayout:
-    fused: dict[tuple[str, str], list[Unit]] = {}
-    loose: list[Unit] = []
-    # What the computation reads (a teacher that follows the weights) has to be a variable of its own.
-    read = set(cut.optimizer_reads)
-    for unit in units:
-        if unit.signature is None or not fuse or read & set(unit.slots):
-            loose.append(unit)
-        else:
-            fused.setdefault((unit.signature, source.variables[unit.parameters[0]].tensor.dtype), []).append(unit)
+    fused: dict[tuple[str | None, str], list[_Piece]] = {}
+    for piece in (piece for piece in pieces if piece.is_fused):
+        dtype = source.variables[piece.unit.parameters[0]].tensor.dtype
+        fused.setdefault((piece.unit.signature, dtype), []).append(piece)
+    loose = [piece.unit for piece in pieces if not piece.is_fused]
     vectors: list[Vector] = []
     writers: list[tuple[str, ...]] = []
     for (_, dtype), alike in fused.items():
-        entries = [_entry(source, unit.parameters[0], unit.gradients[0], unit.slots) for unit in alike]
+        entries = [
+            _entry(source, each.unit.parameters[0], each.unit.gradients[0], each.unit.slots, each.start, each.length)
+            for each in alike
+        ]
         vectors.append(Vector(dtype, True, tuple(entries)))
-        writers.append(alike[0].writers)
+        writers.append(alike[0].unit.writers)
     apart: dict[str, list[Entry]] = {}
     tables: list[Table] = []
     for unit in loose:
@@ -183,7 +229,14 @@ def _shard(
     return ShardLayout(tuple(vectors), tuple(tables), tuple(dict.fromkeys(kept)), tuple(writers), tuple(shared_writers))
 
 
-def _entry(source: program_pb2.StepProgram, variable: int, gradient: int, slots: tuple[int, ...]) -> Entry:
-    spec = source.variables[variable].tensor
-    length, step = math.prod(spec.shape), max(1, _ALIGNMENT_BYTES // dtype_of(spec).itemsize)
-    return Entry(variable, gradient, slots, tuple(spec.shape), length, -(-length // step) * step)
+def _entry(
+    source: program_pb2.StepProgram,
+    variable: int,
+    gradient: int,
+    slots: tuple[int, ...],
+    start: int = 0,
+    length: int | None = None,
+) -> Entry:
+    shape = tuple(source.variables[variable].tensor.shape)
+    length, step = math.prod(shape) if length is None else length, _step(source, variable)
+    return Entry(variable, gradient, slots, shape, start, length, -(-length // step) * step)

@@ -44,8 +44,8 @@ class Method(Protocol):
     def give(self, batch: Batch) -> None:
         """Adds a batch, to be worked on exactly once; waits while many are there already."""
 
-    def wait(self) -> None:
-        """Waits until all batches have been worked on."""
+    def wait(self) -> float:
+        """Waits until all batches have been worked on; returns since when workers had none, by `time.perf_counter`."""
 
     def steps(self) -> int:
         """Returns how many batches have been worked on."""

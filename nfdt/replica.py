@@ -13,10 +13,10 @@ from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients
-from nfdt.layout import Layout
+from nfdt.layout import Entry, Layout
 from nfdt.products import reorder
 from nfdt.rebound import Rebound
-from nfdt.vectors import part
+from nfdt.vectors import part, piece, put_together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,12 +124,15 @@ class Computation:
 
     def _compute(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         rest = list(arguments)
+        dense: dict[int, list[tuple[Entry, tf.Tensor]]] = {}
         for shard in self._layout.shards:
             for vector in shard.vectors:
                 for entry, value in zip(vector.entries, part(vector.entries, rest.pop(0)), strict=True):
-                    self.first[entry.variable].assign(value, read_value=False)
+                    dense.setdefault(entry.variable, []).append((entry, value))
             for table in shard.tables:
                 self.first[table.variable].assign(rest.pop(0), read_value=False)
+        for index, pieces in dense.items():
+            self.first[index].assign(put_together(pieces), read_value=False)
         for index in self._cut.optimizer_reads:
             self.first[index].assign(rest.pop(0), read_value=False)
         inputs = [tf.constant(1.0), *rest]
@@ -140,7 +143,8 @@ class Computation:
             computed.append([results.pop(0) for _ in gradient.computed])
         pushed: list[tf.Tensor] = []
         for shard in self._layout.shards:
-            pushed += [computed[entry.gradient][0] for vector in shard.vectors for entry in vector.entries]
+            entries = [entry for vector in shard.vectors for entry in vector.entries]
+            pushed += [piece(entry, computed[entry.gradient][0]) for entry in entries]
             pushed += [t for table in shard.tables if table.gradient is not None for t in computed[table.gradient]]
         return [*outputs, *results, *pushed]
 

@@ -94,7 +94,7 @@ class ParameterServers:
         values: dict[int, np.ndarray] = {}
         # The first shard's word counts for what all keep.
         for shard in reversed(self.shards):
-            values.update(shard.read(indices))
+            shard.read(indices, values)
         return values
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:

@@ -129,14 +129,14 @@ class Shard:
         tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
         return [gather() for gather in self._gather], tables
 
-    def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns the values of the variables among these that are kept here."""
+    def read(self, indices: Sequence[int], values: dict[int, np.ndarray]) -> None:
+        """Adds the values of the variables among these that are kept here; of a cut one the part that is."""
         wanted = set(indices)
         with self._lock:
-            values = {i: v.numpy() for i, v in self._variables.items() if i in wanted}
+            values.update({i: v.numpy() for i, v in self._variables.items() if i in wanted})
             for flat in self._flat:
-                values.update(flat.read(wanted) if flat is not None else {})
-        return values
+                if flat is not None:
+                    flat.read(wanted, values)
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets the variables among these that are kept here."""

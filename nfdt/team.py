@@ -80,12 +80,15 @@ class Team(Generic[Batch]):
             self._batches.append(batch)
             self._changed.notify_all()
 
-    def wait(self) -> None:
-        """Waits until all batches have been worked on."""
+    def wait(self) -> float:
+        """Waits until all batches have been worked on; returns since when none was left to begin, by `time.perf_counter`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not (self._batches or self._busy))
+            self._changed.wait_for(lambda: self._error is not None or not self._batches)
+            began_s = time.perf_counter()
+            self._changed.wait_for(lambda: self._error is not None or not self._busy)
             self._raise()
             self._gate.level()
+            return began_s
 
     def close(self) -> None:
         """Lets the threads end."""

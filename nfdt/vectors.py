@@ -19,12 +19,24 @@ def join(entries: Sequence[Entry], values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def part(entries: Sequence[Entry], vector: tf.Tensor) -> list[tf.Tensor]:
-    """Splits a vector; the tensors are views of it."""
+    """Splits a vector; the tensors are views of it, parts of cut ones flat."""
     tensors, start = [], 0
     for entry in entries:
-        tensors.append(tf.reshape(tf.slice(vector, [start], [entry.length]), entry.shape))
+        tensor = tf.slice(vector, [start], [entry.length])
+        tensors.append(tf.reshape(tensor, entry.shape) if entry.is_whole else tensor)
         start += entry.padded
     return tensors
+
+
+def piece(entry: Entry, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns what belongs into an entry of a whole tensor: all of it, or a part, [length]."""
+    return tensor if entry.is_whole else tf.slice(tf.reshape(tensor, [-1]), [entry.start], [entry.length])
+
+
+def put_together(pieces: Sequence[tuple[Entry, tf.Tensor]]) -> tf.Tensor:
+    """Returns a whole tensor, given what entries have of it in any order."""
+    ordered = [tensor for _, tensor in sorted(pieces, key=lambda pair: pair[0].start)]
+    return ordered[0] if len(ordered) == 1 else tf.reshape(tf.concat(ordered, 0), pieces[0][0].shape)
 
 
 class FlatVariables:
@@ -42,16 +54,19 @@ class FlatVariables:
         first = self.layout.entries[0]
         return dict(zip((first.variable, *first.slots), (self.parameters, *self.slots), strict=True))
 
-    def read(self, wanted: set[int]) -> dict[int, np.ndarray]:
-        """Returns the values of the variables among these that are part of it, by their index."""
-        values: dict[int, np.ndarray] = {}
+    def read(self, wanted: set[int], values: dict[int, np.ndarray]) -> None:
+        """Adds the values of the variables among these that are part of it, by their index; of a cut one what is here."""
         for variable, places in self._places():
             here = {index: place for index, place in places.items() if index in wanted}
             flat = variable.numpy() if here else None
             for index, (start, entry) in here.items():
                 assert flat is not None
-                values[index] = flat[start : start + entry.length].reshape(entry.shape)
-        return values
+                here_of_it = flat[start : start + entry.length]
+                if entry.is_whole:
+                    values[index] = here_of_it.reshape(entry.shape)
+                else:
+                    whole = values.setdefault(index, np.empty(entry.shape, flat.dtype))
+                    whole.reshape(-1)[entry.start : entry.start + entry.length] = here_of_it
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets the variables among these that are part of it."""
@@ -60,7 +75,8 @@ class FlatVariables:
             if here:
                 flat = np.array(variable.numpy())
                 for index, (start, entry) in here.items():
-                    flat[start : start + entry.length] = values[index].reshape(-1)
+                    of_it = values[index].reshape(-1)[entry.start : entry.start + entry.length]
+                    flat[start : start + entry.length] = of_it
                 variable.assign(flat)
 
     def _places(self) -> list[tuple[tf.Variable, dict[int, tuple[int, Entry]]]]:

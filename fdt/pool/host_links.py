@@ -1,7 +1,8 @@
 """A pool's ends of its hosts: its own machine, and those that joined."""
 
+import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fdt.config import ServeConfig
 from fdt.pool import hosts, lifecycle
@@ -21,15 +22,27 @@ class HostLinks(dict[str, Host]):
         keeper: Brings hosts, where a scheduler does; set before the start.
     """
 
-    def __init__(self, config: ServeConfig, own: OwnHost, on_full: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        own: OwnHost,
+        secret: str,
+        modes: Iterable[str],
+        on_full: Callable[[str, str], None],
+    ) -> None:
         """
         Args:
             config: The pool's.
             own: The pool's own machine.
+            secret: With what workers attach.
+            modes: That are served.
             on_full: Called with the name of a host that does not take what it is sent, and the bound in words.
         """
         super().__init__({OWN_HOST: own})
         self._config, self._on_full = config, on_full
+        self._welcome = host_pb2.Welcome(
+            modes=modes, secret=secret, timing=dataclasses.asdict(config.timing), address=own.place.address
+        )
         self.joined: dict[str, JoinedHost] = {}
         self.keeper: Keeper | None = None
         self._num_joined = 0
@@ -47,6 +60,10 @@ class HostLinks(dict[str, Host]):
         outbox = Outbox(self._config.limits.unread_bytes, None, lambda bound: self._on_full(name, bound))
         host = self[name] = self.joined[name] = JoinedHost(name, hello, outbox)
         return host, self.keeper is not None and self.keeper.joined(hello.name)
+
+    def welcome(self, do: lifecycle.WelcomeHost) -> None:
+        """Tells a host that it is in, and what its workers need."""
+        self.joined[do.host].tell(welcome=self._welcome)
 
     def dismiss(self, do: lifecycle.DropHost) -> Host:
         """Deletes a host, and lets it go."""

@@ -4,10 +4,13 @@ import dataclasses
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+from fdt.pool import lifecycle
 from fdt.pool.journal import Entry, number_of
 from fdt.pool.limits import Limits, check_name
 from fdt.pool.relay import JobRelay, Room
+from fdt.pool.worker import MAX_FAILURE
 from fdt.v1 import job_pb2
+from fdt.versions import versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,28 @@ class JobStreams:
     def tell(self, job: str, **kind: Any) -> None:
         """Sends a job's client an event of the pool's own, by its kind."""
         self._streams[job].relay.tell(job_pb2.Event(**kind))
+
+    def tell_queued(self, do: lifecycle.TellQueued) -> None:
+        """Says how many jobs are before it, and why it waits."""
+        self.tell(do.job, queued=job_pb2.Queued(position=do.position, reason=do.reason))
+
+    def tell_started(self, do: lifecycle.TellStarted) -> None:
+        """Says that all workers are there."""
+        num_workers = self._streams[do.job].opening.num_workers
+        self.tell(do.job, started=job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions()))
+
+    def tell_leaving(self, do: lifecycle.TellLeaving) -> None:
+        """Says that the pool goes down."""
+        self.tell(do.job, leaving=job_pb2.Leaving(grace_s=do.grace_s))
+
+    def tell_wanted(self, do: lifecycle.TellWanted) -> None:
+        """Says that others wait for workers."""
+        self.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
+
+    def tell_failed(self, do: lifecycle.TellFailed) -> None:
+        """Says why it has failed."""
+        failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
+        self.tell(do.job, failed=failed)
 
     def steps(self, job: str) -> int:
         """Returns how many steps a job has done."""

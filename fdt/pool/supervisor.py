@@ -1,6 +1,5 @@
 """Does what `fdt.pool.state` decides: one thread takes events, asks the state what to do, and does it."""
 
-import dataclasses
 import queue
 import threading
 import time
@@ -20,7 +19,6 @@ from fdt.pool.hosts import JoinedHost, OwnHost
 from fdt.pool.job_streams import JobStreams
 from fdt.pool.jobs import Job, JobState
 from fdt.pool.journal import Entry
-from fdt.pool.lifecycle import OWN_HOST
 from fdt.pool.limits import cut
 from fdt.pool.logs import LogFolder
 from fdt.pool.meeting import MeetingPlaces
@@ -31,12 +29,10 @@ from fdt.pool.session_blobs import SessionBlobs
 from fdt.pool.state import PoolState
 from fdt.pool.state_folder import StateFolder
 from fdt.pool.vigil import Vigil
-from fdt.pool.worker import MAX_FAILURE
 from fdt.pool.worker_links import WorkerLinks, said_only
 from fdt.printable import printable
 from fdt.runtime import Launcher
 from fdt.v1 import host_pb2, job_pb2, worker_pb2
-from fdt.versions import versions
 
 # Between two looks at how far jobs are, for their curves.
 _LOOK_S = 1.0
@@ -80,7 +76,7 @@ class Supervisor:
         self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, self.limits, before, config.placing)
         self._streams = JobStreams(self.limits, entries)
         self._workers = WorkerLinks(self._logs, 2 * self.limits.untaken_bytes, timing.stop_s)
-        self.hosts = HostLinks(config, own, self._host_full)
+        self.hosts = HostLinks(config, own, secret, launchers, self._host_full)
         self.blobs = SessionBlobs(self.store, self._processes, self.hosts, self._workers, self.limits.session_blobs)
         self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
         # Before the first worker.
@@ -98,17 +94,17 @@ class Supervisor:
             lifecycle.StartWorker: self._start_worker,
             lifecycle.EndWorker: lambda do: self._workers.end(do.worker),
             lifecycle.KillWorker: lambda do: self._workers[do.worker].host.kill(do.worker),
-            lifecycle.WelcomeHost: self._welcome_host,
+            lifecycle.WelcomeHost: self.hosts.welcome,
             lifecycle.DropHost: self._drop_host,
             lifecycle.HostWorks: self.hosts.works,
             lifecycle.WantHosts: self.hosts.want,
             lifecycle.Say: lambda do: records.notice(do.line),
             lifecycle.Assign: self._assign,
-            lifecycle.TellQueued: self._tell_queued,
-            lifecycle.TellStarted: self._tell_started,
-            lifecycle.TellFailed: self._tell_failed,
-            lifecycle.TellLeaving: self._tell_leaving,
-            lifecycle.TellWanted: self._tell_wanted,
+            lifecycle.TellQueued: self._streams.tell_queued,
+            lifecycle.TellStarted: self._streams.tell_started,
+            lifecycle.TellFailed: self._streams.tell_failed,
+            lifecycle.TellLeaving: self._streams.tell_leaving,
+            lifecycle.TellWanted: self._streams.tell_wanted,
             lifecycle.Stop: lambda _: self._events.put(None),
             lifecycle.EndJob: self._end_job,
             lifecycle.LetGo: lambda do: self.blobs.let_go(do.session),
@@ -387,15 +383,6 @@ class Supervisor:
         except OSError as error:
             self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
 
-    def _welcome_host(self, do: lifecycle.WelcomeHost) -> None:
-        welcome = host_pb2.Welcome(
-            modes=self._launchers,
-            secret=self._secret,
-            timing=dataclasses.asdict(self._config.timing),
-            address=self.hosts[OWN_HOST].place.address,
-        )
-        self.hosts.joined[do.host].tell(welcome=welcome)
-
     def _drop_host(self, do: lifecycle.DropHost) -> None:
         for worker in self._workers.on(self.hosts.dismiss(do)):
             self._forget_worker(worker)
@@ -413,24 +400,6 @@ class Supervisor:
         for link, assignment in zip(links, assignments, strict=True):
             link.outbox.put(assignment)
         stream.relay.assign([link.outbox for link in links])
-
-    def _tell_queued(self, do: lifecycle.TellQueued) -> None:
-        self._streams.tell(do.job, queued=job_pb2.Queued(position=do.position, reason=do.reason))
-
-    def _tell_started(self, do: lifecycle.TellStarted) -> None:
-        num_workers = self._streams[do.job].opening.num_workers
-        started = job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions())
-        self._streams.tell(do.job, started=started)
-
-    def _tell_leaving(self, do: lifecycle.TellLeaving) -> None:
-        self._streams.tell(do.job, leaving=job_pb2.Leaving(grace_s=do.grace_s))
-
-    def _tell_wanted(self, do: lifecycle.TellWanted) -> None:
-        self._streams.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
-
-    def _tell_failed(self, do: lifecycle.TellFailed) -> None:
-        failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
-        self._streams.tell(do.job, failed=failed)
 
     def _end_job(self, do: lifecycle.EndJob) -> None:
         self.store.release(do.job)

@@ -363,7 +363,8 @@ class Worker:
             # The pool passes on rank 0's state only.
             drained = job_pb2.Drained()
         drained.serial, drained.steps = drain.serial, self._engine.steps()
-        drained.seconds = time.perf_counter() - began_s
+        # An engine whose workers go on for a while knows better.
+        drained.seconds = drained.seconds or time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
         self._send(job_pb2.Event(drained=drained))

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from fdt.placement import deal, fill, is_even, loads_of
 from fdt.predicting.sharing import Flow, Phase, Step, shared
 from fdt.predicting.transport import Network
 
@@ -291,8 +292,8 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
 
 def _shares(workload: Workload, hosts: int) -> list[float]:
     """Returns what part of the parameters each host's server has."""
-    loads = shard_loads((*workload.dense, *workload.tables), hosts)
-    return [load / sum(loads) for load in loads] + [0.0] * (hosts - len(loads))
+    loads = shard_loads(workload.dense, workload.tables, hosts)
+    return [load / sum(loads) for load in loads]
 
 
 def _estimate(workload: Workload, network: Network, workers: int, form: str, best: float) -> float:
@@ -359,12 +360,20 @@ def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
     return max(mean_seconds + slope * (rows - mean_rows), floor)
 
 
-def shard_loads(sizes: Sequence[int], shards: int) -> list[int]:
-    """Returns the bytes on each parameter server: tensors are dealt out, the largest first, each to the least loaded."""
-    loads = [0] * min(shards, len(sizes))
-    for size in sorted(sizes, reverse=True):
-        loads[loads.index(min(loads))] += size
-    return loads
+def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> list[float]:
+    """Returns the bytes on each parameter server, of an optimizer that looks at one entry at a time: else nothing is cut.
+
+    Args:
+        dense: Sizes of what may be cut, in bytes.
+        tables: Of what may not.
+        shards: How many servers.
+    """
+    sizes = [*dense, *tables]
+    loads = loads_of(sizes, deal(sizes, shards))
+    if is_even(loads):
+        return [float(load) for load in loads]
+    whole = loads_of(tables, deal(tables, shards))
+    return [load + more for load, more in zip(whole, fill(whole, sum(dense)), strict=True)]
 
 
 def _slowest(workload: Workload, network: Network, workers: int) -> float:

@@ -155,6 +155,56 @@ def test_every_parameter_lives_on_one_shard() -> None:
     assert len(layout.shards) == 3
 
 
+def lopsided_model(optimizer: Any, *, table: bool = False) -> keras.Model:
+    """One tensor has nine tenths of what trains."""
+    keras.utils.set_random_seed(3)
+    first = [keras.layers.Embedding(20, 64), keras.layers.Flatten()] if table else [keras.layers.Dense(384)]
+    model = keras.Sequential([keras.Input((6,)), *first, keras.layers.Dense(301, "relu"), keras.layers.Dense(3)])
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "rmsprop", "ema"])
+@pytest.mark.parametrize("update", ["asgd", "ddc-asgd"])
+def test_a_tensor_is_cut_where_a_shard_would_have_too_much(name: str, update: str) -> None:
+    """Bit for bit as one server, with delays; and what is read, snapshots of both parts, is what was assigned."""
+    step = traced(lopsided_model(OPTIMIZERS[name]()), (X, Y))
+    found = []
+    for shards in (1, 3):
+        kept = servers(step, make_rule(update), 3, shards)
+        for _ in rehearse(kept, lags_of(round_robin(3, 8)), lambda _: [X, Y]):
+            pass
+        found.append(state(kept, step))
+    entries = [e for shard in kept.layout.shards for v in shard.vectors for e in v.entries]
+    assert not all(entry.is_whole for entry in entries)
+    lengths = [sum(v.length for v in shard.vectors) for shard in kept.layout.shards]
+    assert max(lengths) - min(lengths) <= 32
+    for i in found[0]:
+        assert np.array_equal(found[0][i], found[1][i]), step.program.variables[i].tensor.name
+    given = {i: np.random.default_rng(i).normal(size=v.shape).astype(v.dtype) for i, v in found[1].items()}
+    kept.assign(given)
+    for i, value in state(kept, step).items():
+        assert np.array_equal(value, given[i]), step.program.variables[i].tensor.name
+
+
+@pytest.mark.parametrize("name", ["adam", "clipnorm", "global_clipnorm", "lamb"])
+@pytest.mark.parametrize("num_shards", [2, 3, 4])
+@pytest.mark.parametrize("table", [False, True])
+def test_every_entry_of_a_parameter_lives_on_one_shard(name: str, num_shards: int, table: bool) -> None:
+    step = traced(lopsided_model(OPTIMIZERS[name](), table=table), (WORDS if table else X, Y))
+    parts = cut(step.program)
+    layout = lay_out(step.program, parts, find_units(step.program, parts), num_shards)
+    seen = {g.variable: np.zeros(step.program.variables[g.variable].tensor.shape, int) for g in parts.gradients}
+    for shard in layout.shards:
+        for entry in (entry for vector in shard.vectors for entry in vector.entries):
+            seen[entry.variable].reshape(-1)[entry.start : entry.start + entry.length] += 1
+            # What looks at a whole tensor, or at several, is never cut.
+            assert entry.is_whole or name == "adam"
+        for of_table in shard.tables:
+            seen[of_table.variable] += 1
+    assert all((count == 1).all() for count in seen.values())
+
+
 def test_more_shards_than_tensors_are_refused() -> None:
     step = traced(dense_model(keras.optimizers.SGD()), (X, Y))
     with pytest.raises(

@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 
 import pytest
 
@@ -26,6 +27,22 @@ def test_every_batch_goes_to_exactly_one_worker() -> None:
     assert seen == dict.fromkeys(range(1000), 1)
     assert team.done == 1000
     assert sum(account.steps for account in team.accounts) == 1000
+    team.close()
+
+
+def test_batches_that_are_left_are_no_pause() -> None:
+    ended_s: list[float] = []
+
+    def step(worker: int, batch: int) -> None:
+        ended_s.append(time.perf_counter())
+
+    team: Team[int] = Team(1, step, Gate(1, None))
+    for batch in range(4):
+        team.give(batch)
+    # Who had begun the last one had ended all others.
+    began_s = team.wait()
+    assert ended_s[-2] <= began_s <= time.perf_counter()
+    assert len(ended_s) == 4
     team.close()
 
 
