@@ -297,7 +297,7 @@ async def measured(hosts: int, heartbeat_s: float, num_jobs: int) -> dict[str, A
             "together_ms": _milliseconds(together),
         }
         return {**joining, **quiet, **memory, **jobs}
-    except (TimeoutError, grpc.aio.AioRpcError) as error:
+    except (TimeoutError, grpc.aio.AioRpcError, RunFailedError) as error:
         raise RunFailedError(f"{type(error).__name__}: {error}\n{pool.last_words()}") from error
     finally:
         await cluster.close()

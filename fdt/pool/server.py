@@ -19,7 +19,7 @@ from fdt import rpc
 from fdt.config import ADDRESS, ServeConfig, serve_config_of
 from fdt.errors import UsageError
 from fdt.folders import OwnFolder
-from fdt.pool import hosts, lifecycle
+from fdt.pool import futexes, hosts, lifecycle
 from fdt.pool.door import Door
 from fdt.pool.examiner import Examiner
 from fdt.pool.limits import open_descriptors
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from fdt.pool.page.server import PageServer
 
 
+# Of a call that streams both ways.
+_THREADS_EACH = 2
 # A service, who serves it, and which of its methods take and give bytes.
 _Service = tuple[ServiceDescriptor, object, Iterable[str]]
 
@@ -111,6 +113,7 @@ class Server:
             (health_pb2.DESCRIPTOR.services_by_name["Health"], Health(), ()),
         ]
         public = self._open(services, Door(limits, timing, *joined), secret, open_descriptors(limits))
+        futexes.make_room(_THREADS_EACH * sum(door.max_calls for door in self._doors))
         if config.metrics is not None:
             # Not everybody has Prometheus's library.
             from fdt.pool.metrics import serve

@@ -309,7 +309,9 @@ class Supervisor:
                 self._keep()
                 break
             self._apply(event)
-            self._vigil.look(self.hosts.joined, self._workers, self._state.jobs.values())
+            # Even a list of a table's items is not made at once: the garbage collector may let other threads run meanwhile.
+            with self._lock:
+                self._vigil.look(self.hosts.joined, self._workers, self._state.jobs.values())
             self._workers.end_overdue()
             # All jobs are compared with what is written: once for all events that came together, if these are not many.
             if self._events.empty() or time.monotonic() >= kept_s + _LOOK_S:
