@@ -18,7 +18,11 @@ LOST = WorkerLostError.__name__
 
 
 class HostTable(dict[str, Host]):
-    """Hosts by name, in the order in which jobs fill them: the pool's own machine first."""
+    """Hosts by name, in the order in which jobs fill them: the pool's own machine first.
+
+    Attributes:
+        num_workers: Workers that may serve jobs at once, on all hosts.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,8 @@ class HostTable(dict[str, Host]):
         super().__init__({OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)})
         self._jobs, self._workers, self._limits, self._tell = jobs, workers, limits, tell
         self._demand = Demand(placing) if placing is not None else None
-
-    @property
-    def num_workers(self) -> int:
-        """Workers that may serve jobs at once, on all hosts."""
-        return sum(host.slots for host in self.values())
+        # Kept, since there may be a thousand hosts.
+        self.num_workers = num_workers
 
     @property
     def capacity(self) -> int:
@@ -68,6 +69,7 @@ class HostTable(dict[str, Host]):
     def joined(self, event: lifecycle.HostJoined) -> None:
         """Adds a host."""
         self[event.host] = Host(event.host, event.label, event.slots, event.placed)
+        self.num_workers += event.slots
         self._workers.come(event.host)
         self._tell(lifecycle.WelcomeHost(event.host))
         self._say(f"host {event.label} joined with {event.slots} worker(s); the pool has {self.num_workers}")
@@ -78,6 +80,7 @@ class HostTable(dict[str, Host]):
         if host is None or host.name == OWN_HOST:
             return
         del self[host.name]
+        self.num_workers -= host.slots
         lost = self._workers.lose(host.name)
         for job in self._jobs.unended():
             self._gone_from(job, host, lost, event)

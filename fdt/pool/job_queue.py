@@ -84,7 +84,7 @@ class JobQueue:
         if first is None or self._places(first):
             return
         running = self._jobs.running()
-        num_free = self._hosts.num_workers - self._jobs.busy().total()
+        num_free = self._hosts.num_workers - self._jobs.num_busy
         lacking = first.num_workers - num_free - sum(job.wanted for job in running)
         spare = {job.name: job.num_workers - job.least_workers for job in running if not job.wanted}
         if lacking > sum(spare.values()):
@@ -96,6 +96,9 @@ class JobQueue:
                 self._tell(lifecycle.TellWanted(name, wanted))
 
     def _places(self, job: Job) -> placing.Places:
+        # Most events of a full pool change nothing for who waits, and no host need be looked at.
+        if job.num_workers > self._hosts.num_workers - self._jobs.num_busy:
+            return ()
         return placing.places(self._hosts.values(), self._jobs.busy(), job)
 
     def tell_positions(self) -> None:
@@ -111,6 +114,6 @@ class JobQueue:
             return f"{ahead} job(s) ahead"
         if self._places(job):
             return WORKERS_START
-        asked, num_busy = self._hosts.awaited(), self._jobs.busy().total()
+        asked, num_busy = self._hosts.awaited(), self._jobs.num_busy
         busy = f"{num_busy} of {self._hosts.num_workers} worker(s) are busy" if num_busy or not asked else ""
         return "; ".join(filter(None, (busy, asked)))

@@ -58,6 +58,11 @@ class JobTable(dict[str, Job]):
         """Returns those whose workers have met."""
         return [job for job in self._live.values() if job.state is JobState.RUNNING]
 
+    @property
+    def num_busy(self) -> int:
+        """Workers that serve jobs, on all hosts."""
+        return sum(job.num_workers for job in self._live.values() if job.places)
+
     def busy(self) -> Counter[str]:
         """Returns how many workers serve jobs, by host."""
         return placing.busy(self.unended())

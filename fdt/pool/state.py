@@ -81,7 +81,7 @@ class PoolState:
     @property
     def num_busy(self) -> int:
         """Workers that serve jobs now."""
-        return self.jobs.busy().total()
+        return self.jobs.num_busy
 
     @property
     def num_free(self) -> int:

@@ -141,6 +141,22 @@ def train_ten_steps(pool: Pool, num_workers: int = 2) -> None:
     assert stream.status() == grpc.StatusCode.OK
 
 
+def test_who_was_heard_of_is_looked_at_under_the_lock(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers attach meanwhile: a table that grows while it is gone through ended the pool."""
+    supervisor = pool.server._supervisor
+    assert supervisor is not None
+    held: list[bool] = []
+    looked, look = threading.Event(), supervisor._vigil.look
+
+    def looked_at(*everybody: object) -> None:
+        held.append(supervisor._lock.locked())
+        look(*everybody)  # type: ignore[arg-type]
+        looked.set()
+
+    monkeypatch.setattr(supervisor._vigil, "look", looked_at)
+    assert looked.wait(LIMIT_S) and all(held)
+
+
 def test_train(pool: Pool) -> None:
     train_ten_steps(pool)
 

@@ -63,13 +63,25 @@ def a_worker_ends(pool: Pool) -> Event:
     return WorkerExited(4.0, next(iter(pool.state.workers)), 0)
 
 
+def a_worker_is_ready_while_a_job_waits_for_others_to_end(pool: Pool) -> Event:
+    pool.submit("a", SLOTS)
+    pool.submit("b", pool.state.hosts.num_workers)
+    return a_worker_is_ready(pool)
+
+
 def nothing_is_due(_: Pool) -> Event:
     return Tick(4.0)
 
 
 @pytest.mark.parametrize(
     "event_of",
-    [a_worker_is_ready, a_worker_joins_its_job, a_worker_ends, nothing_is_due],
+    [
+        a_worker_is_ready,
+        a_worker_joins_its_job,
+        a_worker_ends,
+        a_worker_is_ready_while_a_job_waits_for_others_to_end,
+        nothing_is_due,
+    ],
     ids=lambda given: given.__name__,
 )
 def test_an_event_costs_as_much_in_a_large_pool(event_of: Callable[[Pool], Event]) -> None:
