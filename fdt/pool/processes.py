@@ -241,29 +241,34 @@ class _Server:
             self._stdin.flush()
 
     def _read(self) -> None:
-        for line in self._lines():
-            message = json.loads(line)
-            if "started" in message:
-                self._pids[message["started"]] = message["pid"]
-            elif "exited" in message:
-                if "why" in message:
-                    self._note(message["exited"], message["why"])
-                self._ended(message["exited"], message["status"], message.get("over", ""))
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            for line in self._lines(said.fileno()):
+                message = json.loads(line)
+                if "started" in message:
+                    self._pids[message["started"]] = message["pid"]
+                elif "exited" in message:
+                    if "why" in message:
+                        self._note(message["exited"], message["why"])
+                    self._ended(message["exited"], message["status"], message.get("over", ""))
         status = self._process.wait()
         with self._lock:
             self.alive = False
             lost = dict(self._workers)
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
         for name in lost:
             # The cause is in the server's log: it could not import the engine, for example.
             self._note(name, last_words(self._log))
             self._ended(name, status or 1)
 
-    def _lines(self) -> Iterator[bytes]:
+    def _lines(self, output: int) -> Iterator[bytes]:
         """Yields what the server says until it ends; ends it when it falls silent, as it may while it imports its engine."""
-        assert self._process.stdout is not None
-        output, limit_s, rest = self._process.stdout.fileno(), None, b""
+        # Not `select.select`, which knows no descriptors above 1023.
+        readable, limit_s, rest = select.poll(), None, b""
+        readable.register(output, select.POLLIN)
         while True:
-            if not select.select([output], [], [], limit_s)[0]:
+            if not readable.poll(None if limit_s is None else 1000 * limit_s):
                 with contextlib.suppress(OSError), open(self._log, "a") as log:
                     log.write(
                         f"fdt: the process that forks workers was silent for {limit_s:.0f} s and was ended with them\n"

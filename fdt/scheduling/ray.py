@@ -207,6 +207,9 @@ class _Driver:
     def _answer(self, end_s: float) -> dict[str, Any]:
         """Returns that to the last question; earlier ones may come late."""
         assert self._process.stdout is not None
+        # Not `select.select`, which knows no descriptors above 1023, and this is the process of a pool.
+        readable = select.poll()
+        readable.register(self._process.stdout, select.POLLIN)
         while True:
             line, newline, rest = self._unread.partition(b"\n")
             if newline:
@@ -215,8 +218,7 @@ class _Driver:
                 if answer["number"] == self._num_asked:
                     return answer
                 continue
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, end_s - time.monotonic()))
-            if not ready:
+            if not readable.poll(1000 * max(0.0, end_s - time.monotonic())):
                 raise SchedulerUnreachableError(f"no answer within {_LIMIT_S:.0f} s")
             read = os.read(self._process.stdout.fileno(), 1 << 16)
             if not read:
