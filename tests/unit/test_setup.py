@@ -30,6 +30,14 @@ def test_what_the_user_sets_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (environment["HOROVOD_WITH_GLOO"], environment["HOROVOD_GPU_OPERATIONS"]) == ("0", "NCCL")
 
 
+def test_the_build_has_no_symbols_for_a_debugger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CMAKE_TOOLCHAIN_FILE", raising=False)
+    toolchain = Path(setup.build_environment(tmp_path, "2.18.1")["CMAKE_TOOLCHAIN_FILE"])
+    assert toolchain.is_relative_to(tmp_path) and '"-O2 -DNDEBUG"' in toolchain.read_text()
+    monkeypatch.setenv("CMAKE_TOOLCHAIN_FILE", "/the/users.cmake")
+    assert setup.build_environment(tmp_path, "2.18.1")["CMAKE_TOOLCHAIN_FILE"] == "/the/users.cmake"
+
+
 @pytest.mark.parametrize(("version", "num_headers"), [("2.16.2", 0), ("2.18.1", 0), ("2.19.0", 7), ("2.21.0rc1", 7)])
 def test_headers_that_tensorflow_dropped_are_made(version: str, num_headers: int, tmp_path: Path) -> None:
     environment = setup.build_environment(tmp_path, version)
