@@ -68,7 +68,7 @@ def setup(options: Setup) -> int:
 
 
 def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
-    """Returns the environment of the build; writes what it needs besides, and headers that this TensorFlow lacks, into `folder`.
+    """Returns the environment of the build; writes what it needs, and headers that this TensorFlow lacks, into `folder`.
 
     Args:
         folder: Where the build's requirements are, under `needs`.
