@@ -167,6 +167,9 @@ def _place(source: program_pb2.StepProgram, units: Sequence[_Piece], num_shards:
     for piece in (units[i] for i in rest):
         (variable,), start = piece.unit.parameters, 0
         left, step = math.prod(source.variables[variable].tensor.shape), _step(source, variable)
+        if not left:
+            # A tensor without entries.
+            parts[shard].append(piece)
         while left:
             # The last takes what rounding has left over.
             is_last = shard == num_shards - 1
