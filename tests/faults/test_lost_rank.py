@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scripts import write
+from tests.helpers.scripts import write
 from tests.helpers import reports
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scripts import FIT, NET, TRAINS, UNSUPPORTED, marked_line, write
+from tests.helpers.scripts import FIT, NET, TRAINS, UNSUPPORTED, marked_line, write
 from tests.helpers import warm
 from tests.helpers.pool import Pool, write_token
 from tests.helpers.processes import Finished, run_fdt, run_python
