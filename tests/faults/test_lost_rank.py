@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.scripts import write
 from tests.helpers import reports
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished
+from tests.helpers.scripts import write
 from tests.helpers.warm import run_fdt, run_python
 
 LIMIT_S = 240.0

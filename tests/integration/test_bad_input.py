@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.scripts import FIT, NET, TRAINS, UNSUPPORTED, marked_line, write
 from tests.helpers import warm
 from tests.helpers.pool import Pool, write_token
 from tests.helpers.processes import Finished, run_fdt, run_python
+from tests.helpers.scripts import FIT, NET, TRAINS, UNSUPPORTED, marked_line, write
 
 LIMIT_S = 120.0
 REFUSED = 125
