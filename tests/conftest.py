@@ -16,7 +16,7 @@ _GROUPS = {
     "fidelity": "a script under fdt gives what plain python gives (minutes)",
     "integration": "several processes (minutes)",
     "fuzz": "messages that nobody would send",
-    "faults": "bad input and broken parts (minutes)",
+    "faults": "broken parts (minutes)",
     "schedulers": "hosts that a scheduler brings (minutes)",
 }
 
