@@ -3,11 +3,13 @@
 What a person asked for is printed; what happens to a server by itself comes through here, on standard error.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
 import logging
 import sys
+import traceback
 from collections.abc import Collection
 from typing import Any
 
@@ -23,7 +25,9 @@ class _StandardError(logging.Handler):
     """Writes to what is standard error at that moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)
+        # Who reads it may be gone, a terminal or the other end of a pipe: a pool serves on without.
+        with contextlib.suppress(OSError, ValueError):
+            print(self.format(record), file=sys.stderr, flush=True)
 
 
 class _Json(logging.Formatter):
@@ -52,6 +56,11 @@ def configure(level: str | None = None, as_json: bool = False) -> None:
 def notice(line: str) -> None:
     """Tells whoever runs this server."""
     _LOG.log(NOTICE, "%s", printable_lines(line))
+
+
+def crashed() -> None:
+    """Tells whoever runs this server of the exception that is being handled, and where it came from."""
+    _LOG.error("%s", printable_lines(traceback.format_exc()))
 
 
 def happened(what: Any, notable: Collection[type]) -> None:

@@ -3,7 +3,6 @@
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -290,12 +289,13 @@ class Supervisor:
             self._take_events()
         except BaseException as error:
             self.error = error
-            traceback.print_exc()
-        try:
-            # In this thread: the kernel kills workers when the thread that started them ends.
-            self._shut_down()
+            records.crashed()
         finally:
-            self._ended.set()
+            try:
+                # In this thread: the kernel kills workers when the thread that started them ends.
+                self._shut_down()
+            finally:
+                self._ended.set()
 
     def _take_events(self) -> None:
         self._apply(lifecycle.Tick(time.time()))

@@ -1,7 +1,10 @@
 """What a server logs."""
 
+import contextlib
 import datetime
 import json
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -60,3 +63,17 @@ def test_what_others_sent_is_shown_as_text_and_secrets_are_not(capsys: pytest.Ca
 def test_what_is_notable_is_something_that_happens() -> None:
     kinds = {kind for base in (lifecycle.Event, lifecycle.Instruction) for kind in base.__subclasses__()}
     assert kinds > lifecycle.NOTABLE
+
+
+def test_what_nobody_reads_any_more_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader of a pool's standard error may be gone: the thread that told something went on, or the pool hung."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as broken:
+        monkeypatch.setattr(sys, "stderr", broken)
+        records.configure()
+        records.notice("a line")
+        try:
+            raise ValueError("seen by nobody")
+        except ValueError:
+            records.crashed()

@@ -3,12 +3,11 @@
 import functools
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 
 import grpc
 
-from fdt import wire
+from fdt import records, wire
 from fdt.errors import ProtocolError
 from fdt.pool import lifecycle
 from fdt.pool.hosts import JoinedHost
@@ -49,5 +48,5 @@ class Hosts:
         except ProtocolError as error:
             self._gone(host, f"was sent away: {error}")
         except Exception as error:  # whatever it is, the host goes, and it is seen
-            traceback.print_exc()
+            records.crashed()
             self._gone(host, f"was sent away: the pool could not take what it said ({type(error).__name__}: {error})")

@@ -3,12 +3,11 @@
 import functools
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 
 import grpc
 
-from fdt import wire
+from fdt import records, wire
 from fdt.blobs import describe
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.pool import lifecycle
@@ -81,7 +80,7 @@ class Jobs:
             self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
         except Exception as error:  # whatever it is, it ends the job and is seen
-            traceback.print_exc()
+            records.crashed()
             message = f"The pool could not pass on an instruction: {type(error).__name__}: {error}"
             self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "PoolError", message))
             return

@@ -2,12 +2,11 @@
 
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 
 import grpc
 
-from fdt import wire
+from fdt import records, wire
 from fdt.errors import FdtError, ProtocolError
 from fdt.pool import lifecycle
 from fdt.pool.limits import cut
@@ -47,7 +46,7 @@ class Workers:
                 self._look_at(name, raw)
         except Exception as error:  # whatever it is, it ends the job and is seen; the worker is then silent
             if not isinstance(error, FdtError):
-                traceback.print_exc()
+                records.crashed()
             kind = type(error).__name__ if isinstance(error, FdtError) else "PoolError"
             message = f"The pool makes no sense of what worker {name} says: {error}"
             self._supervisor.post(lifecycle.WorkerFailed(time.time(), name, kind, message, time.time()))
