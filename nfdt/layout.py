@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 
 from fdt.errors import UsageError
-from fdt.placement import deal, fill, is_even, loads_of
 from fdt.program import dtype_of
+from fdt.sharding import deal, fill, is_even, loads_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.units import Unit, Units

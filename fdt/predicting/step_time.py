@@ -15,9 +15,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from fdt.placement import deal, fill, is_even, loads_of
 from fdt.predicting.sharing import Flow, Phase, Step, shared
 from fdt.predicting.transport import Network
+from fdt.sharding import deal, fill, is_even, loads_of
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
 # (form, mode); the order in which they are shown.
