@@ -34,7 +34,7 @@ _DROPPED_HEADERS = (
         "client/xla_builder.h", "service/custom_call_target_registry.h", "service/hlo.pb.h", "shape.h", "xla_data.pb.h",
     )),
 )  # fmt: skip
-# Horovod asks CMake for a build with symbols for a debugger, which nobody looks at and half of the compiler's time goes into.
+# Horovod asks CMake for a build with symbols for a debugger, which nobody looks at; they take a quarter of its time.
 _TOOLCHAIN = 'set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG" CACHE STRING "")\n'
 _LIMIT_S = 3600.0
 # What a compiler and pip call one, in their output.

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 # In a process of its own: slots stay.
 ASKED = """
 import threading
@@ -21,6 +19,6 @@ def test_there_is_a_slot_for_each_thread() -> None:
     if is_given == "False":
         # Linux before 6.16, which has one table for all processes.
         assert int(before) <= 0 and int(slots) <= 0
-        pytest.skip("this kernel has no slots of a process's own")
+        return
     assert int(before) < int(slots) == 4096
     assert still == "True" and int(kept) == 4096
