@@ -73,10 +73,11 @@ test-matrix: install
 fuzz: install
 	FDT_FUZZ_EXAMPLES=$${FDT_FUZZ_EXAMPLES:-5000} $(RUN)/python -m pytest tests/fuzz
 
-# The faults that tests/faults has a few of, many times: kills while snapshots are written, jobs and clients on one pool.
+# The faults that tests/faults has a few of, many times: kills while snapshots are written, jobs and clients on one pool, lost
+# workers of every kind of training.
 faults: install
-	FDT_SNAPSHOT_KILLS=500 FDT_LEAK_JOBS=200 FDT_LEAK_CLIENTS=20 $(RUN)/python -m pytest tests/faults/test_snapshots.py \
-		tests/faults/test_leaks.py -s
+	FDT_ALL_TESTS=1 FDT_SNAPSHOT_KILLS=500 FDT_LEAK_JOBS=200 FDT_LEAK_CLIENTS=20 $(RUN)/python -m pytest \
+		tests/faults/test_snapshots.py tests/faults/test_leaks.py tests/faults/test_lost_rank.py -s
 
 # The documentation site, into site/; a broken link fails it.
 docs: install

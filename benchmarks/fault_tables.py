@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fault_networks
+from fault_runs import ASYNC_STEPS
 from tables import spread, table
 
 MODES = ("sync", "async")
@@ -142,7 +143,8 @@ def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
         "",
         "## Ring and parameter servers under kills",
         "",
-        f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps, batch 64, two workers of one host. "
+        f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps (asynchronous: {ASYNC_STEPS} times as "
+        "many, which take as long), batch 64, two workers of one host. "
         "Useful: steps a second from the second epoch on, steps made again not counted; rate: the same over that of the "
         "undisturbed run with the same seed; median (least–most). Every step is in the optimizer's count once. Loss off: the "
         "largest relative difference of the final loss from the undisturbed run's.",

@@ -283,19 +283,28 @@ class JobStream:
     # ---- the reader's thread ----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        error = self._listen()
-        while error is not None and self._is_lost(error):
-            try:
-                self._recovery.find_workers(error)
-            except FdtError as failure:
-                error = failure
-                break
-            error = self._begun_again(error) or self._listen()
+        error: FdtError | None
+        try:
+            error = self._followed()
+        except Exception as failure:  # whatever it is, the script must not wait for a thread that is no more
+            error = JobError(f"What came from the pool could not be taken: {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
         with self._changed:
             self._error = self._error or (error and self.faults.explained(error))
             self._ended = True
             self._changed.notify_all()
         self._outgoing.put(None)
+
+    def _followed(self) -> FdtError | None:
+        """Follows the job, and those that take its place; returns why it has failed, if it has."""
+        error = self._listen()
+        while error is not None and self._is_lost(error):
+            try:
+                self._recovery.find_workers(error)
+            except FdtError as failure:
+                return failure
+            error = self._begun_again(error) or self._listen()
+        return error
 
     def _listen(self) -> FdtError | None:
         """Receives what one call brings, until it ends; returns why, unless the job had ended."""
@@ -341,6 +350,8 @@ class JobStream:
         if self._is_closing:
             return False
         asked, self._reason = error is self._reason, None
+        if not asked:
+            self._recovery.lost()
         with self._changed:
             is_lost = self.faults.lost(error, self.steps_done, asked=asked)
             self._changed.notify_all()

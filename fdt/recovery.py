@@ -30,15 +30,14 @@ from fdt.errors import (
 )
 from fdt.history import Base, History, Told
 from fdt.report import say
+from fdt.rhythm import Rhythm
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 from fdt.versions import versions
 
 # What the log may take before a snapshot is asked for, whenever the last one was.
 _LOG_BYTES = 256 << 20
-# A snapshot keeps workers from their steps for this part of the time, at most.
-_SNAPSHOT_SHARE = 0.02
-# Between two that are brought home, at least.
-_HOME_S = 20.0
+# Between two that are brought home, at least; bringing them home takes this part of the time, at most.
+_HOME_S, _HOME_SHARE = 20.0, 0.02
 # Between two looks for more workers, at first; taking them costs seconds, so each time they are taken it is twice as long.
 _MORE_S = 30.0
 _MORE_LIMIT_S = 600.0
@@ -86,6 +85,7 @@ class Recovery:
         self._history = History(self._brings_home)
         self._couriers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-snapshots")
         now_s = time.monotonic()
+        self._rhythm = Rhythm(timing.snapshot_s, now_s)
         self._snapshot_due_s, self._home_due_s, self._more_due_s = now_s + timing.snapshot_s, now_s, now_s + _MORE_S
         self._closing = threading.Event()
         # What to do once the pool, which goes down, has given all that is needed to begin again elsewhere.
@@ -132,7 +132,7 @@ class Recovery:
             self._go_home()
             return unneeded
         now_s = time.monotonic()
-        self._snapshot_due_s = now_s + max(self._timing.snapshot_s, drained.seconds / _SNAPSHOT_SHARE)
+        self._snapshot_due_s = now_s + self._rhythm.interval_s(drained.seconds, now_s)
         if self.num_workers < self._workers[-1] and now_s >= self._more_due_s:
             self._more_due_s = now_s + self._more_s
             self._couriers.submit(self._look_for_more)
@@ -150,7 +150,7 @@ class Recovery:
             contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
             with self.order:
                 self._history.is_home(base.with_contents(contents))
-        self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _SNAPSHOT_SHARE)
+        self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)
 
     def leave(self, serials: Iterator[int], then: Callable[[], None]) -> list[job_pb2.Instruction]:
         """Brings home what another pool needs to go on, since this one goes down.
@@ -188,6 +188,10 @@ class Recovery:
                 self._tell_more(f"{more} more worker(s) are there.")
 
     # ---- another job ------------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """Records a fault."""
+        self._rhythm.lost(time.monotonic())
 
     def again(self, error: FdtError, serials: Iterator[int] | None) -> list[job_pb2.Instruction]:
         """Returns what another job must be told in place of the lost one; the pool has what it names by then.

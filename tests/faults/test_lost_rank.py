@@ -4,10 +4,12 @@ Of more kinds of faults, at more places, a toy runtime's workers die in `test_su
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.fidelity.selection import ALL
 from tests.helpers import reports
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished
@@ -82,6 +84,39 @@ for epoch in range(3):
 print("steps", int(optimizer.iterations), np.isfinite(model.get_weights()[0]).all())
 """
 )
+STREAM = FIT.replace(
+    "history = model.fit(x, y, epochs=5, batch_size=8,",
+    """
+def batches():
+    while True:
+        for begin in range(0, 160, 8):
+            yield x[begin : begin + 8], y[begin : begin + 8]
+
+history = model.fit(batches(), steps_per_epoch=20, epochs=5,""",
+)
+SESSION = (
+    NET
+    + """
+v1 = tf.compat.v1
+with tf.Graph().as_default(), v1.Session() as session:
+    v1.set_random_seed(3)
+    a, b = v1.placeholder(tf.float32, [None, 4]), v1.placeholder(tf.float32, [None, 1])
+    hidden = tf.nn.relu(tf.matmul(a, v1.get_variable("w1", [4, 8])))
+    loss = tf.reduce_mean(tf.square(tf.matmul(hidden, v1.get_variable("w2", [8, 1])) - b))
+    count = v1.train.get_or_create_global_step()
+    step = v1.train.AdamOptimizer(0.01).minimize(loss, global_step=count)
+    session.run(v1.global_variables_initializer())
+    for epoch in range(3):
+        for number in range(20):
+            rows = slice(8 * number, 8 * number + 8)
+            value, _ = session.run([loss, step], {a: x[rows], b: y[rows]})
+            if (epoch, number) in ((0, 6), (2, 11)):
+                print("loss", f"{value:.6f}", flush=True)
+                harm()
+        print("loss", f"{value:.6f}", flush=True)
+    print("steps", session.run(count), np.isfinite(session.run(v1.trainable_variables()[0])).all())
+"""
+)
 
 
 def faults_of(report: Path) -> list[dict[str, object]]:
@@ -126,8 +161,27 @@ def test_a_loop_prints_what_plain_python_prints(tmp_path: Path) -> None:
     went_on(run, report, undisturbed)
 
 
-def test_asynchronous_training_counts_every_batch_once(tmp_path: Path) -> None:
+@pytest.mark.skipif(not ALL, reason="by `make test-all` and `make faults`: the same through other doors")
+@pytest.mark.parametrize("text", [pytest.param(SESSION, id="session"), pytest.param(STREAM, id="stream")])
+def test_others_print_what_plain_python_prints(tmp_path: Path, text: str) -> None:
+    script, report = write(tmp_path, text), tmp_path / "report.json"
+    undisturbed = run_python(script, "--undisturbed", limit_s=LIMIT_S, cwd=tmp_path)
+    run = run_fdt(script, options=("--report", str(report)), limit_s=LIMIT_S, cwd=tmp_path)
+    went_on(run, report, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="default"),
+        *(
+            pytest.param(options.split(), id=options, marks=pytest.mark.skipif(not ALL, reason="by `make test-all`"))
+            for options in ("--update averaging", "--max-delay 1", "--ps 2", "--prefetch 1")
+        ),
+    ],
+)
+def test_asynchronous_training_counts_every_batch_once(tmp_path: Path, options: Sequence[str]) -> None:
     script, report = write(tmp_path, FIT), tmp_path / "report.json"
-    run = run_fdt(script, mode="async", options=("--report", str(report)), limit_s=LIMIT_S, cwd=tmp_path)
+    run = run_fdt(script, mode="async", options=("--report", str(report), *options), limit_s=LIMIT_S, cwd=tmp_path)
     went_on(run, report, None)
     assert "steps 100 True" in run.stdout, run.describe()
