@@ -3,11 +3,9 @@
     python benchmarks/convergence.py                 # about 35 minutes; writes benchmarks/results/convergence.{json,md,png}
     python benchmarks/convergence.py --quick         # one seed, few delays, prints only
 
-Simulated: the real parameter servers, with the order of pushes given by a clock that draws each worker's step times (gamma
-distributed, a fifth of the mean as deviation), so that every rule sees the same data and the same delays. Real: `fdt run --mode
-async` on this machine. There are two learning rates: the best for one machine, found first, and a tenth of it. Neither is tuned
-again for any rule, because that is what happens to a script nobody changes. Each number is the mean over seeds, with the
-standard deviation.
+Simulated: see `delays.py`. Real: `fdt run --mode async` on this machine. There are two learning rates: the best for one
+machine, found first, and a tenth of it. Neither is tuned again for any rule, because that is what happens to a script nobody
+changes. Each number is the mean over seeds, with the standard deviation.
 """
 
 import argparse
@@ -19,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +30,9 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 import convergence_data  # noqa: E402
 import convergence_plot  # noqa: E402
+import delays  # noqa: E402
 
-from fdt.capture.keras.keras_3 import Keras3  # noqa: E402
-from fdt.capture.keras.train_step import trace_train_step  # noqa: E402
-from fdt.data import element_of  # noqa: E402
 from nfdt.rules import Rule, make_rule  # noqa: E402
-from nfdt.servers import ParameterServers  # noqa: E402
-from tests.helpers.rehearsal import lags_of, rehearse, timed  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "convergence"
 RULES = {
@@ -60,7 +54,6 @@ RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 # Everything is measured at the best of these rates, which is near the limit of stability, and at a tenth of it.
 PARTS = (1, 10)
 BATCH_SIZE, MOMENTUM = 32, 0.9
-_STEP_DEVIATION = 0.2
 
 
 def build(data: convergence_data.Data, seed: int, rate: float) -> keras.Model:
@@ -72,47 +65,14 @@ def build(data: convergence_data.Data, seed: int, rate: float) -> keras.Model:
     return model
 
 
-def batches(data: convergence_data.Data, seed: int, epochs: int) -> list[np.ndarray]:
-    """Returns row numbers of every step, shuffled each epoch."""
-    random, found = np.random.default_rng(seed), []
-    for _ in range(epochs):
-        order = random.permutation(len(data.x_train))
-        found += [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]
-    return found
-
-
-def schedule(num_workers: int, num_pushes: int, seed: int) -> Iterator[int]:
-    """Yields who pushes next."""
-    shape = 1 / _STEP_DEVIATION**2
-    random = np.random.default_rng(seed)
-    service = [lambda: float(random.gamma(shape, 1 / shape))] * num_workers
-    return timed(service, num_pushes)
-
-
 def simulate(
     data: convergence_data.Data, rule: Rule, num_workers: int, rate: float, seed: int, epochs: int
 ) -> dict[str, float]:
     """Trains with delays; returns test accuracy and mean delay."""
     model = build(data, seed, rate)
-    specs = (tf.TensorSpec([None, *data.x_train.shape[1:]], tf.float32), tf.TensorSpec([None], tf.int64))
-    step = trace_train_step(Keras3(), model, element_of(specs, keras.tree))
-    servers = ParameterServers(step.program, rule, ["/CPU:0"], ["/CPU:0"], num_workers)
-    servers.assign({i: v.numpy() for i, v in enumerate(step.variables)})
-    rows = batches(data, seed, epochs)
-    x, y = tf.constant(data.x_train), tf.constant(data.y_train)
-    delays = [
-        pushed[0].delay
-        for pushed in rehearse(
-            servers,
-            lags_of(schedule(num_workers, len(rows), seed)),
-            lambda i: [tf.gather(x, rows[i]), tf.gather(y, rows[i])],
-        )
-    ]
-    values = servers.read(range(len(step.variables)))
-    for i, variable in enumerate(step.variables):
-        if i in values:
-            variable.assign(values[i])
-    return {"accuracy": accuracy(model, data), "delay": float(np.mean(delays))}
+    rows = delays.batches(len(data.x_train), BATCH_SIZE, epochs, seed)
+    delay = delays.train(model, (data.x_train, data.y_train), rows, rule, num_workers, seed)
+    return {"accuracy": accuracy(model, data), "delay": delay}
 
 
 def accuracy(model: keras.Model, data: convergence_data.Data) -> float:

@@ -21,7 +21,7 @@ from fdt import rpc
 from fdt.blob_client import BlobClient
 from fdt.blobs import reference
 from fdt.config import Credentials, ServeConfig, Timing
-from fdt.errors import CapacityError, FdtError, PoolUnreachableError
+from fdt.errors import CapacityError, FdtError, JobError, PoolUnreachableError
 from fdt.jobstream import JobStream
 from fdt.pool.limits import Limits
 from fdt.pool.server import Server
@@ -494,6 +494,20 @@ def test_an_error_while_an_instruction_is_passed_on_fails_its_job(
         failed = stream.wait("failed").failed
     assert failed.error == "PoolError" and "ZeroDivisionError" in failed.message
     assert "ZeroDivisionError" in capfd.readouterr().err
+    pool.serves()
+
+
+def test_a_client_that_cannot_take_what_comes_says_so_and_does_not_wait(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
+    with monkeypatch.context() as patch:
+        patch.setattr("fdt.jobstream.JobStream._take", lambda stream, drained: 1 / 0)
+        stream = JobStream(pool.channel, pool.address, opening, TIMING, BlobClient(pool.channel, TIMING))
+        stream.drain(0, job_pb2.Drain.WHAT_METRICS)
+        with pytest.raises(JobError, match="could not be taken: ZeroDivisionError"):
+            stream.answer(1)
+    stream.close()
     pool.serves()
 
 

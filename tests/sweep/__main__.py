@@ -12,33 +12,26 @@ pieces. Writes sweep.json and sweep.md into the folder of the benchmarks' result
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.processes import PYTHON, Finished, background
+from tests.helpers.processes import Finished
 from tests.sweep.picking import TRAINS, Candidate, candidates
 from tests.sweep.results import runs, trains, write
+from tests.sweep.running import DISTRIBUTED, run
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _PLAIN_LIMIT_S, _FDT_LIMIT_S = 45.0, 120.0
-_LOOK_S = 0.2
 # Of what a script has printed, so much is kept.
 _KEPT_CHARACTERS = 200_000
-# A script may ask for a folder that its author has.
-_FOLDERS = ("images", "logs", "log", "save", "figures")
 # Errors that another Keras does not help against.
 _NOT_OF_KERAS = ("ModuleNotFoundError", "FileNotFoundError", "URL", "ConnectionError")
-_DISTRIBUTED = "training on 2 workers"
 _COMMANDS = {
     "plain": (),
     "sync": ("-m", "fdt", "run", "--workers", "2"),
@@ -68,9 +61,9 @@ def main() -> int:
     # The first of each repository, then the second, and so on: a sweep that is broken off has seen something of all.
     found.sort(key=lambda each: each[0])
     with tempfile.TemporaryDirectory() as scratch:
-        keep = options.keep or Path(scratch) / "kept"
+        keep = options.keep or Path(scratch)
         keep.mkdir(exist_ok=True)
-        tries = _Tries(keep, Path(scratch), options.mode, options.again)
+        tries = _Tries(keep, options.mode, options.again)
         known = [each for each in found if tries.is_known(*each[1:])]
         new = [each for each in found if each not in known][: options.count]
         entries = [tries.script(*each[1:]) for each in (*known, *new)]
@@ -81,8 +74,8 @@ def main() -> int:
 class _Tries:
     """Runs scripts in all ways that are not known yet."""
 
-    def __init__(self, keep: Path, scratch: Path, modes: Sequence[str], is_again: bool) -> None:
-        self._keep, self._scratch, self._modes, self._is_again = keep, scratch, modes, is_again
+    def __init__(self, keep: Path, modes: Sequence[str], is_again: bool) -> None:
+        self._keep, self._modes, self._is_again = keep, modes, is_again
         command = ("git", "-C", str(_ROOT), "rev-parse", "--short", "HEAD")
         self._commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -124,45 +117,17 @@ class _Tries:
 
     def _tried(self, script: Candidate, way: str, keras: int, lines: int | None) -> dict[str, Any]:
         begun = time.monotonic()
-        finished = _run(script, way, keras, self._scratch, lines)
+        limit_s = _PLAIN_LIMIT_S if way == "plain" else _FDT_LIMIT_S
+        finished = run(script, _COMMANDS[way], keras, limit_s, lines)
         return {
             "commit": self._commit,
             "status": finished.status,
             "why": _why(finished),
             "took_s": round(time.monotonic() - begun, 1),
-            "distributed": _DISTRIBUTED in finished.stderr,
+            "distributed": DISTRIBUTED in finished.stderr,
             "stdout": finished.stdout[:_KEPT_CHARACTERS],
             "stderr": finished.stderr[-6000:],
         }
-
-
-def _run(script: Candidate, way: str, keras: int, scratch: Path, lines: int | None) -> Finished:
-    """Runs a script until it ends, its time is up, or it has printed so many lines."""
-    with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as folder:
-        work = Path(folder) / "work"
-        shutil.copytree(script.path.parent, work, symlinks=True, ignore_dangling_symlinks=True)
-        for name in _FOLDERS:
-            (work / name).mkdir(exist_ok=True)
-        paths = [str(_HERE / "stand_ins"), str(_ROOT), *map(str, script.folders), os.environ.get("PYTHONPATH", "")]
-        environment = {
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTHONHASHSEED": "0",
-            "MPLBACKEND": "Agg",
-            "TF_USE_LEGACY_KERAS": "1" if keras == 2 else "0",
-        }
-        limit_s = _PLAIN_LIMIT_S if way == "plain" else _FDT_LIMIT_S
-        end = time.monotonic() + limit_s
-        with background([PYTHON, *_COMMANDS[way], script.path.name], cwd=work, **environment) as running:
-            finished = running.so_far()
-            while finished.status is None and time.monotonic() < end:
-                with suppress(subprocess.TimeoutExpired):
-                    running.process.wait(timeout=_LOOK_S)
-                finished = running.so_far()
-                is_enough = lines is not None and len(finished.stdout.splitlines()) > lines
-                if is_enough and _DISTRIBUTED in finished.stderr:
-                    break
-        # What it printed last may have come since; what it says when it is stopped is of no use.
-        return replace(running.so_far(), status=finished.status)
 
 
 def _why(finished: Finished) -> str:

@@ -33,11 +33,13 @@ def table():
 
 
 def words(num_words):
-    """Like the reviews of IMDB: lists of word numbers, and 0 or 1."""
+    """Like the reviews of IMDB: lists of word numbers, and 0 or 1, which some words speak for, and some against."""
     random = np.random.RandomState(0)
+    leanings = random.normal(size=num_words)
 
     def drawn(count):
-        texts = [random.randint(1, num_words, size=random.randint(10, 60)).tolist() for _ in range(count)]
-        return np.array(texts, dtype=object), random.randint(0, 2, size=count)
+        texts = [random.randint(1, num_words, size=random.randint(10, 60)) for _ in range(count)]
+        scores = np.array([leanings[text].mean() * len(text) ** 0.5 for text in texts])
+        return np.array([text.tolist() for text in texts], dtype=object), (scores > 0).astype(int)
 
-    return drawn(200), drawn(80)
+    return drawn(1_200), drawn(400)
