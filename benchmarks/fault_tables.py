@@ -127,9 +127,10 @@ def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
         often = f"{number} in a run, {between_s:.0f} s" if number else f"{between_s:.0f} s"
         useful = spread([run["steps_per_s"] for run in runs], 1)
         ratios = spread([run["steps_per_s"] / calm["steps_per_s"] for run, calm in pairs], 2)
+        kept = spread([_kept(run, settings) for run in runs], 2)
         off = max(abs(run["loss"] / calm["loss"] - 1) for run, calm in pairs)
         kills = str(sum(run["kills"] for run in runs))
-        rows.append([f"{mode}, {often}", str(len(runs)), kills, *_recovery(runs), useful, ratios, f"{off:.1e}"])
+        rows.append([f"{mode}, {often}", str(len(runs)), kills, *_recovery(runs), kept, useful, ratios, f"{off:.1e}"])
     heads = [
         "mode, mean time between kills",
         "seeds",
@@ -145,13 +146,15 @@ def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
         "",
         f"{settings['model']}, {settings['epochs']} epochs of {settings['steps']} steps (asynchronous: {ASYNC_STEPS} times as "
         "many, which take as long), batch 64, two workers of one host. "
-        "Useful: steps a second from the second epoch on, steps made again not counted; rate: the same over that of the "
-        "undisturbed run with the same seed; median (least–most). Every step is in the optimizer's count once. Loss off: the "
+        "Time kept: the part of it in which nothing was begun or made again, from the second epoch on. Useful: steps a second "
+        "from then on, steps made again not counted; rate: the same over that of the undisturbed run with the same seed, which "
+        "was minutes before, so it also has what the machine does meanwhile. Median (least–most). Every step is in the "
+        "optimizer's count once. Loss off: the "
         "largest relative difference of the final loss from the undisturbed run's.",
         "",
-        table([*heads, "useful steps/s", "rate", "loss off"], rows),
+        table([*heads, "time kept", "useful steps/s", "rate", "loss off"], rows),
         "",
-        *_literature(entries),
+        *_literature(entries, settings),
     ]
     if failures:
         lines += ["", "Runs that failed:", ""]
@@ -159,17 +162,20 @@ def _kills(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _literature(entries: Sequence[Entry]) -> list[str]:
+def _kept(run: Entry, settings: dict[str, Any]) -> float:
+    """Returns the part of the time that was not spent on recovering."""
+    steps = settings["steps"] * (ASYNC_STEPS if run["mode"] == "async" else 1) * (settings["epochs"] - 1)
+    return float(1 - sum(run["recovery_s"]) * run["steps_per_s"] / steps)
+
+
+def _literature(entries: Sequence[Entry], settings: dict[str, Any]) -> list[str]:
     """Returns what is claimed of servers and of a ring, and what was kept here."""
     kept = []
     cells = _cells(entries)
     for between_s in sorted({between_s for _, between_s, number in cells if not number}):
         pairs = [cells.get((mode, between_s, 0)) for mode in MODES]
         if all(pairs):
-            ring, servers = (
-                statistics.median(run["steps_per_s"] / calm["steps_per_s"] for run, calm in each or ())
-                for each in pairs
-            )
+            ring, servers = (statistics.median(_kept(run, settings) for run, _ in each or ()) for each in pairs)
             kept.append(f"{ring:.2f} and {servers:.2f} ({between_s:.0f} s)")
     return [
         "What is claimed: with a ring a machine that fails delays all of the training, with servers the other workers go on "
@@ -178,12 +184,12 @@ def _literature(entries: Sequence[Entry]) -> list[str]:
         "the Parameter Server*, 2014). Here nobody goes on: in both modes a worker that dies ends the job, which begins again "
         "from its snapshot (decision 0053), since by default each worker holds a part of the parameters. So servers have no "
         "advantage by construction; what is measured is how long beginning again takes, and how much is made again. "
-        f"Of the undisturbed rate ring and servers keep, by the mean time between kills: {', '.join(kept) or 'not measured'}.",
+        f"Of their time ring and servers keep, by the mean time between kills: {', '.join(kept) or 'not measured'}.",
     ]
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Draws useful steps a second over the mean time between kills, of both modes; nothing where there is none."""
+    """Draws the part of the time that is kept over the mean time between kills, of both modes; nothing where there is none."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -197,10 +203,10 @@ def plot(content: dict[str, Any], path: Path) -> None:
         )
         if not points:
             continue
-        ratios = [[run["steps_per_s"] / calm["steps_per_s"] for run, calm in pairs] for _, pairs in points]
-        middle = [statistics.median(each) for each in ratios]
-        below = [m - min(each) for m, each in zip(middle, ratios, strict=True)]
-        above = [max(each) - m for m, each in zip(middle, ratios, strict=True)]
+        kept = [[_kept(run, content["settings"]) for run, _ in pairs] for _, pairs in points]
+        middle = [statistics.median(each) for each in kept]
+        below = [m - min(each) for m, each in zip(middle, kept, strict=True)]
+        above = [max(each) - m for m, each in zip(middle, kept, strict=True)]
         where = [between_s for between_s, _ in points]
         axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=_NAMES[mode])
     axes.set(xscale="log", xlabel="mean seconds between kills of a worker")
@@ -208,7 +214,7 @@ def plot(content: dict[str, Any], path: Path) -> None:
     ticks = sorted({between_s for _, between_s, number in cells if not number})
     axes.set_xticks(ticks, [f"{each:.0f}" for each in ticks])
     axes.minorticks_off()
-    axes.set_ylabel("useful steps/s over undisturbed")
+    axes.set_ylabel("part of the time that is kept")
     axes.axhline(1.0, color="grey", linewidth=0.5)
     if cells:
         axes.legend()
