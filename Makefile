@@ -33,6 +33,7 @@ check: install
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/mypy --config-file benchmarks/mypy.ini benchmarks
 	$(RUN)/lint-imports
 
 format: install

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
+from fdt.config import RunConfig
 from fdt.data import element_of
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers
@@ -43,7 +44,8 @@ def train(
         seed: Of their step times.
     """
     specs = tuple(tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in arrays)
-    step = trace_train_step(Keras3(), model, element_of(specs, keras.tree))
+    config = RunConfig("train.py", mode="async")
+    step = trace_train_step(config, Keras3(), model, element_of(specs, keras.tree))
     servers = ParameterServers(step.program, rule, ["/CPU:0"], ["/CPU:0"], num_workers)
     servers.assign({i: v.numpy() for i, v in enumerate(step.variables)})
     x, y = map(tf.constant, arrays)
