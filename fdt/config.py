@@ -36,7 +36,7 @@ class Timing:
     # The most steps, in seconds of work, that a client may be ahead of the workers.
     run_ahead_s: float = 0.5
     # Between two snapshots of a job, at least: so much work is done again after a fault.
-    snapshot_s: float = 4.0
+    snapshot_s: float = 3.0
     # How long a client whose pool is gone tries to reach it again.
     reconnect_s: float = 120.0
     # How long a pool keeps the snapshots of a job that was lost for the client to begin again.
