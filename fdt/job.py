@@ -60,7 +60,9 @@ class Job:
             options=config.options,
         )
         self._stream = JobStream(channel, address, opening, config.timing, blobs, workers)
-        self._pace = Pace(config.timing.run_ahead_s)
+        most = workers[-1] if workers else config.num_workers
+        # Synchronous workers make each step together.
+        self._pace = Pace(config.timing.run_ahead_s, most if config.mode == "async" else 1)
         # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
