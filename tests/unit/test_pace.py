@@ -22,7 +22,9 @@ def trained(clock: _Clock, pace: Pace, num_workers: int, step_s: float, rounds: 
 
 
 @pytest.mark.parametrize("step_s", [0.01, 0.3, 2.0, 60.0])
-def test_however_long_steps_take_each_worker_has_one_and_the_next(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+def test_however_long_steps_take_each_worker_has_one_and_the_next(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
     clock = _Clock(monkeypatch)
     pace = Pace(0.5, at_once=8)
     for _ in range(20):
