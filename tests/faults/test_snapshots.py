@@ -41,7 +41,7 @@ WORDS = str(1 << 19)
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots come as soon as there may be another, whatever they cost."""
-    monkeypatch.setattr("fdt.recovery._SNAPSHOT_SHARE", 1.0)
+    monkeypatch.setattr("fdt.rhythm._SHARE", 1.0)
 
 
 @pytest.fixture(scope="module")
