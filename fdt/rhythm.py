@@ -6,6 +6,8 @@ import math
 # A snapshot keeps workers from their steps for this part of the time, at most, while nothing fails; and for this part where
 # faults are frequent.
 _SHARE, _MOST_SHARE = 0.02, 0.2
+# What a snapshot costs beside the pause, at the client and the pool's disk, is not counted; so not more often than this.
+_LEAST_S = 0.25
 # Faults that the mean time between two is taken of: the newest, so that it soon grows again.
 _FAULTS = 5
 
@@ -43,4 +45,4 @@ class Rhythm:
         if not num_faults:
             return usual_s
         between_s = (now_s - self._moments[0]) / num_faults
-        return min(usual_s, max(math.sqrt(2 * pause_s * between_s), pause_s / _MOST_SHARE))
+        return min(usual_s, max(math.sqrt(2 * pause_s * between_s), pause_s / _MOST_SHARE, _LEAST_S))

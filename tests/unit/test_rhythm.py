@@ -21,6 +21,8 @@ def test_where_faults_are_frequent_the_interval_is_youngs() -> None:
     # An interval that is best for all that fails would be longer than the usual one.
     assert rhythm.interval_s(3.0, 30.0) == pytest.approx(max(math.sqrt(2 * 3.0 * 10.0), 5 * 3.0))
     assert rhythm.interval_s(0.9, 30.0) == pytest.approx(4.5)
+    # A pause that is hardly one is not all that a snapshot costs.
+    assert rhythm.interval_s(1e-6, 30.0) == 0.25
 
 
 def test_it_is_the_usual_one_again_when_faults_have_stopped() -> None:
