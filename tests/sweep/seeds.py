@@ -63,7 +63,7 @@ def _tried(script: Candidate, entry: dict[str, Any], options: argparse.Namespace
     source = script.path.read_text(errors="replace")
     entry["optimizers"] = sorted({match.lower() for match in _OPTIMIZER.findall(source)})
     for keras in (3, 2) if "keras" not in entry else (entry["keras"],):
-        entry["keras"], entry.pop("why", None)
+        entry.pop("why", None)
         entry["keras"] = keras
         if _losses(script, _PLAIN, options.seeds, entry, options.limit):
             break

@@ -40,7 +40,7 @@ def words(*_, num_words=None, **__):
 
 
 def word_index(*_, **__):
-    return {f"word{number}": number for number in range(1, 1001)}
+    return {f"word{number}": number for number in range(1, 20_001)}
 
 
 _LOADERS = {
