@@ -4,7 +4,6 @@ Of more kinds of faults, at more places, a toy runtime's workers die in `test_su
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -118,6 +117,10 @@ with tf.Graph().as_default(), v1.Session() as session:
 """
 )
 
+# The same through other doors is for `make test-all` and `make faults`.
+_SCRIPTS = {"loop": LOOP, **({"session": SESSION, "stream": STREAM} if ALL else {})}
+_OPTIONS = ("", *(("--update averaging", "--max-delay 1", "--ps 2", "--prefetch 1") if ALL else ()))
+
 
 def faults_of(report: Path) -> list[dict[str, object]]:
     return reports.read(report)["faults"]  # type: ignore[no-any-return]
@@ -154,15 +157,7 @@ def test_a_fit_on_a_pool_prints_what_plain_python_prints(tmp_path: Path) -> None
         went_on(run, report, undisturbed)
 
 
-def test_a_loop_prints_what_plain_python_prints(tmp_path: Path) -> None:
-    script, report = write(tmp_path, LOOP), tmp_path / "report.json"
-    undisturbed = run_python(script, "--undisturbed", limit_s=LIMIT_S, cwd=tmp_path)
-    run = run_fdt(script, options=("--report", str(report)), limit_s=LIMIT_S, cwd=tmp_path)
-    went_on(run, report, undisturbed)
-
-
-@pytest.mark.skipif(not ALL, reason="by `make test-all` and `make faults`: the same through other doors")
-@pytest.mark.parametrize("text", [pytest.param(SESSION, id="session"), pytest.param(STREAM, id="stream")])
+@pytest.mark.parametrize("text", _SCRIPTS.values(), ids=_SCRIPTS)
 def test_others_print_what_plain_python_prints(tmp_path: Path, text: str) -> None:
     script, report = write(tmp_path, text), tmp_path / "report.json"
     undisturbed = run_python(script, "--undisturbed", limit_s=LIMIT_S, cwd=tmp_path)
@@ -170,18 +165,11 @@ def test_others_print_what_plain_python_prints(tmp_path: Path, text: str) -> Non
     went_on(run, report, undisturbed)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param((), id="default"),
-        *(
-            pytest.param(options.split(), id=options, marks=pytest.mark.skipif(not ALL, reason="by `make test-all`"))
-            for options in ("--update averaging", "--max-delay 1", "--ps 2", "--prefetch 1")
-        ),
-    ],
-)
-def test_asynchronous_training_counts_every_batch_once(tmp_path: Path, options: Sequence[str]) -> None:
+@pytest.mark.parametrize("options", _OPTIONS)
+def test_asynchronous_training_counts_every_batch_once(tmp_path: Path, options: str) -> None:
     script, report = write(tmp_path, FIT), tmp_path / "report.json"
-    run = run_fdt(script, mode="async", options=("--report", str(report), *options), limit_s=LIMIT_S, cwd=tmp_path)
+    run = run_fdt(
+        script, mode="async", options=("--report", str(report), *options.split()), limit_s=LIMIT_S, cwd=tmp_path
+    )
     went_on(run, report, None)
     assert "steps 100 True" in run.stdout, run.describe()
