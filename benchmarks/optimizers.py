@@ -38,9 +38,9 @@ RULES = {
     "dynsgd": make_rule("dynsgd"),
     "dc-asgd-a": make_rule("dc-asgd-a"),
     "ddc-asgd": make_rule("ddc-asgd"),
-    # Weighs a late gradient less mildly, and not at all.
-    "ddc-asgd, q 30": make_rule("ddc-asgd", q=30.0),
+    # Compensates without weighing, and weighs without compensating.
     "ddc-asgd, q inf": make_rule("ddc-asgd", q=math.inf),
+    "ddc-asgd, λ0 0": make_rule("ddc-asgd", lambda0=0.0),
 }
 PLAIN = "plain"
 _NUM_WORDS, _NUM_CLASSES, _LENGTH = 2_000, 4, 24

@@ -60,38 +60,89 @@ def compensate(
     mean_square: tf.Variable | None,
     delay: tf.Tensor,
     count: tf.Tensor,
-    lengths: Sequence[int] = (),
-    indices: tf.Tensor | None = None,
+    lengths: Sequence[int],
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compensates a gradient for the distance that the weights have moved since it was computed.
 
     Args:
         rule: Strength, λ0, correction and clip are looked at.
-        gradient: Of each tensor of a vector, or one [rows, ...] of a table.
-        now: w, [n], or the whole table.
+        gradient: Of each tensor of a vector.
+        now: w, [n].
         then: w_bak, alike.
-        mean_square: s before this gradient, of w_bak's shape, at least float32, which takes note of the gradient; None for a
-            rule without.
+        mean_square: s before this gradient, [n], at least float32, which takes note of the gradient; None for a rule without.
         delay: int64 scalar; of a gradient that comes without, only s takes note.
         count: float32 scalar, how many gradients s has seen, this one included.
         lengths: How many entries each tensor takes of the vector, one after the other, with zeros behind them if it has fewer:
             the clip looks at each by itself.
-        indices: int64 [rows], each once; None for a vector. A table is one tensor.
 
     Returns:
-        g̃, of w's type and, of rows, the gradient's shape, and float32 [2], Σ c² and Σ g²; zeros without a delay.
+        g̃, [n], and float32 [2], Σ c² and Σ g²; zeros without a delay.
     """
     assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
     compensated, squares = _NATIVE.ops.fdt_compensate(
         gradient=list(gradient),
         now=now,
         then=then,
-        indices=tf.zeros([0], tf.int64) if indices is None else indices,
         delay=delay,
         count=count,
         settings=settings(rule),
         mean_square=[] if mean_square is None else [mean_square.handle],
         correct=rule.correct,
         lengths=list(lengths),
+    )
+    return compensated, squares
+
+
+def by_row(indices: tf.Tensor) -> tf.Tensor:
+    """Returns in which order the values of rows are read, int64 [number]: by row, those of one as they came.
+
+    Args:
+        indices: Of a table's rows, [number]; one may come more than once.
+    """
+    return _NATIVE.ops.fdt_by_row(indices=indices)
+
+
+def compensate_rows(
+    rule: Rule,
+    values: tf.Tensor,
+    indices: tf.Tensor,
+    order: tf.Tensor,
+    now: tf.Tensor,
+    then: tf.Tensor,
+    mean_square: tf.Variable | None,
+    delay: tf.Tensor,
+    count: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compensates what a gradient has for rows of a table, which is one tensor to the clip.
+
+    Several values for one row stay several: Keras's Adam adds up the squares of each, which the square of their sum is not.
+    Their sum is g, and each is multiplied by 1 + c / g.
+
+    Args:
+        rule: As of `compensate`, like what is not described here.
+        values: [number, ...].
+        indices: Of their rows, [number].
+        order: Of `by_row`.
+        now: The whole table, [rows, ...].
+        then: Like it.
+        mean_square: Like it.
+        delay: int64 scalar.
+        count: float32 scalar.
+
+    Returns:
+        Compensated values, [number, ...], and float32 [2], Σ c² and Σ g²; zeros without a delay.
+    """
+    assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
+    compensated, squares = _NATIVE.ops.fdt_compensate_rows(
+        values=values,
+        indices=indices,
+        order=order,
+        now=now,
+        then=then,
+        delay=delay,
+        count=count,
+        settings=settings(rule),
+        mean_square=[] if mean_square is None else [mean_square.handle],
+        correct=rule.correct,
     )
     return compensated, squares

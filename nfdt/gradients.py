@@ -13,7 +13,7 @@ class Gradients:
     Attributes:
         vectors: For each vector of the layout a tensor for each entry: beside the worker nobody has to lay them out one after
             the other.
-        rows: For each table that has a gradient (values [rows, ...], indices [rows]).
+        rows: For each table that has a gradient (values [number, ...], indices [number]); a row may come more than once.
         extras: As the cut has them.
     """
 
@@ -29,11 +29,3 @@ class Gradients:
     def mapped(self, function: Callable[[tf.Tensor], tf.Tensor]) -> "Gradients":
         """Returns the same of other tensors."""
         return Gradients(*tf.nest.map_structure(function, [self.vectors, self.rows, self.extras]))
-
-    def summed(self) -> "Gradients":
-        """Returns the same with one row for each index."""
-        rows = []
-        for values, indices in self.rows:
-            unique, positions = tf.unique(indices)
-            rows.append((tf.math.unsorted_segment_sum(values, positions, tf.size(unique)), unique))
-        return Gradients(self.vectors, rows, self.extras)

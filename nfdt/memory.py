@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.compensation import Late, compensate, unknown_moves
+from nfdt.compensation import Late, by_row, compensate, compensate_rows, unknown_moves
 from nfdt.layout import ShardLayout
 from nfdt.rules import Rule, Strength, Weigh
 from nfdt.vectors import join
@@ -92,17 +92,19 @@ class Memory:
         self,
         number: int,
         rows: tuple[tf.Tensor, tf.Tensor],
+        order: tf.Tensor | None,
         now: tf.Variable,
         then: tf.Tensor,
         rho: tf.Tensor,
         delay: tf.Tensor,
         count: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns what goes to the optimizer for rows of a table, their indices, and Σ c², Σ g².
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor | None, tf.Tensor]:
+        """Returns what goes to the optimizer for rows of a table, its order, and Σ c², Σ g².
 
         Args:
             number: Which table of the shard's layout.
-            rows: Values [rows, ...] and indices [rows], each once.
+            rows: Values [number, ...] and indices [number]; one may come more than once.
+            order: Of `nfdt.compensation.by_row`; None if nobody looks at it.
             now: The table.
             then: The table that the values were computed from.
             rho: Reliability.
@@ -112,15 +114,25 @@ class Memory:
         values, indices = rows
         squares, mixed = tf.zeros([2]), self._table_mixed[number]
         if self._rule.compensates:
-            kept, places = self._table_squares[number], tf.cast(indices, tf.int64)
-            table = now.read_value()
-            values, squares = compensate(self._rule, [values], table, then, kept, delay, count, indices=places)
+            assert order is not None
+            kept, table = self._table_squares[number], now.read_value()
+            values, squares = compensate_rows(self._rule, values, indices, order, table, then, kept, delay, count)
         if mixed is not None:
-            # A variable that is gathered from itself is copied whenever it is read from then on.
-            kept = tf.gather(mixed.read_value(), indices)
-            values = _mix(kept, values, rho)
-            mixed.scatter_update(tf.IndexedSlices(_finite(values, kept), indices))
-        return values, indices, squares
+            values, indices = _mixed_rows(mixed, values, indices, rho)
+            order = None if order is None else by_row(indices)
+        return (values, indices), order, squares
+
+
+def _mixed_rows(
+    mixed: tf.Variable, values: tf.Tensor, indices: tf.Tensor, rho: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mixes rows with those before, which is one gradient for each row; what is fully believed goes on as it came."""
+    unique, positions = tf.unique(indices)
+    # A variable that is gathered from itself is copied whenever it is read from then on.
+    kept = tf.gather(mixed.read_value(), unique)
+    together = _mix(kept, tf.math.unsorted_segment_sum(values, positions, tf.size(unique)), rho)
+    mixed.scatter_update(tf.IndexedSlices(_finite(together, kept), unique))
+    return tf.cond(rho < 1, lambda: (together, unique), lambda: (values, indices))  # type: ignore[no-any-return]
 
 
 def _mix(mixed: tf.Tensor, gradient: tf.Tensor, rho: tf.Tensor) -> tf.Tensor:

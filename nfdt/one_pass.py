@@ -81,16 +81,18 @@ class TablePass:
         """
         self._formula, self._scalars, self._variables, self._summed = formula, scalars, variables, summed
 
-    def __call__(self, indices: tf.Tensor, given: Mapping[str, tf.Tensor]) -> None:
+    def __call__(self, indices: tf.Tensor, order: tf.Tensor, given: Mapping[str, tf.Tensor]) -> None:
         """Applies a gradient.
 
         Args:
             indices: Of the rows that it has values for, [number]; an index may come more than once.
+            order: Of `nfdt.compensation.by_row`.
             given: What comes in, by the placeholders that stand for it.
         """
         _NATIVE.ops.fdt_update_table(
             gradients=list(self._summed(given)),
             indices=indices,
+            order=order,
             scalars=self._scalars(given),
             variables=[variable.handle for variable in self._variables],
             formula=self._formula.name,

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
+from nfdt.compensation import by_row
 from nfdt.cut import Cut
 from nfdt.devices import settle
 from nfdt.gradients import Gradients
@@ -97,6 +98,8 @@ class Shard:
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
             compiled = num_workers > 1
             self._apply = Update(source, cut, self._layout, self._handles(), weighs_rate, compiled)
+        # Whether it looks at which rows of a table a gradient has.
+        self._orders_rows = self._apply.orders_rows or (self._memory is not None and rule.compensates)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         # μ of the optimizer; None if it is no momentum method.
         self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
@@ -210,18 +213,19 @@ class Shard:
         Returns:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
+        # Nobody may hold the section while a gradient is computed, on its way or sorted.
         with tf.device(self.device):
-            if self._memory is not None:
-                gradients = gradients.summed()
-        # Nobody may hold the section while a gradient is computed or on its way.
-        with tf.device(self.device), tf.control_dependencies(gradients.tensors):
-            numbers, *tensors = self._section.execute(lambda: self._within(gradients, then, version), False)
-            return numbers, tensors
+            orders = [by_row(indices) if self._orders_rows else None for _, indices in gradients.rows]
+            with tf.control_dependencies([*gradients.tensors, *(order for order in orders if order is not None)]):
+                numbers, *tensors = self._section.execute(lambda: self._within(gradients, orders, then, version), False)
+                return numbers, tensors
 
-    def _within(self, gradients: Gradients, then: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
+    def _within(
+        self, gradients: Gradients, orders: Sequence[tf.Tensor | None], then: Sequence[tf.Tensor], version: tf.Tensor
+    ) -> list[tf.Tensor]:
         # The section ends when what it returns is there. A value of a call that is inlined does not wait for the call's
         # effects, and a control edge from it waits for these alone.
-        results = self._locked(gradients.vectors, gradients.rows, gradients.extras, then, version)
+        results = self._locked(gradients.vectors, gradients.rows, gradients.extras, orders, then, version)
         with tf.control_dependencies(results[:1]):
             return [tf.identity(tensor) for tensor in results]
 
@@ -230,6 +234,7 @@ class Shard:
         vectors: list[list[tf.Tensor]],
         rows: list[tuple[tf.Tensor, tf.Tensor]],
         extras: list[tf.Tensor],
+        orders: Sequence[tf.Tensor | None],
         then: Sequence[tf.Tensor],
         version: tf.Tensor,
     ) -> list[tf.Tensor]:
@@ -238,16 +243,21 @@ class Shard:
             before = self._version.read_value()
             squares = tf.zeros([2])
             if self._plain:
-                self._apply(given, tf.ones([]), [None] * self.num_vectors)
+                self._apply(given, orders, tf.ones([]), [None] * self.num_vectors)
             else:
-                squares = self._weighed(given, then, before - version, before + 1)
+                squares = self._weighed(given, orders, then, before - version, before + 1)
             after = self._version.assign_add(1)
             latest, tables = self._read()
             numbers = [tf.cast(tensor, tf.float64) for tensor in (before - version, after, *tf.unstack(squares))]
             return [tf.stack(numbers), *latest, *tables]
 
     def _weighed(
-        self, gradients: Gradients, then: Sequence[tf.Tensor], delay: tf.Tensor, version: tf.Tensor
+        self,
+        gradients: Gradients,
+        orders: Sequence[tf.Tensor | None],
+        then: Sequence[tf.Tensor],
+        delay: tf.Tensor,
+        version: tf.Tensor,
     ) -> tf.Tensor:
         """Compensates, weighs and applies; returns float32 [2], Σ c² and Σ g²."""
         assert self._memory is not None
@@ -264,18 +274,19 @@ class Shard:
             vectors.append(part(vector.entries, weighed))
             late.append(None)
             squares.append(square)
-        pairs = iter(gradients.rows)
+        pairs, weighed_orders = zip(gradients.rows, orders, strict=True), []
         for number, table in enumerate(self._layout.tables):
             if table.gradient is not None:
                 now, at = self._variables[table.variable], then[len(self._gather) + number]
-                values, indices, square = self._memory.rows(number, next(pairs), now, at, *numbers)
-                rows.append((values, indices))
+                pair, order, square = self._memory.rows(number, *next(pairs), now, at, *numbers)
+                rows.append(pair)
+                weighed_orders.append(order)
                 squares.append(square)
         if self._rule.weigh is Weigh.RATE_AND_MOMENTUM:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
-        squares += self._apply(Gradients(vectors, rows, gradients.extras), rho, late)
+        squares += self._apply(Gradients(vectors, rows, gradients.extras), weighed_orders, rho, late)
         return tf.add_n(squares)
 
 

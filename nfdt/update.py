@@ -81,11 +81,23 @@ class Update:
         """Whether a vector is updated in one pass over memory, which may compensate its gradient too."""
         return self._passes[number] is not None
 
-    def __call__(self, gradients: Gradients, reliability: tf.Tensor, late: Sequence[Late | None]) -> list[tf.Tensor]:
+    @property
+    def orders_rows(self) -> bool:
+        """Whether it has to be told in which order a table's rows come."""
+        return any(table_pass is not None for table_pass in self._tables)
+
+    def __call__(
+        self,
+        gradients: Gradients,
+        orders: Sequence[tf.Tensor | None],
+        reliability: tf.Tensor,
+        late: Sequence[Late | None],
+    ) -> list[tf.Tensor]:
         """Applies gradients.
 
         Args:
             gradients: As they go to the optimizer.
+            orders: Of `nfdt.compensation.by_row`, for each pair of rows; looked at where `orders_rows`.
             reliability: How much they are believed, float32 scalar; looked at where learning rates are multiplied by it.
             late: For each vector what its gradient is compensated by first; None for nothing.
 
@@ -108,9 +120,10 @@ class Update:
             if one_pass is not None:
                 squares.append(one_pass(tensors, by_name, by))
         sparse = (p for table, p in zip(self._layout.tables, self._tables, strict=True) if table.gradient is not None)
-        for rows, table_pass in zip(gradients.rows, sparse, strict=True):
+        for rows, order, table_pass in zip(gradients.rows, orders, sparse, strict=True):
             if table_pass is not None:
-                table_pass(rows[1], by_name)
+                assert order is not None
+                table_pass(rows[1], order, by_name)
         if self._compiled is not None:
             self._compiled(by_name)
         if self._plain is not None:

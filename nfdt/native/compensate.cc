@@ -1,7 +1,10 @@
-// The operation that compensates a gradient for the distance the parameters have moved (formulas: nfdt/rules.py).
+// The operations that compensate a gradient for the distance the parameters have moved (formulas: nfdt/rules.py).
 //
 // One pass reads g, w, w_bak and s, writes s where it is and the compensated gradient; a second pass follows for those tensors
 // only whose correction is longer than the clip allows. (Where the optimizer is a usual one, update.cc does both in one.)
+//
+// Of a table's row there may be several values, whose sum is g. An optimizer may make something else of several values than of
+// their sum (Keras's add up squares of each), so they stay several: each is multiplied by what g is multiplied by, 1 + c / g.
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +21,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 
 #include "compensation.h"
+#include "rows.h"
 #include "spare.h"
 
 namespace fdt {
@@ -30,31 +34,16 @@ using tensorflow::Tensor;
 using tensorflow::Var;
 namespace errors = tensorflow::errors;
 
-// Puts the gradient's entries in runs. `lengths`: what the tensors take of a vector; rows are of one tensor.
-absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor& then, const Tensor& indices,
-                    const std::vector<int64_t>& lengths, std::vector<Run>* runs) {
-  const auto add = [runs](int64_t tensor, int64_t from, int64_t given, int64_t kept, int64_t length) {
-    for (int64_t done = 0; done < length; done += kRun) {
-      runs->push_back({tensor, from + done, given + done, kept + done, std::min(kRun, length - done)});
-    }
-  };
-  if (lengths.empty()) {
-    const int64_t number = indices.NumElements(), rows = now.dims() > 0 ? now.dim_size(0) : 0;
-    const int64_t width = rows > 0 ? now.NumElements() / rows : 0;
-    if (gradient.size() != 1 || gradient[0].NumElements() != number * width || now.shape() != then.shape()) {
-      return errors::InvalidArgument("Gradient, table and snapshot differ in shape");
-    }
-    for (int64_t i = 0; i < indices.NumElements(); ++i) {
-      const int64_t row = indices.vec<int64_t>()(i);
-      if (row < 0 || row >= rows) return errors::InvalidArgument("There is no row ", row, " in a table of ", rows);
-      add(0, i * width, i * width, row * width, width);
-    }
-    return absl::OkStatus();
-  }
+// Puts the gradient's entries in runs. `lengths`: what the tensors take of a vector.
+absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor& then, const std::vector<int64_t>& lengths,
+                    std::vector<Run>* runs) {
   int64_t place = 0;
   for (size_t k = 0; k < lengths.size() && int(k) < gradient.size(); place += lengths[k++]) {
-    if (gradient[k].NumElements() > lengths[k]) return errors::InvalidArgument("Tensor ", k, " is longer than its place");
-    add(k, 0, place, place, gradient[k].NumElements());
+    const int64_t number = gradient[k].NumElements();
+    if (number > lengths[k]) return errors::InvalidArgument("Tensor ", k, " is longer than its place");
+    for (int64_t done = 0; done < number; done += kRun) {
+      runs->push_back({int64_t(k), done, place + done, place + done, std::min(kRun, number - done)});
+    }
   }
   if (int(lengths.size()) != gradient.size() || place != now.NumElements() || place != then.NumElements()) {
     return errors::InvalidArgument("Gradient, parameters, snapshot and lengths differ: ", gradient.size(), " tensors, ", place,
@@ -62,6 +51,38 @@ absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor
   }
   return absl::OkStatus();
 }
+
+Strength StrengthOf(const Tensor& settings, bool correct, double count) {
+  const auto set = settings.vec<double>();
+  Strength strength{set(0), set(1), set(2), 1.0};
+  if (correct) strength.correction = 1 - std::pow(strength.decay, count);
+  return strength;
+}
+
+// s, locked; null for a rule without.
+template <typename W>
+class MeanSquare {
+ public:
+  absl::Status Open(OpKernelContext* context, int64_t size) {
+    OpInputList handles;
+    TF_RETURN_IF_ERROR(context->input_list("mean_square", &handles));
+    if (!handles.size()) return absl::OkStatus();
+    const auto& handle = handles[0].flat<tensorflow::ResourceHandle>()(0);
+    TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, handle, &kept_));
+    lock_.emplace(*kept_->mu());
+    if (kept_->tensor()->NumElements() != size) return errors::InvalidArgument("The mean of squares has another size");
+    TF_RETURN_IF_ERROR(Own(context, kept_->tensor()));
+    data_ = kept_->tensor()->template flat<W>().data();
+    return absl::OkStatus();
+  }
+
+  W* data() const { return data_; }
+
+ private:
+  tensorflow::core::RefCountPtr<Var> kept_;
+  std::optional<tensorflow::mutex_lock> lock_;
+  W* data_ = nullptr;
+};
 
 template <typename T>
 class CompensateOp : public tensorflow::OpKernel {
@@ -74,41 +95,30 @@ class CompensateOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList gradient, mean_square;
+    OpInputList gradient;
     OP_REQUIRES_OK(context, context->input_list("gradient", &gradient));
-    OP_REQUIRES_OK(context, context->input_list("mean_square", &mean_square));
     const int others = gradient.size();
-    const Tensor &now = context->input(others), &then = context->input(others + 1), &indices = context->input(others + 2);
-    const bool is_late = context->input(others + 3).scalar<int64_t>()() > 0;
-    const auto settings = context->input(others + 5).vec<double>();
-    Strength strength{settings(0), settings(1), settings(2), 1.0};
-    if (correct_) strength.correction = 1 - std::pow(strength.decay, double(context->input(others + 4).scalar<float>()()));
+    const Tensor &now = context->input(others), &then = context->input(others + 1);
+    const bool is_late = context->input(others + 2).scalar<int64_t>()() > 0;
+    const Tensor& settings = context->input(others + 4);
+    const Strength strength = StrengthOf(settings, correct_, context->input(others + 3).scalar<float>()());
     std::vector<Run> runs;
-    OP_REQUIRES_OK(context, Divide(gradient, now, then, indices, lengths_, &runs));
+    OP_REQUIRES_OK(context, Divide(gradient, now, then, lengths_, &runs));
     Tensor* squares;
     // Not the gradient's own memory, which a second pass reads.
-    const tensorflow::TensorShape& shape = lengths_.empty() ? gradient[0].shape() : now.shape();
     Tensor compensated;
-    OP_REQUIRES_OK(context, spare_.Take(context, tensorflow::DataTypeToEnum<T>::value, shape, &compensated));
+    OP_REQUIRES_OK(context, spare_.Take(context, tensorflow::DataTypeToEnum<T>::value, now.shape(), &compensated));
     context->set_output(0, compensated);
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
-    tensorflow::core::RefCountPtr<Var> kept;
-    std::optional<tensorflow::mutex_lock> lock;
-    if (mean_square.size()) {
-      const auto& handle = mean_square[0].flat<tensorflow::ResourceHandle>()(0);
-      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, handle, &kept));
-      lock.emplace(*kept->mu());
-      OP_REQUIRES(context, kept->tensor()->NumElements() == then.NumElements(),
-                  errors::InvalidArgument("The mean of squares has another size"));
-      OP_REQUIRES_OK(context, Own(context, kept->tensor()));
-    }
+    MeanSquare<W> s;
+    OP_REQUIRES_OK(context, s.Open(context, then.NumElements()));
     std::vector<const T*> tensors;
     for (int k = 0; k < gradient.size(); ++k) tensors.push_back(gradient[k].flat<T>().data());
     Clear(gradient, compensated.flat<T>().data());
-    const Compensation<T> compensation(tensors, is_late ? now.flat<T>().data() : nullptr,
-                                       then.flat<T>().data(), kept ? kept->tensor()->template flat<W>().data() : nullptr,
+    const Compensation<T> compensation(tensors, is_late ? now.flat<T>().data() : nullptr, then.flat<T>().data(), s.data(),
                                        strength);
-    const Sums sums = CompensateAll(compensation, runs, gradient.size(), settings(3), compensated.flat<T>().data());
+    const double clip = settings.vec<double>()(3);
+    const Sums sums = CompensateAll(compensation, runs, gradient.size(), clip, compensated.flat<T>().data());
     squares->vec<float>()(0) = sums.correction;
     squares->vec<float>()(1) = sums.gradient;
     spare_.Leave(compensated);
@@ -127,11 +137,142 @@ class CompensateOp : public tensorflow::OpKernel {
   Spare spare_;
 };
 
+// Of a table: values for some of its rows, and for one several perhaps. All of it is clipped as one tensor.
+template <typename T, typename Index>
+class CompensateRowsOp : public tensorflow::OpKernel {
+ public:
+  using W = typename Wide<T>::type;
+
+  explicit CompensateRowsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("correct", &correct_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &values = context->input(0), &indices = context->input(1), &order = context->input(2);
+    const Tensor &now = context->input(3), &then = context->input(4), &settings = context->input(7);
+    const bool is_late = context->input(5).scalar<int64_t>()() > 0;
+    const Entry<T> entry(StrengthOf(settings, correct_, context->input(6).scalar<float>()()));
+    const int64_t rows = now.dims() > 0 ? now.dim_size(0) : 0, width = rows > 0 ? now.NumElements() / rows : 0;
+    OP_REQUIRES(context, values.NumElements() == indices.NumElements() * width && now.shape() == then.shape(),
+                errors::InvalidArgument("Gradient, table and snapshot differ in shape"));
+    Groups groups;
+    OP_REQUIRES_OK(context, groups.Find<Index>(indices, order, rows));
+    Tensor* squares;
+    OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
+    squares->vec<float>().setZero();
+    MeanSquare<W> s;
+    OP_REQUIRES_OK(context, s.Open(context, then.NumElements()));
+    Of of{groups, entry, width, values.flat<T>().data(), s.data(), nullptr, nullptr, nullptr};
+    if (!is_late) {
+      context->set_output(0, values);
+      if (s.data() != nullptr) of.All([&](int64_t group, W* sum, W*) { of.Note(group, sum); });
+      return;
+    }
+    Tensor* compensated;
+    OP_REQUIRES_OK(context, context->allocate_output(0, values.shape(), &compensated));
+    of.now = now.flat<T>().data(), of.then = then.flat<T>().data(), of.out = compensated->flat<T>().data();
+    const Sums sums = s.data() != nullptr ? Compensated<true>(of, settings) : Compensated<false>(of, settings);
+    squares->vec<float>()(0) = sums.correction;
+    squares->vec<float>()(1) = sums.gradient;
+  }
+
+ private:
+  struct Of {
+    const Groups& groups;
+    const Entry<T>& entry;
+    const int64_t width;
+    const T* values;
+    W* s;
+    const T *now, *then;
+    T* out;
+
+    // Calls `work` with every group, the sum of what came for its row, and room for as much.
+    template <typename Work>
+    void All(const Work& work) const {
+      InParallel(groups.size(), 2 * kCostPerEntry * width, [&](int64_t begin, int64_t end) {
+        std::vector<W> sum(width), room(width);
+        for (int64_t group = begin; group < end; ++group) {
+          std::fill(sum.begin(), sum.end(), W(0));
+          for (int64_t k = 0; k < groups.length(group); ++k) {
+            const T* __restrict value = values + groups.place(group, k) * width;
+            for (int64_t i = 0; i < width; ++i) sum[i] += W(value[i]);
+          }
+          work(group, sum.data(), room.data());
+        }
+      });
+    }
+
+    void Note(int64_t group, const W* __restrict g) const {
+      W* __restrict s_of = s + groups.rows()[group] * width;
+      for (int64_t i = 0; i < width; ++i) s_of[i] = entry.Mean(s_of[i], g[i]);
+    }
+
+    // Writes c / g of a row.
+    template <bool kAdaptive>
+    void Factors(int64_t group, const W* __restrict g, W* __restrict factors) const {
+      const int64_t place = groups.rows()[group] * width;
+      const T *__restrict now_of = now + place, *__restrict then_of = then + place;
+      const W* __restrict s_of = s + place;
+      for (int64_t i = 0; i < width; ++i) {
+        factors[i] = entry.template Factor<kAdaptive>(g[i], kAdaptive ? s_of[i] : W(0), W(now_of[i]) - W(then_of[i]));
+      }
+    }
+
+    // Compensates what came for a row by so much of it.
+    void Apply(int64_t group, const W* __restrict factors, W scale) const {
+      for (int64_t k = 0; k < groups.length(group); ++k) {
+        const T* __restrict value = values + groups.place(group, k) * width;
+        T* __restrict written = out + groups.place(group, k) * width;
+        for (int64_t i = 0; i < width; ++i) written[i] = T(W(value[i]) + scale * (factors[i] * W(value[i])));
+      }
+    }
+
+    Sums Squares(const W* __restrict g, const W* __restrict factors) const {
+      W corrections[kLanes] = {}, gradients[kLanes] = {};
+      const auto one = [&](int64_t i, int64_t lane) {
+        const W c = factors[i] * g[i];
+        corrections[lane] += c * c;
+        gradients[lane] += g[i] * g[i];
+      };
+      int64_t i = 0;
+      for (; i + kLanes <= width; i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) one(i + lane, lane);
+      }
+      for (; i < width; ++i) one(i, 0);
+      Sums sums;
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums.Add({corrections[lane], gradients[lane]});
+      return sums;
+    }
+  };
+
+  template <bool kAdaptive>
+  static Sums Compensated(const Of& of, const Tensor& settings) {
+    std::vector<Sums> parts(of.groups.size());
+    of.All([&](int64_t group, W* sum, W* factors) {
+      if (kAdaptive) of.Note(group, sum);
+      of.template Factors<kAdaptive>(group, sum, factors);
+      parts[group] = of.Squares(sum, factors);
+      of.Apply(group, factors, W(1));
+    });
+    Sums sums;
+    for (const Sums& part : parts) sums.Add(part);
+    const double scale = sums.Scale(settings.vec<double>()(3));
+    if (scale != 1) {
+      of.All([&](int64_t group, W* sum, W* factors) {
+        of.template Factors<kAdaptive>(group, sum, factors);
+        of.Apply(group, factors, W(scale));
+      });
+    }
+    return {scale > 0 ? scale * scale * sums.correction : 0, sums.gradient};
+  }
+
+  bool correct_;
+};
+
 REGISTER_OP("FdtCompensate")
     .Input("gradient: M * T")
     .Input("now: T")
     .Input("then: T")
-    .Input("indices: int64")
     .Input("delay: int64")
     .Input("count: float")
     .Input("settings: double")
@@ -145,23 +286,51 @@ REGISTER_OP("FdtCompensate")
     .Attr("T: {half, bfloat16, float, double}")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      // Rows have their gradient's shape, a vector is as long as its parameters.
-      std::vector<int64_t> lengths;
-      TF_RETURN_IF_ERROR(context->GetAttr("lengths", &lengths));
+      // As long as the parameters.
       std::vector<tensorflow::shape_inference::ShapeHandle> like;
-      TF_RETURN_IF_ERROR(context->input(lengths.empty() ? "gradient" : "now", &like));
+      TF_RETURN_IF_ERROR(context->input("now", &like));
       context->set_output(0, like[0]);
       context->set_output(1, context->Vector(2));
       return absl::OkStatus();
     });
 
-#define FDT_COMPENSATE(T) \
-  REGISTER_KERNEL_BUILDER(Name("FdtCompensate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), CompensateOp<T>);
+REGISTER_OP("FdtCompensateRows")
+    .Input("values: T")
+    .Input("indices: Index")
+    .Input("order: int64")
+    .Input("now: T")
+    .Input("then: T")
+    .Input("delay: int64")
+    .Input("count: float")
+    .Input("settings: double")
+    .Input("mean_square: N * resource")
+    .Output("compensated: T")
+    .Output("squares: float")
+    .Attr("correct: bool")
+    .Attr("N: int >= 0")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Index: {int32, int64}")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->input(0));
+      context->set_output(1, context->Vector(2));
+      return absl::OkStatus();
+    });
+
+#define FDT_COMPENSATE_ROWS(T, Index)                                                                                       \
+  REGISTER_KERNEL_BUILDER(                                                                                                  \
+      Name("FdtCompensateRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<Index>("Index"),       \
+      CompensateRowsOp<T, Index>);
+#define FDT_COMPENSATE(T)                                                                                                    \
+  REGISTER_KERNEL_BUILDER(Name("FdtCompensate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), CompensateOp<T>);    \
+  FDT_COMPENSATE_ROWS(T, int32_t)                                                                                           \
+  FDT_COMPENSATE_ROWS(T, int64_t)
 FDT_COMPENSATE(Eigen::half)
 FDT_COMPENSATE(tensorflow::bfloat16)
 FDT_COMPENSATE(float)
 FDT_COMPENSATE(double)
 #undef FDT_COMPENSATE
+#undef FDT_COMPENSATE_ROWS
 
 }  // namespace
 }  // namespace fdt

@@ -34,6 +34,38 @@ struct Strength {
   double lambda0, decay, epsilon, correction;
 };
 
+// What is computed for one entry of a gradient g.
+template <typename T>
+class Entry {
+ public:
+  using W = typename Wide<T>::type;
+
+  explicit Entry(const Strength& strength)
+      : lambda0_(strength.lambda0),
+        decay_(strength.decay),
+        rest_(1 - strength.decay),
+        epsilon_(strength.epsilon),
+        inverse_(1 / strength.correction) {}
+
+  // Returns s after g. What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
+  W Mean(W before, W g) const {
+    const W after = decay_ * before + rest_ * (g * g);
+    return after <= std::numeric_limits<W>::max() ? after : before;
+  }
+
+  // Returns c / g, where c is the correction; s after g, if it is looked at. What overflowed is no correction.
+  template <bool kAdaptive>
+  W Factor(W g, W s, W moved) const {
+    W factor = lambda0_ * g;
+    if (kAdaptive) factor /= std::sqrt(s * inverse_ + epsilon_);
+    factor *= moved;
+    return std::abs(factor * g) <= std::numeric_limits<W>::max() ? factor : W(0);
+  }
+
+ private:
+  const W lambda0_, decay_, rest_, epsilon_, inverse_;
+};
+
 // Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
 // the result, and where in what the shard keeps.
 struct Run {
@@ -74,33 +106,20 @@ class Compensation {
   }
 
  private:
-  // What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
-  static W Mean(W before, W square, W decay, W rest) {
-    const W after = decay * before + rest * square;
-    return after <= std::numeric_limits<W>::max() ? after : before;
-  }
-
   template <bool kAdaptive, bool kFirst>
   Sums Pass(const Run& run, W scale, T* __restrict out) const {
-    const W lambda0 = strength_.lambda0, decay = strength_.decay, rest = 1 - strength_.decay;
-    const W epsilon = strength_.epsilon, inverse = 1 / strength_.correction;
+    const Entry<T> entry(strength_);
     // That they do not overlap is what lets the compiler compute several entries at once.
     const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.kept, *__restrict then = then_ + run.kept;
     W* __restrict s_of = s_ + run.kept;
     W corrections[kLanes] = {}, gradients[kLanes] = {};
     const auto one = [&](int64_t i, int64_t lane) {
-      const W g = W(g_of[i]), square = g * g;
-      W factor = lambda0 * square;
-      if (kAdaptive) {
-        if (kFirst) s_of[i] = Mean(s_of[i], square, decay, rest);
-        factor /= std::sqrt(s_of[i] * inverse + epsilon);
-      }
-      const W all = factor * (W(now[i]) - W(then[i]));
-      // What overflowed is no correction.
-      const W c = std::abs(all) <= std::numeric_limits<W>::max() ? all : W(0);
+      const W g = W(g_of[i]);
+      if (kAdaptive && kFirst) s_of[i] = entry.Mean(s_of[i], g);
+      const W c = g * entry.template Factor<kAdaptive>(g, kAdaptive ? s_of[i] : W(0), W(now[i]) - W(then[i]));
       if (kFirst) {
         corrections[lane] += c * c;
-        gradients[lane] += square;
+        gradients[lane] += g * g;
         out[i] = T(g + c);
       } else {
         out[i] = T(g + scale * c);
@@ -121,11 +140,10 @@ class Compensation {
 
   // Only s takes note of it.
   Sums Note(const Run& run, T* out) const {
-    const W decay = strength_.decay, rest = 1 - strength_.decay;
+    const Entry<T> entry(strength_);
     for (int64_t i = 0; i < run.length; ++i) {
       const T given = g_[run.tensor][run.from + i];
-      const W g = W(given);
-      if (s_ != nullptr) s_[run.kept + i] = Mean(s_[run.kept + i], g * g, decay, rest);
+      if (s_ != nullptr) s_[run.kept + i] = entry.Mean(s_[run.kept + i], W(given));
       out[i] = given;
     }
     return Sums();

@@ -26,6 +26,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 
 #include "compensation.h"
+#include "rows.h"
 #include "spare.h"
 
 namespace fdt {
@@ -388,20 +389,15 @@ class UpdateTableOp : public tensorflow::OpKernel {
                   errors::InvalidArgument("Gradient ", k, " has ", gradients[k].NumElements(), " entries for ", number,
                                           " rows of ", width));
     }
-    // By rows; those of one in the order in which they came.
-    std::vector<std::pair<Index, int64_t>> order(number);
-    for (int64_t k = 0; k < number; ++k) {
-      order[k] = {indices.flat<Index>()(k), k};
-      OP_REQUIRES(context, order[k].first >= 0 && order[k].first < rows,
-                  errors::InvalidArgument("There is no row ", order[k].first, " of ", rows));
-    }
-    std::sort(order.begin(), order.end());
+    Groups groups;
+    OP_REQUIRES_OK(context, groups.Find<Index>(indices, context->input(gradients.size() + 1), rows));
     InParallel(rows, kCostPerEntry * width, [&](int64_t begin, int64_t end) {
       // Where sums of what came for one row are made.
       std::vector<T> sums(kMostGradients * width);
-      auto next = std::lower_bound(order.begin(), order.end(), std::pair<Index, int64_t>(begin, 0));
-      for (int64_t row = begin; row < end;) {
-        const int64_t come = next == order.end() ? end : std::min<int64_t>(end, next->first);
+      const std::vector<int64_t>& found = groups.rows();
+      int64_t group = std::lower_bound(found.begin(), found.end(), begin) - found.begin();
+      for (int64_t row = begin; row < end; ++row, ++group) {
+        const int64_t come = group < groups.size() ? std::min(end, found[group]) : end;
         for (int64_t place = row * width; place < come * width; place += kRun) {
           Entries<T> entries = held.From(place);
           entries.gradients[0] = entries.gradients[1] = none_.data();
@@ -410,17 +406,16 @@ class UpdateTableOp : public tensorflow::OpKernel {
         }
         row = come;
         if (row == end) break;
-        const auto first = next;
-        while (next != order.end() && next->first == row) ++next;
         Entries<T> entries = held.From(row * width);
         for (int k = 0; k < gradients.size(); ++k) {
           const T* all = gradients[k].template flat<T>().data();
-          entries.gradients[k] = all + first->second * width;
-          if (next - first > 1) {
+          entries.gradients[k] = all + groups.place(group, 0) * width;
+          if (groups.length(group) > 1) {
             T* sum = sums.data() + k * width;
             std::fill_n(sum, width, T(0));
-            for (auto each = first; each != next; ++each) {
-              for (int64_t i = 0; i < width; ++i) sum[i] += all[each->second * width + i];
+            for (int64_t each = 0; each < groups.length(group); ++each) {
+              const T* value = all + groups.place(group, each) * width;
+              for (int64_t i = 0; i < width; ++i) sum[i] += value[i];
             }
             entries.gradients[k] = sum;
           }
@@ -428,7 +423,6 @@ class UpdateTableOp : public tensorflow::OpKernel {
         if (gradients.size() == 1) entries.gradients[1] = entries.gradients[0];
         entries.length = width;
         Apply(formula_, entries);
-        ++row;
       }
     });
     held.Keep();
@@ -468,6 +462,7 @@ REGISTER_OP("FdtUpdate")
 REGISTER_OP("FdtUpdateTable")
     .Input("gradients: N * T")
     .Input("indices: Index")
+    .Input("order: int64")
     .Input("scalars: K * T")
     .Input("variables: V * resource")
     .Attr("formula: string")

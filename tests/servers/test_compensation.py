@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nfdt.compensation import compensate
+from nfdt.compensation import by_row, compensate, compensate_rows
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
 
 # Longer than what a thread takes at a time, not a multiple of what goes side by side, and of one entry.
@@ -99,31 +99,61 @@ def test_a_correction_that_overflows_is_none(size: float, others: bool) -> None:
     assert np.isfinite(squares[0])
 
 
+def of_rows(values: np.ndarray, indices: np.ndarray, **others: object) -> tuple[tf.Tensor, tf.Tensor]:
+    places = tf.constant(indices)
+    given = {name: tf.constant(a) if isinstance(a, np.ndarray) else a for name, a in others.items()}
+    given = {"delay": LATE, "count": tf.constant(float(COUNT)), "order": by_row(places), **given}
+    return compensate_rows(values=tf.constant(values), indices=places, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("rule", [ADAPTIVE, CONSTANT], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("width", [1, 3, 64])
-def test_rows_of_a_table_are_one_tensor(width: int) -> None:
-    table = drawn(20 * width, 0, "float32").reshape(20, width)
-    indices = np.array([7, 0, 19, 3])
-    g = drawn(4 * width, 1, "float32").reshape(4, width)
-    now = drawn(20 * width, 2, "float32").reshape(20, width)
-    s = np.abs(drawn(20 * width, 3, "float32")).reshape(20, width)
-    kept = tf.Variable(s)
-    found, squares = compensate(
-        ADAPTIVE,
-        [tf.constant(g)],
-        tf.constant(now),
-        tf.constant(table),
-        kept,
-        LATE,
-        tf.constant(float(COUNT)),
-        indices=tf.constant(indices),
+def test_rows_of_a_table_are_one_tensor(width: int, dtype: str, rule: Rule, index: type) -> None:
+    """What came several times for a row is multiplied by what its sum is multiplied by, and stays as many values."""
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    wide = np.float64 if dtype == "float64" else np.float32
+    indices, rows = np.array([7, 0, 7, 19, 7, 3], index), [0, 3, 7, 19]
+    table, now = (drawn(20 * width, seed, dtype if dtype != "bfloat16" else "float32") for seed in (0, 2))
+    table, now = (a.astype(kind).reshape(20, width) for a in (table, now))
+    values = drawn(6 * width, 1, "float32").astype(kind).reshape(6, width)
+    s = np.abs(drawn(20 * width, 3, "float64")).astype(wide).reshape(20, width)
+    kept = tf.Variable(s) if rule is ADAPTIVE else None
+    found, squares = of_rows(values, indices, rule=rule, now=now, then=table, mean_square=kept)
+    g = np.zeros((20, width))
+    np.add.at(g, indices, values.astype(np.float64))
+    flat = (a[rows].reshape(-1) for a in (g, now, table, s))
+    expected, mean, sums, _ = formula(rule, *flat, [4 * width])
+    factors = np.ones((20, width))
+    factors[rows] = expected.reshape(4, width) / g[rows]
+    tolerance = max(TOLERANCE[dtype], 1e-5) if wide is np.float32 else 1e-12
+    assert found.dtype == kind
+    np.testing.assert_allclose(
+        found.numpy().astype(np.float64), values.astype(np.float64) * factors[indices], rtol=tolerance, atol=tolerance
     )
-    flat = (a.reshape(-1) for a in (g, now[indices], table[indices], s[indices]))
-    expected, mean, sums, _ = formula(ADAPTIVE, *flat, [4 * width])
-    np.testing.assert_allclose(found.numpy().reshape(-1), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(squares, sums, rtol=1e-5)
-    np.testing.assert_allclose(kept.numpy()[indices].reshape(-1), mean, rtol=1e-6)
-    others = np.setdiff1d(range(20), indices)
-    assert np.array_equal(kept.numpy()[others], s[others])
+    np.testing.assert_allclose(squares, sums, rtol=1e-2 if kind.itemsize == 2 else 1e-5)
+    if kept is not None:
+        np.testing.assert_allclose(kept.numpy()[rows].reshape(-1), mean, rtol=1e-6 if wide is np.float32 else 1e-13)
+        others = np.setdiff1d(range(20), rows)
+        assert np.array_equal(kept.numpy()[others], s[others])
+
+
+def test_rows_of_a_prompt_gradient_stay_as_they_are() -> None:
+    values, indices = drawn(6, 1, "float32").reshape(3, 2), np.array([4, 1, 4])
+    kept, nowhere = tf.Variable(tf.ones([5, 2])), np.full([5, 2], np.nan, np.float32)
+    found, squares = of_rows(values, indices, rule=ADAPTIVE, now=nowhere, then=nowhere, mean_square=kept, delay=PROMPT)
+    assert np.array_equal(found, values) and np.array_equal(squares, [0, 0])
+    g = np.zeros((5, 2))
+    np.add.at(g, indices, values)
+    touched = np.isin(range(5), indices)[:, None]
+    np.testing.assert_allclose(kept, np.where(touched, DECAY + (1 - DECAY) * g * g, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [0, 1, 5_000])
+def test_an_order_is_by_row_and_then_as_they_came(number: int) -> None:
+    indices = np.random.default_rng(0).integers(0, 700, number)
+    assert np.array_equal(by_row(tf.constant(indices)), np.argsort(indices, kind="stable"))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -132,18 +162,19 @@ def test_what_does_not_fit_is_refused() -> None:
         compensate(CONSTANT, [vector[:3]], vector, vector, None, LATE, one, [3])
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than its place"):
         compensate(CONSTANT, [vector], vector, vector, None, LATE, one, [3])
+    table, values = np.zeros((4, 1), np.float32), np.zeros((2, 1), np.float32)
+    of_table = {"rule": CONSTANT, "now": table, "then": table, "mean_square": None}
     with pytest.raises(tf.errors.InvalidArgumentError, match="no row 9"):
-        compensate(
-            CONSTANT,
-            [vector[:2, None]],
-            vector[:, None],
-            vector[:, None],
-            None,
-            LATE,
-            one,
-            (),
-            tf.constant([0, 9], tf.int64),
-        )
+        of_rows(values, np.array([0, 9]), **of_table)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in shape"):
+        of_rows(values, np.array([0, 1, 2]), **of_table)
+    for order, message in (
+        ([1, 0], "not by row"),
+        ([0], "another number"),
+        ([0, 2], "is none"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            of_rows(values, np.array([0, 1]), **of_table, order=np.array(order))
     with pytest.raises(tf.errors.InvalidArgumentError, match="another size"):
         compensate(ADAPTIVE, [vector], vector, vector, tf.Variable(tf.zeros([5])), LATE, one, [4])
 

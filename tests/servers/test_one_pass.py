@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import nfdt.formula
-from nfdt.compensation import Late, compensate, unknown_moves
+from nfdt.compensation import Late, by_row, compensate, unknown_moves
 from nfdt.formula import Formula
 from nfdt.one_pass import OnePass, TablePass
 from nfdt.rules import Strength, make_rule
@@ -52,7 +52,7 @@ def test_rows_of_a_table_may_come_often_or_not_at_all(rows: int, width: int, dty
         indices = random.integers(0, rows, number).astype(index)
         values = random.standard_normal((number, width)).astype(dtype)
         update = TablePass(momentum(), lambda _: scalars, [table, sums], lambda _, v=values: [tf.constant(v)])
-        update(tf.constant(indices), {})
+        update(tf.constant(indices), by_row(tf.constant(indices)), {})
         gradient = np.zeros((rows, width))
         np.add.at(gradient, indices, values)
         expected = 0.5 * expected - gradient
@@ -73,7 +73,7 @@ def test_rows_that_are_not_there_are_refused() -> None:
     ):
         update = TablePass(momentum(), lambda _: [tf.constant(0.5)], [table, sums], lambda _, g=given: [g])
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            update(tf.constant([index]), {})
+            update(tf.constant([index]), tf.constant([0], tf.int64), {})
     assert not np.any(table)
 
 

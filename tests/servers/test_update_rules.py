@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from nfdt.compensation import compensate
 from nfdt.rules import Reliability, Rule, Strength, Weigh, make_rule
-from tests.helpers.programs import Given, Quadratic, servers, state, traced
+from nfdt.servers import ParameterServers
+from tests.helpers.programs import Given, Quadratic, Traced, servers, state, traced
 from tests.helpers.rehearsal import lags_of, rehearse, round_robin
+from tests.servers.test_cut import OPTIMIZERS, WORDS, Y, embedding_model
 
 START = np.array([0.5, -0.5])
 # (worker, gradient) of each push.
@@ -86,6 +88,37 @@ LIMITS = [
 def test_one_rule_is_the_limit_of_another(rule: Rule, limit: str) -> None:
     found = final(rule, keras.optimizers.SGD(0.1))
     assert np.array_equal(found[0], final(make_rule(limit), keras.optimizers.SGD(0.1))[0])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta", "ema"])
+@pytest.mark.parametrize(
+    "rule",
+    [make_rule("dynsgd"), make_rule("dc-asgd-c"), make_rule("dc-asgd-a"), ROBUST, make_rule("ddc-asgd", "thesis")],
+    ids=lambda rule: rule.name,
+)
+def test_without_delay_every_rule_is_the_scripts_optimizer(rule: Rule, optimizer: str) -> None:
+    """Where a word comes several times in a batch, too: an optimizer may do something else to their sum."""
+    step = traced(embedding_model(OPTIMIZERS[optimizer]()), (WORDS, Y))
+    assert all(len(set(words)) < words.size for words in (np.roll(WORDS, i, 0)[:2].reshape(-1) for i in range(6)))
+    found, expected = (dict(trained_on_words(servers(step, of), step, [0] * 6)) for of in (rule, make_rule("asgd")))
+    for i, variable in enumerate(step.program.variables):
+        assert i not in expected or np.array_equal(found[i], expected[i]), variable.tensor.name
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "rmsprop", "adagrad"])
+def test_a_rule_that_neither_compensates_nor_weighs_is_asgd(optimizer: str) -> None:
+    step = traced(embedding_model(OPTIMIZERS[optimizer]()), (WORDS, Y))
+    idle = make_rule("ddc-asgd", lambda0=0.0, q=math.inf)
+    lags = [0, 1, 1, 2, 0, 3]
+    found, expected = (dict(trained_on_words(servers(step, of), step, lags)) for of in (idle, make_rule("asgd")))
+    for i, variable in enumerate(step.program.variables):
+        assert i not in expected or np.array_equal(found[i], expected[i]), variable.tensor.name
+
+
+def trained_on_words(kept: ParameterServers, step: Traced, lags: Sequence[int]) -> dict[int, np.ndarray]:
+    for _ in rehearse(kept, lags, lambda i: [np.roll(a, i, 0)[: 2 + i % 4] for a in (WORDS, Y)]):
+        pass
+    return state(kept, step)
 
 
 def test_names_of_workers_do_not_matter() -> None:

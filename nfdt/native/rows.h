@@ -1,0 +1,52 @@
+// Rows of a table that a gradient has values for: in which order they come, and which of them are of one row of the table.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace fdt {
+
+// Values that came for one row of a table are one group, in the order in which they came.
+class Groups {
+ public:
+  // `order`: as FdtByRow has it. `rows`: of the table.
+  template <typename Index>
+  absl::Status Find(const tensorflow::Tensor& indices, const tensorflow::Tensor& order, int64_t rows) {
+    const auto index = indices.flat<Index>();
+    const auto place = order.flat<int64_t>();
+    const int64_t number = indices.NumElements();
+    if (order.NumElements() != number) return tensorflow::errors::InvalidArgument("The order is of another number of rows");
+    order_ = place.data();
+    for (int64_t k = 0; k < number; ++k) {
+      if (place(k) < 0 || place(k) >= number) return tensorflow::errors::InvalidArgument("The order is none");
+      const int64_t row = index(place(k));
+      if (row < 0 || row >= rows) {
+        return tensorflow::errors::InvalidArgument("There is no row ", row, " in a table of ", rows);
+      }
+      if (!rows_.empty() && row < rows_.back()) return tensorflow::errors::InvalidArgument("The order is not by row");
+      if (rows_.empty() || row > rows_.back()) {
+        rows_.push_back(row);
+        begins_.push_back(k);
+      }
+    }
+    begins_.push_back(number);
+    return absl::OkStatus();
+  }
+
+  int64_t size() const { return rows_.size(); }
+  // The table's rows, ascending.
+  const std::vector<int64_t>& rows() const { return rows_; }
+  // How many values came for the row of a group, and which of all the k-th of them is.
+  int64_t length(int64_t group) const { return begins_[group + 1] - begins_[group]; }
+  int64_t place(int64_t group, int64_t k) const { return order_[begins_[group] + k]; }
+
+ private:
+  const int64_t* order_ = nullptr;
+  std::vector<int64_t> rows_, begins_;
+};
+
+}  // namespace fdt
