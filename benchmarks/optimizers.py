@@ -37,10 +37,11 @@ RULES = {
     "asgd": make_rule("asgd"),
     "dynsgd": make_rule("dynsgd"),
     "dc-asgd-a": make_rule("dc-asgd-a"),
-    "ddc-asgd": make_rule("ddc-asgd"),
-    # Compensates without weighing, and weighs without compensating.
+    # The default of SGD, with this momentum and without; and of other optimizers, which does not weigh.
+    "ddc-asgd, q 10": make_rule("ddc-asgd", q=10.0),
     "ddc-asgd, q inf": make_rule("ddc-asgd", q=math.inf),
-    "ddc-asgd, λ0 0": make_rule("ddc-asgd", lambda0=0.0),
+    # Weighs without compensating.
+    "q 10, λ0 0": make_rule("ddc-asgd", q=10.0, lambda0=0.0),
 }
 PLAIN = "plain"
 _NUM_WORDS, _NUM_CLASSES, _LENGTH = 2_000, 4, 24
@@ -129,7 +130,7 @@ def markdown(content: Content) -> str:
         f"{settings['epochs']} epochs, batch {settings['batch_size']}. Cells: how many deviations of plain training's seeds "
         "the final loss is above plain's (below, where negative), the median of the same seeds, and in brackets the final "
         "loss itself. A deviation is that of the loss's logarithm over the seeds of plain training, and at least 0.1. Above "
-        "2: worse than another seed would be.",
+        "2: worse than another seed would be. The default, `ddc-asgd`, is q 10 for SGD and q inf for the others.",
     ]
     numbers = sorted({run["workers"] for run in runs if run["rule"] != PLAIN})
     for model, workers in itertools.product(MODELS, numbers):

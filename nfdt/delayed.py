@@ -1,5 +1,6 @@
 """Training by delayed gradients: each worker pulls, computes and pushes at its own pace."""
 
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +12,12 @@ from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
 from nfdt.devices import Devices, host_of
 from nfdt.gate import Gate, default_max_delay
+from nfdt.loop import MOST_AT_ONCE
 from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.servers import ParameterServers
 from nfdt.step import Stepped
+from nfdt.stride import Stride
 from nfdt.team import Team
 
 
@@ -38,7 +41,9 @@ class Delayed:
         max_delay = options.max_delay
         if max_delay is None:
             max_delay = default_max_delay(map(host_of, devices.workers))
-        self._team: Team[Batch] = Team(num_workers, self._step, Gate(num_workers, max_delay))
+        self._gate = Gate(num_workers, max_delay)
+        self._strides = [Stride() for _ in range(num_workers)]
+        self._team: Team[Batch] = Team(num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE)
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""
@@ -50,6 +55,7 @@ class Delayed:
             self._devices.workers,
             rounded=self._options.rounded,
             prefetch=self._options.prefetch,
+            gate=self._gate,
         )
 
     def forget(self, program: int) -> None:
@@ -101,21 +107,35 @@ class Delayed:
                 usage.correction_sum, usage.num_corrected = self._delays.correction(worker)
             return [job_pb2.WorkerUsage.FromString(usage.SerializeToString()) for usage in self._usage]
 
-    def _step(self, worker: int, batch: Batch) -> None:
-        """Runs in the worker's own thread."""
-        stepped = self._programs[batch.program].step(worker, batch.feed[worker], batch.rows)
-        largest = max(stepped.pushed, key=lambda pushed: pushed.delay)
-        correction = sum(pushed.correction_square for pushed in stepped.pushed)
-        gradient = sum(pushed.gradient_square for pushed in stepped.pushed)
-        self._delays.add(worker, largest.delay, correction, gradient)
-        self._account(self._usage[worker], stepped, batch.num_samples)
-        self._outputs[batch.program] = stepped.outputs
-        if batch.done is not None:
-            batch.done([output.numpy() for output in stepped.outputs])
+    def _choose(self, worker: int, waiting: Sequence[Batch]) -> int:
+        """Returns how many batches a worker takes: those that are alike, and no more than its share of what waits."""
+        first = waiting[0]
+        most = min(
+            self._strides[worker].number,
+            self._programs[first.program].most_at_once,
+            -(-len(waiting) // len(self._strides)),
+        )
+        alike = itertools.takewhile(first.goes_with, itertools.islice(waiting, most))
+        return max(1, sum(1 for _ in alike))
+
+    def _steps(self, worker: int, batches: Sequence[Batch]) -> float:
+        """Runs in the worker's own thread; returns the seconds that it was held."""
+        first = batches[0]
+        stepped = self._programs[first.program].steps(worker, first.feed[worker], [batch.rows for batch in batches])
+        for pushed in stepped.pushes:
+            correction = sum(of_shard.correction_square for of_shard in pushed)
+            gradient = sum(of_shard.gradient_square for of_shard in pushed)
+            self._delays.add(worker, max(of_shard.delay for of_shard in pushed), correction, gradient)
+        self._account(self._usage[worker], stepped, sum(batch.num_samples for batch in batches))
+        self._strides[worker].note(len(batches), stepped.pull_s + stepped.compute_s + stepped.push_s)
+        self._outputs[first.program] = stepped.outputs
+        if first.done is not None:
+            first.done([output.numpy() for output in stepped.outputs])
+        return stepped.held_s
 
     def _account(self, usage: job_pb2.WorkerUsage, stepped: Stepped, num_samples: int) -> None:
         with self._lock:
-            usage.steps += 1
+            usage.steps += len(stepped.pushes)
             usage.samples += num_samples
             usage.pull_s += stepped.pull_s
             usage.compute_s += stepped.compute_s

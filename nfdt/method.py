@@ -31,6 +31,12 @@ class Batch:
     num_samples: int
     done: Done | None = None
 
+    def goes_with(self, other: "Batch") -> bool:
+        """Whether a worker may make the steps of both in one call, which tells no outputs but the last step's."""
+        if self.done is not None or other.done is not None:
+            return self is other
+        return self.program == other.program and self.feed is other.feed and len(self.rows) == len(other.rows)
+
 
 class Method(Protocol):
     """All workers of a job. Called from one thread."""

@@ -49,8 +49,8 @@ class Weigh(enum.Enum):
 
 # Decay of the running mean of g⊙g, and what keeps its root from zero (Zheng et al.).
 DECAY, EPSILON = 0.95, 1e-7
-# The least q, and q where the optimizer has no momentum of its own to go by.
-_LEAST_Q, _ADAPTIVE_Q = 5.0, 10.0
+# The least q, and that of an optimizer without momentum.
+_LEAST_Q, _PLAIN_Q = 5.0, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Rule:
         correct: Whether s is corrected for having started at zero.
         clip: κ; infinite for no limit.
         reliability: Which ρ.
-        q: Of ρ = q / (q + τ); None to take it from the optimizer's momentum.
+        q: Of ρ = q / (q + τ); None for what goes with the script's optimizer (`wanted_q`).
         weigh: What ρ acts on.
     """
 
@@ -86,27 +86,35 @@ class Rule:
         """Whether gradients go to the optimizer as they came."""
         return not self.compensates and self.weigh is Weigh.NOTHING
 
-    def rho(self, delay: Any, num_workers: int, momentum: float | None) -> Any:
+    def rho(self, delay: Any, num_workers: int, q: float) -> Any:
         """Returns ρ.
 
         Args:
             delay: τ, versions between pull and push: a number, or a tensor of floats.
             num_workers: Of the job.
-            momentum: μ of the optimizer, None if it has none or is no momentum method.
+            q: Of `wanted_q`.
         """
         if self.reliability is Reliability.BY_WORKERS:
             return 1.0 / num_workers
         if self.reliability is Reliability.BY_DELAY:
-            q = self.q if self.q is not None else default_q(momentum)
             return 1.0 if math.isinf(q) else q / (q + delay)
         return 1.0
 
+    def wanted_q(self, momentum: float | None, normalises: bool) -> float:
+        """Returns q; unless the rule sets it, max(5, 1 / (1 − μ)) of a momentum method, 10 of plain SGD.
 
-def default_q(momentum: float | None) -> float:
-    """Returns q: max(5, 1 / (1 − μ)), and 10 for optimizers that are not momentum methods."""
-    if momentum is None:
-        return _ADAPTIVE_Q
-    return max(_LEAST_Q, 1.0 / (1.0 - momentum)) if momentum < 1.0 else math.inf
+        Of optimizers that normalise their steps (Adam, RMSprop, Adagrad) a rate is not weighed: however late, a gradient makes
+        no longer a step than another one, and weighing has cost more than it gained in all that was measured (decision 0082).
+
+        Args:
+            momentum: μ; None of an optimizer without.
+            normalises: Whether one without momentum keeps something else of each parameter.
+        """
+        if self.q is not None:
+            return self.q
+        if momentum is not None:
+            return max(_LEAST_Q, 1.0 / (1.0 - momentum)) if momentum < 1.0 else math.inf
+        return math.inf if normalises and self.weigh is Weigh.RATE_AND_MOMENTUM else _PLAIN_Q
 
 
 _ADAPTIVE = Rule("dc-asgd-a", strength=Strength.ADAPTIVE, lambda0=2.0)

@@ -7,12 +7,16 @@ import numpy as np
 
 from fdt.v1 import program_pb2
 from nfdt.cut import cut
+from nfdt.devices import driver_cpu, host_of
 from nfdt.feed import Arrays
+from nfdt.gate import Gate
 from nfdt.layout import lay_out
+from nfdt.loop import MOST_AT_ONCE, Loop
 from nfdt.prefetch import Prefetch
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
+from nfdt.single import Single
 from nfdt.step import Pulled, Step, Stepped
 from nfdt.turns import Turns
 from nfdt.units import find_units
@@ -32,6 +36,7 @@ class ParameterServers:
         num_workers: int | None = None,
         rounded: bool = False,
         prefetch: bool = False,
+        gate: Gate | None = None,
     ):
         """Builds both; everything is zero until it is assigned.
 
@@ -44,6 +49,7 @@ class ParameterServers:
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
             prefetch: Whether parameters are on their way to a worker while it still makes the step before; not to the only one,
                 which never computes with any but the latest.
+            gate: Of the workers; None if nobody is held.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
         self.source, self._rounded = source, rounded
@@ -61,12 +67,23 @@ class ParameterServers:
         self._ahead = [Prefetch() for _ in worker_devices] if prefetch and num_workers > 1 else None
         self._turns = Turns(shard_devices, worker_devices)
         self._lock = threading.Lock()
+        self._gate = Gate(num_workers, None) if gate is None else gate
+        # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers
+        # that are away would not hear of what others push before a call has ended.
+        here = {host_of(driver_cpu(device)) for device in worker_devices}
+        is_here = here == set(map(host_of, [*shard_devices, *worker_devices]))
+        self._loops = num_workers > 1 and is_here and self._ahead is None
         # By the devices of a worker and of its arrays.
-        self._steps: dict[tuple[str, str], Step] = {}
+        self._steps: dict[tuple[str, str], Loop | Single] = {}
 
     def pull(self) -> Pulled:
         """Returns the parameters of all shards."""
         return Pulled([shard.pull() for shard in self.shards], [v.read_value() for v in self._looked_at])
+
+    @property
+    def most_at_once(self) -> int:
+        """How many steps a worker may make in one call."""
+        return MOST_AT_ONCE if self._loops else 1
 
     def step(self, worker: int, arrays: Arrays, rows: np.ndarray, pulled: Pulled | None = None) -> Stepped:
         """Pulls, computes and pushes.
@@ -77,11 +94,25 @@ class ParameterServers:
             rows: int64 [batch].
             pulled: What to compute with; None for what the shards have now, or had when it was fetched.
         """
+        return self.steps(worker, arrays, [rows], pulled)
+
+    def steps(self, worker: int, arrays: Arrays, rows: Sequence[np.ndarray], pulled: Pulled | None = None) -> Stepped:
+        """Makes steps one after the other.
+
+        Args:
+            worker: Whose they are.
+            arrays: What batches are taken from.
+            rows: int64 [batch] for each step, of one length; `most_at_once` of them.
+            pulled: As of `step`, for the first.
+        """
         replica = self.replicas[worker]
         step = self._step((replica.device, arrays.device))
-        return step(replica, self._pull(worker, step, pulled), arrays, rows)
+        if isinstance(step, Loop):
+            return step(worker, replica, pulled, self.pull, arrays, rows)
+        (only,) = rows
+        return step(worker, replica, self._pull(worker, step, pulled), arrays, only)
 
-    def _pull(self, worker: int, step: Step, pulled: Pulled | None) -> Callable[[], Pulled]:
+    def _pull(self, worker: int, step: Single, pulled: Pulled | None) -> Callable[[], Pulled]:
         if self._ahead is None:
             return self.pull if pulled is None else lambda: pulled
         if pulled is not None:
@@ -110,10 +141,10 @@ class ParameterServers:
         for ahead in self._ahead or ():
             ahead.forget()
 
-    def _step(self, devices: tuple[str, str]) -> Step:
+    def _step(self, devices: tuple[str, str]) -> Loop | Single:
         with self._lock:
             if devices not in self._steps:
-                self._steps[devices] = Step(
+                step = Step(
                     self.source,
                     self._computation,
                     self.shards,
@@ -123,6 +154,8 @@ class ParameterServers:
                     self._rounded,
                     prefetch=self._ahead is not None,
                 )
+                loops = self._loops and host_of(devices[1]) == host_of(devices[0])
+                self._steps[devices] = Loop(step, self._gate) if loops else Single(step, self._gate)
             return self._steps[devices]
 
     def _keeper(self, index: int) -> Shard:

@@ -101,8 +101,7 @@ class Shard:
         # Whether it looks at which rows of a table a gradient has.
         self._orders_rows = self._apply.orders_rows or (self._memory is not None and rule.compensates)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
-        # μ of the optimizer; None if it is no momentum method.
-        self._momentum = max((m for m in (source.variables[i].momentum for i in self._handles()) if m), default=None)
+        self._q = _wanted_q(rule, source)
         self._latest = self._snapshot(0)
         # One call in a graph, which has ended with all that it does.
         self._locked = tf.function(self._update, autograph=False)
@@ -116,13 +115,12 @@ class Shard:
         """Returns the parameters as the last push left them; waits for nobody."""
         return self._latest
 
-    def pushed(self, numbers: np.ndarray, tensors: Sequence[tf.Tensor]) -> Pushed:
-        """Records what `push_in_graph` returned. Pushes may be told of in another order than they were applied in."""
-        delay, version, *squares = numbers.tolist()
+    def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> None:
+        """Takes note of what `push_in_graph` returned. Pushes may be told of in another order than they were applied in."""
+        version = int(told[1])
         with self._lock:
             if version > self._latest.version:
-                self._latest = Snapshot([*tensors[: self.num_vectors]], [*tensors[self.num_vectors :]], int(version))
-        return Pushed(int(delay), *squares)
+                self._latest = Snapshot([*tensors[: self.num_vectors]], [*tensors[self.num_vectors :]], version)
 
     def _snapshot(self, version: int) -> Snapshot:
         with tf.device(self.device):
@@ -200,6 +198,21 @@ class Shard:
         specs = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
         return specs + [tf.TensorSpec(table.shape, table.dtype) for table in self._layout.tables]
 
+    def version_in_graph(self) -> tf.Tensor:
+        """Returns how many gradients have been applied, int64 scalar; waits for nobody."""
+        with tf.device(self.device):
+            return self._version.read_value()
+
+    def pull_in_graph(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns the version, int64 scalar, and the parameters as they are, by `snapshot_signature`; waits for a push."""
+
+        def read() -> list[tf.Tensor]:
+            return [self._version.read_value(), *tf.nest.flatten(self._read())]
+
+        with tf.device(self.device):
+            version, *tensors = self._section.execute(read, False)
+        return version, tensors
+
     def push_in_graph(
         self, gradients: Gradients, then: Sequence[tf.Tensor], version: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -261,7 +274,7 @@ class Shard:
     ) -> tf.Tensor:
         """Compensates, weighs and applies; returns float32 [2], Σ c² and Σ g²."""
         assert self._memory is not None
-        rho = tf.cast(self._rule.rho(tf.cast(delay, tf.float64), self._num_workers, self._momentum), tf.float32)
+        rho = tf.cast(self._rule.rho(tf.cast(delay, tf.float64), self._num_workers, self._q), tf.float32)
         numbers = rho, delay, tf.cast(version, tf.float32)
         vectors: list[list[tf.Tensor]] = []
         rows, late, squares = [], [], [tf.zeros([2])]
@@ -293,3 +306,10 @@ class Shard:
 def _variable(source: program_pb2.StepProgram, index: int) -> tf.Variable:
     spec = source.variables[index].tensor
     return tf.Variable(tf.zeros(shape_of(spec), spec.dtype), trainable=False)
+
+
+def _wanted_q(rule: Rule, source: program_pb2.StepProgram) -> float:
+    """Returns the q that goes with a program's optimizer."""
+    kept = [v for v in source.variables if v.role == program_pb2.ROLE_OPTIMIZER]
+    momentum = max((variable.momentum for variable in kept if variable.momentum), default=None)
+    return rule.wanted_q(momentum, normalises=any(variable.tensor.shape for variable in kept))

@@ -1,17 +1,17 @@
-"""The workers of a job as threads: each takes the next batch when it has done the last."""
+"""The workers of a job as threads: each takes the next batches when it has done the last."""
 
 import collections
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from nfdt.gate import Gate
 
 Batch = TypeVar("Batch")
-# Batches that may wait for a worker, per worker. More would only hide how far the workers are.
-_WAITING = 4
+# Calls for which batches may wait for a worker, and batches at least. More would only hide how far the workers are.
+_CALLS, _WAITING = 2, 4
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class Account:
         steps: Batches that it has done.
         busy_s: Seconds in which it worked.
         wait_s: Seconds in which it did not.
-        held_s: Of these, in which there was a batch and the gate was closed: others were too far behind.
+        held_s: Of these, in which there was a batch and others were too far behind.
     """
 
     steps: int = 0
@@ -37,18 +37,27 @@ class Team(Generic[Batch]):
     An error of one worker ends the work of all; whoever gives the next batch, or waits, gets it.
     """
 
-    def __init__(self, num_workers: int, step: Callable[[int, Batch], None], gate: Gate):
+    def __init__(
+        self,
+        num_workers: int,
+        work: Callable[[int, Sequence[Batch]], float],
+        gate: Gate,
+        choose: Callable[[int, Sequence[Batch]], int] = lambda worker, waiting: 1,
+        most: int = 1,
+    ):
         """Starts the threads.
 
         Args:
             num_workers: How many.
-            step: Called with a worker's number and a batch, in that worker's thread.
-            gate: Holds back workers that are too far ahead.
+            work: Called with a worker's number and batches, in that worker's thread; returns the seconds that it was held.
+            gate: Told who has nothing to do.
+            choose: Called with a worker's number and the batches that wait; returns how many of them it takes. Quick.
+            most: How many those may be.
         """
-        self._step, self._gate = step, gate
+        self._do, self._gate, self._choose = work, gate, choose
         self._changed = threading.Condition()
         self._batches: collections.deque[Batch] = collections.deque()
-        self._limit = _WAITING * num_workers
+        self._limit = num_workers * (_WAITING if most == 1 else _CALLS * most)
         self._error: BaseException | None = None
         self._closed = False
         self._busy = 0
@@ -87,7 +96,6 @@ class Team(Generic[Batch]):
             began_s = time.perf_counter()
             self._changed.wait_for(lambda: self._error is not None or not self._busy)
             self._raise()
-            self._gate.level()
             return began_s
 
     def close(self) -> None:
@@ -104,44 +112,44 @@ class Team(Generic[Batch]):
         account = self.accounts[worker]
         while True:
             started_s = time.perf_counter()
-            batch = self._take(worker)
-            if batch is None:
+            batches = self._take(worker)
+            if not batches:
                 return
             taken_s = time.perf_counter()
-            account.wait_s += taken_s - started_s
             try:
-                self._step(worker, batch[0])
+                held_s = self._do(worker, batches)
             except BaseException as error:  # whatever it is, the main thread must hear of it
-                self._fail(error)
+                self._fail(error, len(batches))
                 return
-            account.busy_s += time.perf_counter() - taken_s
-            account.steps += 1
+            account.wait_s += taken_s - started_s + held_s
+            account.held_s += held_s
+            account.busy_s += time.perf_counter() - taken_s - held_s
+            account.steps += len(batches)
             with self._changed:
-                self._gate.finished(worker)
-                self._busy -= 1
-                self._done += 1
+                self._busy -= len(batches)
+                self._done += len(batches)
                 self._changed.notify_all()
 
-    def _take(self, worker: int) -> tuple[Batch] | None:
+    def _take(self, worker: int) -> list[Batch]:
         with self._changed:
-            while not (self._stopped() or (self._batches and self._gate.is_open(worker))):
-                began_s, is_held = time.perf_counter(), bool(self._batches)
-                self._changed.wait()
-                if is_held:
-                    self.accounts[worker].held_s += time.perf_counter() - began_s
+            if not (self._stopped() or self._batches):
+                self._gate.set_idle(worker, True)
+                self._changed.wait_for(lambda: self._stopped() or self._batches)
             if self._stopped():
-                return None
-            self._busy += 1
-            batch = self._batches.popleft()
+                return []
+            self._gate.set_idle(worker, False)
+            taken = [self._batches.popleft() for _ in range(self._choose(worker, self._batches))]
+            self._busy += len(taken)
             self._changed.notify_all()
-            return (batch,)
+            return taken
 
     def _stopped(self) -> bool:
         return self._closed or self._error is not None
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, num_batches: int) -> None:
+        self._gate.open()
         with self._changed:
-            self._busy -= 1
+            self._busy -= num_batches
             if self._error is None:
                 self._error = error
             self._changed.notify_all()

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from nfdt.devices import JOB
 from nfdt.feed import Arrays
+from nfdt.gate import Gate
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from tests.helpers.programs import Given, Traced, traced
@@ -58,38 +59,51 @@ STEPS = [
 class Pushes:
     """A model whose gradient is its batch, one, so that its weights count the pushes; several workers push at once."""
 
-    def __init__(self, shards: list[str], workers: list[str], prefetch: bool = False) -> None:
+    def __init__(
+        self, shards: list[str], workers: list[str], prefetch: bool = False, max_delay: int | None = None
+    ) -> None:
         model = Given([np.zeros(100_000, np.float32), np.zeros(50_000, np.float32)])
         model.compile(keras.optimizers.SGD(1.0))
         self.step: Traced = traced(model, (np.ones((1, 100_000), np.float32), np.ones((1, 50_000), np.float32)))
-        self.kept = ParameterServers(self.step.program, make_rule("asgd"), shards, workers, prefetch=prefetch)
+        self.gate = Gate(len(workers), max_delay)
+        rule = make_rule("asgd")
+        self.kept = ParameterServers(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
         self.prefetch = prefetch
         self.kept.assign(self.step.values())
         self.workers = workers
         self.weights = [self.step.index(weight) for weight in model.parameters]
 
-    def differences(self, num_pushes: int) -> list[str]:
-        """Returns what shows that a push was lost, or that a pull came between the parts of a push."""
+    def differences(self, num_pushes: int, at_once: int = 1) -> list[str]:
+        """Returns what shows that a push was lost, or that a pull came between the parts of a push.
+
+        Args:
+            num_pushes: Of each worker.
+            at_once: Of these, in one call; then each pulls for itself.
+        """
         found: list[str] = []
         delays: list[int] = []
 
         def work(worker: int) -> None:
+            self.gate.set_idle(worker, False)
             with tf.device(self.workers[worker]):
                 arrays = Arrays([tf.ones([1, 100_000]), tf.ones([1, 50_000])], self.workers[worker])
-            for _ in range(num_pushes):
+            for _ in range(num_pushes // at_once):
                 pulled = self.kept.pull()
                 for snapshot in pulled.snapshots:
                     values = np.unique(snapshot.vectors[0].numpy())
                     if not {-snapshot.version} <= set(values) <= {-snapshot.version, 0}:
                         found.append(f"{values} in version {snapshot.version}")
-                stepped = self.kept.step(worker, arrays, np.zeros(1, np.int64), None if self.prefetch else pulled)
-                delays.extend(pushed.delay for pushed in stepped.pushed)
+                given = None if self.prefetch or at_once > 1 else pulled
+                stepped = self.kept.steps(worker, arrays, [np.zeros(1, np.int64)] * at_once, given)
+                delays.extend(pushed.delay for pushes in stepped.pushes for pushed in pushes)
+            self.gate.set_idle(worker, True)
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(self.workers))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        self.delays = delays
         expected = num_pushes * len(self.workers)
         found += [f"version {shard.version}" for shard in self.kept.shards if shard.version != expected]
         found += [f"delay {delay}" for delay in delays if delay < 0]

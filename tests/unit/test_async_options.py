@@ -4,7 +4,7 @@ import pytest
 
 from fdt.errors import UsageError
 from nfdt.options import read_options
-from nfdt.rules import Reliability, Strength, Weigh, default_q, make_rule
+from nfdt.rules import Reliability, Strength, Weigh, make_rule
 
 
 def test_the_default_is_the_robust_form_of_ddc_asgd() -> None:
@@ -57,16 +57,21 @@ def test_a_wrong_option_is_refused_by_name(options: dict[str, str], expected: st
     assert expected in str(caught.value)
 
 
-def test_q_follows_the_momentum() -> None:
-    assert default_q(None) == 10.0
-    assert default_q(0.5) == 5.0
-    assert default_q(0.9) == pytest.approx(10.0)
-    assert default_q(1.0) == math.inf
+def test_q_goes_with_the_optimizer() -> None:
+    robust = make_rule("ddc-asgd")
+    for momentum, q in ((0.5, 5.0), (0.9, pytest.approx(10.0)), (1.0, math.inf)):
+        assert robust.wanted_q(momentum, normalises=True) == q
+    assert robust.wanted_q(None, normalises=False) == 10.0
+    assert robust.wanted_q(None, normalises=True) == math.inf
+    # It mixes gradients, and weighs no rate.
+    assert make_rule("ddc-asgd", "thesis").wanted_q(None, normalises=True) == 10.0
+    assert make_rule("ddc-asgd", q=7.0).wanted_q(0.9, normalises=True) == 7.0
+    assert make_rule("dynsgd").wanted_q(None, normalises=True) == 1.0
 
 
 def test_reliability_of_a_gradient_without_delay_is_one() -> None:
     for update in ("asgd", "dc-asgd-c", "dc-asgd-a", "ddc-asgd", "dynsgd"):
-        assert make_rule(update).rho(0, 4, 0.9) == 1.0
-    assert make_rule("ddc-asgd").rho(10, 4, 0.9) == pytest.approx(0.5)
-    assert make_rule("dynsgd").rho(3, 4, None) == 0.25
-    assert make_rule("dc-asgdk").rho(0, 4, None) == 0.25
+        assert make_rule(update).rho(0, 4, 10.0) == 1.0
+    assert make_rule("ddc-asgd").rho(10, 4, 10.0) == pytest.approx(0.5)
+    assert make_rule("dynsgd").rho(3, 4, 1.0) == 0.25
+    assert make_rule("dc-asgdk").rho(0, 4, 10.0) == 0.25

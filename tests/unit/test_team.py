@@ -3,6 +3,7 @@
 import collections
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,9 +17,10 @@ def test_every_batch_goes_to_exactly_one_worker() -> None:
     seen: collections.Counter[int] = collections.Counter()
     lock = threading.Lock()
 
-    def step(worker: int, batch: int) -> None:
+    def step(worker: int, batches: Sequence[int]) -> float:
         with lock:
-            seen[batch] += 1
+            seen.update(batches)
+        return 0.0
 
     team: Team[int] = Team(4, step, Gate(4, None))
     for batch in range(1000):
@@ -33,8 +35,9 @@ def test_every_batch_goes_to_exactly_one_worker() -> None:
 def test_batches_that_are_left_are_no_pause() -> None:
     ended_s: list[float] = []
 
-    def step(worker: int, batch: int) -> None:
+    def step(worker: int, batches: Sequence[int]) -> float:
         ended_s.append(time.perf_counter())
+        return 0.0
 
     team: Team[int] = Team(1, step, Gate(1, None))
     for batch in range(4):
@@ -50,10 +53,11 @@ def test_waiting_ends_only_when_the_last_batch_is_done() -> None:
     release, began = threading.Event(), threading.Event()
     finished: list[int] = []
 
-    def step(worker: int, batch: int) -> None:
+    def step(worker: int, batches: Sequence[int]) -> float:
         began.set()
         assert release.wait(LIMIT_S)
-        finished.append(batch)
+        finished.extend(batches)
+        return 0.0
 
     team: Team[int] = Team(1, step, Gate(1, None))
     team.give(0)
@@ -66,8 +70,8 @@ def test_waiting_ends_only_when_the_last_batch_is_done() -> None:
 
 
 def test_an_error_of_a_worker_reaches_whoever_gives_or_waits() -> None:
-    def step(worker: int, batch: int) -> None:
-        raise RuntimeError(f"batch {batch}")
+    def step(worker: int, batches: Sequence[int]) -> float:
+        raise RuntimeError(f"batch {batches[0]}")
 
     team: Team[int] = Team(2, step, Gate(2, None))
     team.give(7)
@@ -83,8 +87,9 @@ def test_an_error_of_a_worker_reaches_whoever_gives_or_waits() -> None:
 def test_giving_waits_while_many_batches_are_there_already() -> None:
     release = threading.Event()
 
-    def step(worker: int, batch: int) -> None:
+    def step(worker: int, batches: Sequence[int]) -> float:
         assert release.wait(LIMIT_S)
+        return 0.0
 
     team: Team[int] = Team(1, step, Gate(1, None))
     given = threading.Semaphore(0)
@@ -108,20 +113,59 @@ def test_giving_waits_while_many_batches_are_there_already() -> None:
 
 
 def test_a_limit_on_the_lead_makes_workers_take_turns() -> None:
-    """With a limit of 0 and two workers, no worker starts its n-th batch before both have done n - 1."""
+    """With a limit of 0 and two workers, the other one makes one step at most while a worker makes one."""
     counts, lock = [0, 0], threading.Lock()
-    leads: list[int] = []
+    meanwhile: list[int] = []
+    gate = Gate(2, 0)
 
-    def step(worker: int, batch: int) -> None:
+    def step(worker: int, batches: Sequence[int]) -> float:
+        held_s = gate.enter(worker)
         with lock:
-            leads.append(counts[worker] - min(counts))
+            before = counts[1 - worker]
+        for _ in range(1000):
+            pass
+        with lock:
+            meanwhile.append(counts[1 - worker] - before)
             counts[worker] += 1
+        gate.leave(worker)
+        return held_s
 
-    team: Team[int] = Team(2, step, Gate(2, 0))
+    team: Team[int] = Team(2, step, gate)
     for batch in range(200):
         team.give(batch)
     team.wait()
     assert sum(counts) == 200
-    # A batch counts once it is finished, an instant after `counts` says so: one more than the limit may be seen.
-    assert max(leads) <= 1
+    assert max(meanwhile) <= 1
+    team.close()
+
+
+def test_a_worker_takes_as_many_as_are_chosen_in_their_order() -> None:
+    taken: list[list[int]] = []
+    began, release = threading.Event(), threading.Event()
+
+    def step(worker: int, batches: Sequence[int]) -> float:
+        taken.append(list(batches))
+        began.set()
+        assert release.wait(LIMIT_S)
+        return 0.0
+
+    team: Team[int] = Team(1, step, Gate(1, None), lambda worker, waiting: min(3, len(waiting)), most=3)
+    team.give(0)
+    assert began.wait(LIMIT_S)
+    for batch in range(1, 6):
+        team.give(batch)
+    release.set()
+    team.wait()
+    assert taken == [[0], [1, 2, 3], [4, 5]]
+    assert team.done == 6 and team.accounts[0].steps == 6
+    team.close()
+
+
+def test_seconds_that_a_worker_was_held_are_no_work() -> None:
+    team: Team[int] = Team(1, lambda worker, batches: 1000.0, Gate(1, None))
+    team.give(0)
+    team.wait()
+    (account,) = team.accounts
+    assert account.held_s == 1000.0 <= account.wait_s
+    assert account.busy_s < 0.0
     team.close()

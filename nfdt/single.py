@@ -1,0 +1,123 @@
+"""Steps of workers and servers anywhere: one a call."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from nfdt.devices import cpu_beside, driver_cpu
+from nfdt.feed import Arrays
+from nfdt.gate import Gate
+from nfdt.replica import Replica
+from nfdt.step import Pulled, Step, Stepped
+
+# What a step says of its worker, before what each shard says of its push.
+_OF_WORKER = 4
+
+
+class Single:
+    """A step that is called once for each batch.
+
+    Clocks of hosts may differ: seconds are differences of one clock, and the push is what is left of the whole.
+    """
+
+    def __init__(self, step: Step, gate: Gate):
+        """Traces.
+
+        Args:
+            step: What is called.
+            gate: Of the workers.
+        """
+        self._step, self._gate = step, gate
+        self._driver = driver_cpu(step.device)
+        snapshots, optimizer = step.snapshot_signatures(), step.optimizer_signature()
+        everything = tf.nest.flatten([snapshots, optimizer])
+        self._fetch = tf.compat.v1.wrap_function(self._fetched, everything) if step.prefetch else None
+        signature = [
+            tf.TensorSpec([None], tf.int64),
+            step.arrays_signature(),
+            snapshots,
+            everything if step.prefetch else optimizer,
+        ]
+        # Not `tf.function`: of that, every output waits for the effects on all hosts and goes through the driver's.
+        self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
+
+    def fetch(self, pull: Callable[[], Pulled]) -> Pulled:
+        """Brings what a later step is to compute with beside the worker; only of a step that is made so.
+
+        Args:
+            pull: Returns it.
+        """
+        assert self._fetch is not None
+        self._step.turns.pull(self._step.device)
+        pulled = pull()
+        with tf.device(self._driver):
+            return dataclasses.replace(pulled, arrived=self._fetch(*pulled.tensors))
+
+    def __call__(
+        self, worker: int, replica: Replica, pull: Callable[[], Pulled], arrays: Arrays, rows: np.ndarray
+    ) -> Stepped:
+        """Pulls, takes rows of arrays, computes and pushes.
+
+        Args:
+            worker: Whose step it is.
+            replica: Of this worker.
+            pull: Returns what to compute with.
+            arrays: What to take rows from.
+            rows: int64 [batch].
+        """
+        held_s = self._gate.enter(worker)
+        began_s = time.perf_counter()
+        if self._fetch is None:
+            self._step.turns.pull(self._step.device)
+        pulled = pull()
+        waited_s = time.perf_counter() - began_s
+        snapshots = [tensor for snapshot in pulled.snapshots for tensor in snapshot.tensors]
+        numbers = np.concatenate([[snapshot.version for snapshot in pulled.snapshots], rows])
+        with tf.device(self._driver):
+            arrived = pulled.optimizer if pulled.arrived is None else pulled.arrived
+            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *arrived]
+            told, *rest = self._call(replica.resources, given)
+        of_worker, of_shards = np.split(told.numpy(), [_OF_WORKER])
+        outputs = [rest.pop(0) for _ in self._step.source.step.outputs]
+        for shard, of_shard in zip(self._step.shards, of_shards.reshape(len(self._step.shards), -1), strict=True):
+            shard.keep(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()])
+        self._gate.leave(worker)
+        worker_began_s, arrived_s, computed_s, row_bytes = of_worker.tolist()
+        pull_s, compute_s = waited_s + arrived_s - worker_began_s, computed_s - arrived_s
+        push_s = max(0.0, time.perf_counter() - began_s - pull_s - compute_s)
+        num_bytes = self._step.num_bytes + int(row_bytes)
+        return Stepped(outputs, [self._step.pushes(of_shards)], pull_s, compute_s, push_s, held_s, num_bytes)
+
+    def _run(
+        self,
+        numbers: tf.Tensor,
+        arrays: Sequence[tf.Tensor],
+        snapshots: Sequence[Sequence[tf.Tensor]],
+        pulled: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        """Returns what a step tells, the outputs and the parameters after it.
+
+        Args:
+            numbers: As `Step.in_graph` has them.
+            arrays: Alike.
+            snapshots: Alike.
+            pulled: Alike.
+        """
+        made = self._step.in_graph(numbers, arrays, snapshots, pulled)
+        tf.compat.v1.get_default_graph().control_outputs.extend(made.ended)
+        times = made.times
+        with tf.device(cpu_beside(self._step.device)):
+            of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
+        with tf.device(self._driver):
+            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
+
+    def _fetched(self, *pulled: tf.Tensor) -> list[tf.Tensor]:
+        rest = list(pulled)
+        snapshots = [[rest.pop(0) for _ in signature] for signature in self._step.snapshot_signatures()]
+        received = self._step.received(snapshots, rest)
+        ended = self._step.turns.pulled(self._step.device, received)
+        tf.compat.v1.get_default_graph().control_outputs.extend(ended)
+        return received
