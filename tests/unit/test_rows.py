@@ -5,10 +5,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from fdt.capture.keras import keras_3
 from fdt.capture.rows import RowNumbers
 from fdt.patch import Patches
 
@@ -298,3 +301,17 @@ def test_a_data_set_is_not_kept(row_numbers: RowNumbers) -> None:
     del dataset
     gc.collect()
     assert shuffle() is None
+
+
+def test_nothing_is_tuned_where_row_numbers_are_read(row_numbers: RowNumbers) -> None:
+    """Whoever lets go of a tuned iterator may have to wait for its tuner, for as long as it has been there."""
+    found = row_numbers.of(slices().shuffle(50).batch(4).prefetch(tf.data.AUTOTUNE))
+    assert found is not None
+    by_keras = keras_3._RowNumbers(np.arange(23), batch_size=4, shuffle=True).get_tf_dataset()
+    for numbers in (found.numbers, by_keras):
+        assert numbers.options().autotune.enabled is False
+    keras.utils.set_random_seed(1)
+    order = [batch.numpy().tolist() for (batch,) in by_keras]
+    keras.utils.set_random_seed(1)
+    plain = ArrayDataAdapter(np.arange(23), batch_size=4, shuffle=True).get_tf_dataset()
+    assert [batch.numpy().tolist() for (batch,) in plain] == order

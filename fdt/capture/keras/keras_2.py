@@ -14,6 +14,7 @@ from tf_keras.src.utils.generic_utils import is_default
 from fdt.capture.keras import keras_2_step
 from fdt.capture.keras.hooks import KerasHooks
 from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
@@ -158,7 +159,7 @@ class _Data:
             return original(adapter, indices, inputs)
         self._reading.batches = batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
         # The same data set, of the rows' numbers, is shuffled and cut exactly as it would be of the data.
-        return original(adapter, indices, tf.range(len(batches.arrays[0]), dtype=tf.int64))
+        return untuned(original(adapter, indices, tf.range(len(batches.arrays[0]), dtype=tf.int64)))
 
     @contextlib.contextmanager
     def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:

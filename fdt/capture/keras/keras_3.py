@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as tf_trainer
 from keras.src.models.functional import Functional
 from keras.src.trainers.compile_utils import CompileMetrics
@@ -18,6 +19,7 @@ from keras.src.utils.python_utils import is_default
 from fdt.capture.keras.hooks import KerasHooks
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.rows import untuned
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
@@ -151,6 +153,11 @@ def _epoch_iterator_class(fit: KerasHooks) -> type:
     return EpochIterator
 
 
+class _RowNumbers(ArrayDataAdapter):  # type: ignore[misc]
+    def get_tf_dataset(self) -> tf.data.Dataset:
+        return untuned(super().get_tf_dataset())
+
+
 def _batches(adapter: Any, run: TracedRun, fit: KerasHooks) -> tuple[Batches, Any]:
     """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
@@ -159,7 +166,7 @@ def _batches(adapter: Any, run: TracedRun, fit: KerasHooks) -> tuple[Batches, An
         batches = ArrayBatches(structure, batch_size, keras.tree)
         # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
         rows = np.arange(len(batches.arrays[0]), dtype=np.int64)
-        return batches, ArrayDataAdapter(rows, batch_size=batch_size, shuffle=adapter._shuffle)
+        return batches, _RowNumbers(rows, batch_size=batch_size, shuffle=adapter._shuffle)
     taken = fit.rows_of(adapter.get_tf_dataset()) if isinstance(adapter, TFDatasetAdapter) else None
     if taken is not None:
         return ArrayBatches(taken.structure, taken.batch_size, keras.tree), TFDatasetAdapter(taken.numbers)
