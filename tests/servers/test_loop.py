@@ -1,7 +1,10 @@
 """Many steps in one call: they come to what as many calls come to, follow those of other workers, and wait for them."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +88,10 @@ def test_who_is_held_takes_no_thread_and_goes_on_when_all_are_let_in() -> None:
     assert ended.wait(LIMIT_S)
     pushes.kept.steps(1, arrays, [np.zeros(1, np.int64)])
     assert pushes.kept.pull().snapshots[0].version == 6
+
+
+def test_workers_on_devices_of_their_own_do_the_same() -> None:
+    command = [sys.executable, "-m", "tests.helpers.loop_on_devices"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
