@@ -307,11 +307,12 @@ def test_nothing_is_tuned_where_row_numbers_are_read(row_numbers: RowNumbers) ->
     """Whoever lets go of a tuned iterator may have to wait for its tuner, for as long as it has been there."""
     found = row_numbers.of(slices().shuffle(50).batch(4).prefetch(tf.data.AUTOTUNE))
     assert found is not None
-    by_keras = keras_3._RowNumbers(np.arange(23), batch_size=4, shuffle=True).get_tf_dataset()
-    for numbers in (found.numbers, by_keras):
-        assert numbers.options().autotune.enabled is False
-    keras.utils.set_random_seed(1)
-    order = [batch.numpy().tolist() for (batch,) in by_keras]
-    keras.utils.set_random_seed(1)
-    plain = ArrayDataAdapter(np.arange(23), batch_size=4, shuffle=True).get_tf_dataset()
-    assert [batch.numpy().tolist() for (batch,) in plain] == order
+    orders = []
+    for adapter in (keras_3._RowNumbers, ArrayDataAdapter):
+        keras.utils.set_random_seed(1)
+        by_keras = adapter(np.arange(23), batch_size=4, shuffle=True).get_tf_dataset()
+        orders.append([batch.numpy().tolist() for batch in by_keras])
+        is_tuned = by_keras.options().autotune.enabled is not False
+        assert is_tuned == (adapter is ArrayDataAdapter)
+    assert orders[0] == orders[1]
+    assert found.numbers.options().autotune.enabled is False
