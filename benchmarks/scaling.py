@@ -69,12 +69,12 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
     return dataclasses.replace(read(saved), transport=joined, batch="per-worker")
 
 
-def options_of(name: str, hosts: int, num_tensors: int) -> list[str]:
+def options_of(name: str, hosts: int) -> list[str]:
     """Returns what `fdt run` is told. A server has one of the model's tensors at least."""
     form, mode, more = FORMS[name]
     if form == RING:
         return ["--mode", mode, "--batch", "per-worker"]
-    servers = ["--ps", "1", "--ps-place", "pool"] if form == CENTRAL else ["--ps", str(min(hosts, num_tensors))]
+    servers = ["--ps", "1", "--ps-place", "pool"] if form == CENTRAL else ["--ps", str(hosts)]
     return ["--mode", mode, *servers, *more]
 
 
@@ -91,8 +91,7 @@ def measure(lab: Lab, prediction: Prediction, saved: Path, model: str, name: str
     forecast = dataclasses.replace(prediction, transport=transport).of(form, mode, hosts)
     steps = steps_of(forecast.step.estimate, hosts)
     script = [str(FIT), model, "--epochs", str(_EPOCHS), "--steps", str(steps), "--batch-size", str(batch)]
-    tensors = len(prediction.workload.dense) + len(prediction.workload.tables)
-    run = lab.run([*options_of(name, hosts, tensors), "--prediction", str(saved), *script])
+    run = lab.run([*options_of(name, hosts), "--prediction", str(saved), *script])
     (fit,) = run.report["fits"]
     return {
         "step_s": processes.Finished(run.output, run.seconds).result()["epoch_seconds"][-1] / steps,

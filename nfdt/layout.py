@@ -134,18 +134,19 @@ def lay_out(source: program_pb2.StepProgram, cut: Cut, units: Units, num_shards:
             kernel than at the end of a small tensor, so the last bit may differ.
 
     Raises:
-        UsageError: More shards than tensors.
+        UsageError: More shards than tensors, and they are not worth cutting.
     """
+    # What the computation reads (a teacher that follows the weights) has to be a variable of its own.
+    read = set(cut.optimizer_reads)
+    fused = [fuse and unit.signature is not None and not read & set(unit.slots) for unit in units.units]
+    pieces = [_Piece(*of_unit) for of_unit in zip(units.units, fused, strict=True)]
+    parts = _place(source, pieces, num_shards)
     num_tensors = sum(len(unit.parameters) for unit in units.units)
-    if num_shards > num_tensors:
+    if num_shards > num_tensors and not all(parts):
         raise UsageError(
             f"A model with {num_tensors} tensors that train cannot be spread over {num_shards} parameter servers. "
             f"Choose --ps {num_tensors} or less."
         )
-    # What the computation reads (a teacher that follows the weights) has to be a variable of its own.
-    read = set(cut.optimizer_reads)
-    fused = [fuse and unit.signature is not None and not read & set(unit.slots) for unit in units.units]
-    parts = _place(source, [_Piece(*of_unit) for of_unit in zip(units.units, fused, strict=True)], num_shards)
     shards = [_shard(source, cut, part, units.shared_writers) for part in parts if part]
     known = {v for unit in units.units for v in (*unit.parameters, *unit.slots)} | set(units.shared)
     roles = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)

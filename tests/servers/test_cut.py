@@ -213,6 +213,16 @@ def test_more_shards_than_tensors_are_refused() -> None:
         servers(step, make_rule("asgd"), num_shards=7)
 
 
+def test_tensors_that_can_be_cut_are_spread_over_more_shards_than_there_are() -> None:
+    model = keras.Sequential([keras.Input((600,)), keras.layers.Dense(256)])
+    model.compile(keras.optimizers.Adam(), "mse")
+    step = traced(model, (np.zeros((2, 600), np.float32), np.zeros((2, 256), np.float32)))
+    lengths = [
+        sum(v.length for v in shard._layout.vectors) for shard in servers(step, make_rule("asgd"), num_shards=7).shards
+    ]
+    assert len(lengths) == 7 and max(lengths) - min(lengths) <= 32
+
+
 def test_the_size_of_an_update_does_not_grow_with_the_model() -> None:
     """Of parameters that are updated alike, one update runs."""
     sizes = []
