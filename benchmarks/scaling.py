@@ -70,7 +70,7 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
 
 
 def options_of(name: str, hosts: int) -> list[str]:
-    """Returns what `fdt run` is told. A server has one of the model's tensors at least."""
+    """Returns what `fdt run` is told."""
     form, mode, more = FORMS[name]
     if form == RING:
         return ["--mode", mode, "--batch", "per-worker"]

@@ -57,7 +57,7 @@ class Team(Generic[Batch]):
         self._do, self._gate, self._choose = work, gate, choose
         self._changed = threading.Condition()
         self._batches: collections.deque[Batch] = collections.deque()
-        self._limit = num_workers * (_WAITING if most == 1 else _CALLS * most)
+        self._limit = num_workers * max(_WAITING, _CALLS * most)
         self._error: BaseException | None = None
         self._closed = False
         self._busy = 0

@@ -168,12 +168,14 @@ class CompensateRowsOp : public tensorflow::OpKernel {
       if (s.data() != nullptr) of.All([&](int64_t group, W* sum, W*) { of.Note(group, sum); });
       return;
     }
-    Tensor* compensated;
-    OP_REQUIRES_OK(context, context->allocate_output(0, values.shape(), &compensated));
-    of.now = now.flat<T>().data(), of.then = then.flat<T>().data(), of.out = compensated->flat<T>().data();
+    Tensor compensated;
+    OP_REQUIRES_OK(context, spare_.Take(context, tensorflow::DataTypeToEnum<T>::value, values.shape(), &compensated));
+    context->set_output(0, compensated);
+    of.now = now.flat<T>().data(), of.then = then.flat<T>().data(), of.out = compensated.flat<T>().data();
     const Sums sums = s.data() != nullptr ? Compensated<true>(of, settings) : Compensated<false>(of, settings);
     squares->vec<float>()(0) = sums.correction;
     squares->vec<float>()(1) = sums.gradient;
+    spare_.Leave(compensated);
   }
 
  private:
@@ -267,6 +269,7 @@ class CompensateRowsOp : public tensorflow::OpKernel {
   }
 
   bool correct_;
+  Spare spare_;
 };
 
 REGISTER_OP("FdtCompensate")

@@ -200,7 +200,11 @@ REGISTER_KERNEL_BUILDER(Name("FdtLeave").Device(tensorflow::DEVICE_CPU), LeaveOp
 extern "C" int64_t fdt_gate_make(int64_t num_workers, int64_t most) {
   return fdt::All().Add(std::make_shared<fdt::Gate>(num_workers, most));
 }
-extern "C" void fdt_gate_delete(int64_t gate) { fdt::All().Remove(gate); }
+extern "C" void fdt_gate_delete(int64_t gate) {
+  // Who is held would never go on.
+  fdt::All().Find(gate)->Open();
+  fdt::All().Remove(gate);
+}
 extern "C" int fdt_gate_is_open(int64_t gate, int64_t worker) { return fdt::All().Find(gate)->IsOpenTo(worker); }
 extern "C" void fdt_gate_leave(int64_t gate, int64_t worker) { fdt::All().Find(gate)->Leave(worker); }
 extern "C" void fdt_gate_set_idle(int64_t gate, int64_t worker, int is_idle) { fdt::All().Find(gate)->SetIdle(worker, is_idle); }
