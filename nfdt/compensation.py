@@ -93,15 +93,6 @@ def compensate(
     return compensated, squares
 
 
-def by_row(indices: tf.Tensor) -> tf.Tensor:
-    """Returns in which order the values of rows are read, int64 [number]: by row, those of one as they came.
-
-    Args:
-        indices: Of a table's rows, [number]; one may come more than once.
-    """
-    return _NATIVE.ops.fdt_by_row(indices=indices)
-
-
 def compensate_rows(
     rule: Rule,
     values: tf.Tensor,
@@ -122,7 +113,7 @@ def compensate_rows(
         rule: As of `compensate`, like what is not described here.
         values: [number, ...].
         indices: Of their rows, [number].
-        order: Of `by_row`.
+        order: Of `nfdt.rows.by_row`.
         now: The whole table, [rows, ...].
         then: Like it.
         mean_square: Like it.

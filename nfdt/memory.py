@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nfdt.compensation import Late, by_row, compensate, compensate_rows, unknown_moves
+from nfdt.compensation import Late, compensate, compensate_rows, unknown_moves
 from nfdt.layout import ShardLayout
+from nfdt.rows import by_row
 from nfdt.rules import Rule, Strength, Weigh
 from nfdt.vectors import join
 
@@ -104,7 +105,7 @@ class Memory:
         Args:
             number: Which table of the shard's layout.
             rows: Values [number, ...] and indices [number]; one may come more than once.
-            order: Of `nfdt.compensation.by_row`; None if nobody looks at it.
+            order: Of `nfdt.rows.by_row`; None if nobody looks at it.
             now: The table.
             then: The table that the values were computed from.
             rho: Reliability.

@@ -86,7 +86,7 @@ class TablePass:
 
         Args:
             indices: Of the rows that it has values for, [number]; an index may come more than once.
-            order: Of `nfdt.compensation.by_row`.
+            order: Of `nfdt.rows.by_row`.
             given: What comes in, by the placeholders that stand for it.
         """
         _NATIVE.ops.fdt_update_table(

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
-from nfdt.compensation import by_row
 from nfdt.cut import Cut
 from nfdt.devices import settle
 from nfdt.gradients import Gradients
 from nfdt.layout import Layout, Vector
 from nfdt.memory import Memory
+from nfdt.rows import by_row
 from nfdt.rules import Rule, Weigh
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join, part

@@ -97,7 +97,7 @@ class Update:
 
         Args:
             gradients: As they go to the optimizer.
-            orders: Of `nfdt.compensation.by_row`, for each pair of rows; looked at where `orders_rows`.
+            orders: Of `nfdt.rows.by_row`, for each pair of rows; looked at where `orders_rows`.
             reliability: How much they are believed, float32 scalar; looked at where learning rates are multiplied by it.
             late: For each vector what its gradient is compensated by first; None for nothing.
 

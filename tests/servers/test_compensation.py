@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nfdt.compensation import by_row, compensate, compensate_rows
+from nfdt.compensation import compensate, compensate_rows
+from nfdt.rows import by_row
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
 
 # Longer than what a thread takes at a time, not a multiple of what goes side by side, and of one entry.

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import nfdt.formula
-from nfdt.compensation import Late, by_row, compensate, unknown_moves
+from nfdt.compensation import Late, compensate, unknown_moves
 from nfdt.formula import Formula
 from nfdt.one_pass import OnePass, TablePass
+from nfdt.rows import by_row
 from nfdt.rules import Strength, make_rule
 from tests.helpers.formulas import OF_TABLES, OPTIMIZERS, header
 from tests.helpers.programs import servers, traced
