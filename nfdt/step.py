@@ -222,7 +222,9 @@ class Step:
     def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:
         """Returns gradients where the shard is."""
         if shard.device == self.device:
-            return gradients.mapped(tf.identity)
+            # What has no device is the driver's, wherever that is.
+            with tf.device(self.device):
+                return gradients.mapped(tf.identity)
         # Each tensor that goes to another device is a request of its own.
         with tf.device(self.device):
             vectors = shard.joined(gradients.vectors)

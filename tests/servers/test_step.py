@@ -3,17 +3,21 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import nfdt.servers
 from nfdt.feed import Arrays
 from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
+from nfdt.single import Single
 from nfdt.step import Pulled
 from tests.helpers.programs import state, traced
 from tests.helpers.rehearsal import rehearse
@@ -59,6 +63,30 @@ def test_over_two_hosts_a_step_comes_to_the_same(over_hosts: dict[str, list[str]
 @pytest.mark.parametrize("where", _TEAMS)
 def test_pushes_over_two_hosts_follow_each_other(over_hosts: dict[str, list[str]], where: str) -> None:
     assert over_hosts[where] == []
+
+
+@pytest.mark.parametrize("rule", ["asgd", "ddc-asgd", "dc-asgdk"])
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize(("model", "x", "optimizer"), [(dense_model, X, "momentum"), (embedding_model, WORDS, "adam")])
+def test_nothing_but_what_comes_in_is_left_to_the_driver(
+    model: Callable[[Any], keras.Model],
+    x: np.ndarray,
+    optimizer: str,
+    prefetch: bool,
+    rule: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An operation without a device runs beside whoever calls the graph: tensors would travel there and back."""
+    step = traced(model(OPTIMIZERS[optimizer]()), (x, Y), mode="async")
+    monkeypatch.setattr(nfdt.servers, "Loop", Single)
+    kept = ParameterServers(step.program, make_rule(rule), ["/CPU:0"] * 2, ["/CPU:0"] * 2, prefetch=prefetch)
+    single = kept._step(("/CPU:0", "/CPU:0"))
+    assert isinstance(single, Single)
+    graphs = [single._call._concrete.graph, *([single._fetch.graph] if single._fetch is not None else [])]
+    left = [
+        each for graph in graphs for each in graph.get_operations() if not each.device and each.type != "Placeholder"
+    ]
+    assert left == []
 
 
 def test_what_comes_ahead_is_a_step_older_at_most_and_nothing_else() -> None:
