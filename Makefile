@@ -12,7 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 # Files in the order of their folders: the quick ones last, so that both processes end together.
-TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# A process that hangs or dies is replaced once, since the next one begins with the same test.
+TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
 .PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist protos format clean
 
