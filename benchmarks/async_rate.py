@@ -16,7 +16,7 @@ from typing import Any
 
 import async_summary
 import rows
-from async_rows import ALL_MODELS, ROWS, best_variant
+from async_rows import ALL_MODELS, ROWS, best_variant, bound
 from record import Record
 
 PACKAGES = ("fdt", "tensorflow", "keras", "tf_keras", "numpy")
@@ -42,6 +42,7 @@ def measure_round(record: Record, options: argparse.Namespace, number: int, trie
     sizes = rows.sizes(options.epochs, options.steps)
     order = options.rows if number % 2 == 0 else options.rows[::-1]
     for model in options.models:
+        record.add("bound", partial(bound, model), round=number, model=model)
         for name in order:
             if model in ROWS[name].models:
                 measure = partial(rows.step_rate, ROWS[name], model, [*sizes, *best_variant(tried, name, model)])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import processes
 import rows
 from processes import fdt, python
 from rows import FIT, MODELS, Row
@@ -43,11 +44,22 @@ ROWS = {
     "fdt2_asgd": Row("fdt, 2 workers, --update asgd", _async(2, "--update", "asgd")),
     "hosts2": Row("fdt, 2 hosts", _over_hosts(2)),
     "hosts2_asgd": Row("fdt, 2 hosts, --update asgd", _over_hosts(2, "--update", "asgd")),
+    # TensorFlow's own has no tunnels.
+    "hosts2_open": Row("fdt, 2 hosts, --open-servers", _over_hosts(2, "--open-servers")),
     "loop1": _stock("ClusterCoordinator × 1", _LOOP, "--steps-per-closure", "1"),
     "loop10": _stock("ClusterCoordinator × 10", _LOOP, "--steps-per-closure", "10"),
     "fit1": _stock("tf_keras Model.fit × 1", _FIT, "--steps-per-execution", "1"),
     "fit10": _stock("tf_keras Model.fit × 10", _FIT, "--steps-per-execution", "10"),
 }
+
+
+# What bounds a row, by the names of `async_bound.combined`.
+BOUNDS = {"fdt2": "ddc_asgd", "fdt2_asgd": "asgd"}
+
+
+def bound(model: str) -> dict[str, Any]:
+    """Measures what bounds a model's asynchronous steps on this machine."""
+    return processes.run(python("benchmarks/async_bound.py", model)).result()
 
 
 def best_variant(tried: list[dict[str, Any]], name: str, model: str) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """Turns the raw measurements of `async_rate.py` into the tables of `results/async_rate.md`."""
 
-from async_rows import ALL_MODELS, COMPUTE_BOUND, ROWS, STOCK, best_variant
-from rate_tables import Comparison, failures, heading, rates, ratios
+from collections.abc import Callable
+
+from async_rows import ALL_MODELS, BOUNDS, COMPUTE_BOUND, ROWS, STOCK, best_variant
+from rate_tables import Comparison, failures, good, heading, rate_by_round, rates, ratios
 from record import Content
 from rows import MODELS
-from tables import table
+from tables import spread, table
 
 COMPARISONS = [
     Comparison("fdt2", STOCK, dict.fromkeys(MODELS, 1.5), "the best of TensorFlow's own"),
@@ -12,6 +14,7 @@ COMPARISONS = [
     *(Comparison("fdt2", (name,)) for name in STOCK),
     Comparison("hosts2", STOCK, dict.fromkeys(MODELS, 1.3), "the best of TensorFlow's own"),
     Comparison("hosts2_asgd", STOCK, {}, "the best of TensorFlow's own"),
+    Comparison("hosts2_open", STOCK, {}, "the best of TensorFlow's own"),
     # What compensation may cost: a tenth of the rate.
     Comparison("fdt2", ("fdt2_asgd",), dict.fromkeys(MODELS, 0.9)),
     Comparison("fdt2", ("fdt1",), {COMPUTE_BOUND: 1.7}),
@@ -34,8 +37,46 @@ def markdown(content: Content) -> str:
     parts = ["# Asynchronous step rate", heading(content), what]
     parts += ["## Steps per second", rates(content, ROWS, ALL_MODELS)]
     parts += ["## Ratios, within each round", ratios(content, ROWS, ALL_MODELS, COMPARISONS)]
-    parts += [*_variants(content), *failures(content)]
+    parts += [*_bounds(content), *_variants(content), *failures(content)]
     return "\n\n".join(parts) + "\n"
+
+
+def _bounds(content: Content) -> list[str]:
+    """Returns what bounds the rate on one host, and what part of that is reached."""
+    measured = good(content, "bound")
+    models = [model for model in ALL_MODELS if any(entry["model"] == model for entry in measured)]
+    if not models:
+        return []
+
+    def by_round(model: str, name: str) -> dict[int, float]:
+        return {entry["round"]: entry[name] for entry in measured if entry["model"] == model}
+
+    def line(title: str, values: Callable[[str], list[float]], digits: int = 1) -> list[str]:
+        return [title, *(spread(values(model), digits) for model in models)]
+
+    lines = [
+        line("gradients, core-milliseconds", lambda model: [*by_round(model, "compute_ms").values()], 2),
+        line("memory, GB/s of all cores", lambda model: [*by_round(model, "memory_gb_per_s").values()]),
+    ]
+    for row, name in BOUNDS.items():
+        rule, most = name.replace("_", "-"), f"{name}_steps_per_s"
+        lines += [
+            line(f"{rule}: MB of an update", lambda model, name=name: [by_round(model, f"{name}_bytes")[0] / 1e6]),
+            line(f"{rule}: steps per second at most", lambda model, most=most: [*by_round(model, most).values()]),
+            line(
+                f"{ROWS[row].title} / that",
+                lambda model, row=row, most=most: [
+                    rate / by_round(model, most)[number] for number, rate in rate_by_round(content, row, model).items()
+                ],
+                2,
+            ),
+        ]
+    note = (
+        "What a step cannot be without: its gradients, as a worker computes them with one thread, measured on all cores at "
+        "once, and the bytes that an update reads and writes, at the rate at which all cores together read two vectors and "
+        "write one. The fastest of ten half seconds each."
+    )
+    return ["## Bounds on one host", note, table(["", *models], lines)]
 
 
 def _variants(content: Content) -> list[str]:

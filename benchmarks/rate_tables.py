@@ -40,7 +40,7 @@ def heading(content: Content) -> str:
 def rates(content: Content, rows: Mapping[str, Row], models: Sequence[str]) -> str:
     """Returns steps per second of every row on every model."""
     lines = [
-        [row.title, *(spread(list(_rate_by_round(content, name, model).values())) for model in models)]
+        [row.title, *(spread(list(rate_by_round(content, name, model).values())) for model in models)]
         for name, row in rows.items()
     ]
     return table(["", *models], lines)
@@ -76,7 +76,7 @@ def verdict(met: bool) -> str:
 
 
 def _ratio(content: Content, comparison: Comparison, rows: Mapping[str, Row], model: str) -> str:
-    mine = _rate_by_round(content, comparison.row, model)
+    mine = rate_by_round(content, comparison.row, model)
     other, its = _best(content, comparison.others, model)
     values = [mine[number] / its[number] for number in mine if number in its]
     if not values:
@@ -92,12 +92,13 @@ def _ratio(content: Content, comparison: Comparison, rows: Mapping[str, Row], mo
 
 def _best(content: Content, names: tuple[str, ...], model: str) -> tuple[str, dict[int, float]]:
     """Returns the row with the highest median rate and its rates by round."""
-    candidates = {name: _rate_by_round(content, name, model) for name in names}
+    candidates = {name: rate_by_round(content, name, model) for name in names}
     best = max(candidates, key=lambda name: statistics.median(candidates[name].values()) if candidates[name] else 0.0)
     return best, candidates[best]
 
 
-def _rate_by_round(content: Content, name: str, model: str) -> dict[int, float]:
+def rate_by_round(content: Content, name: str, model: str) -> dict[int, float]:
+    """Returns a row's steps per second."""
     return {
         entry["round"]: entry["steps_per_s"]
         for entry in good(content, "step_rate")

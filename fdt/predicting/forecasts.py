@@ -16,6 +16,7 @@ from fdt.predicting.step_time import (
     Forecast,
     Timed,
     Workload,
+    can_be_sharded,
     fastest,
     forecast,
     pays_up_to,
@@ -63,12 +64,11 @@ class Prediction:
 
     def forecasts(self) -> list[Forecast]:
         """Returns one for each form and number of workers that can be."""
-        tensors = len(self.workload.dense) + len(self.workload.tables)
         return [
             forecast(self.workload, self.transport.network(mode, n), form, mode, n, batch=self.batch, price=self.price)
             for form, mode in self._forms()
             for n in self.workers
-            if form != SHARDED or self.transport.network(mode, n).hosts(n) <= tensors
+            if form != SHARDED or can_be_sharded(self.workload, self.transport.network(mode, n).hosts(n))
         ]
 
     def distributed(self) -> list[Forecast]:

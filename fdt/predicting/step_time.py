@@ -376,6 +376,14 @@ def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> lis
     return [load + more for load, more in zip(whole, fill(whole, sum(dense)), strict=True)]
 
 
+def can_be_sharded(workload: Workload, shards: int) -> bool:
+    """Returns whether there are so many parameter servers for a model: as many as tensors, and more if each has a part."""
+    return (
+        shards <= len(workload.dense) + len(workload.tables)
+        or min(shard_loads(workload.dense, workload.tables, shards)) > 0
+    )
+
+
 def _slowest(workload: Workload, network: Network, workers: int) -> float:
     """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds.
 

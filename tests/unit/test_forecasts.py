@@ -41,8 +41,16 @@ def test_table_shows_what_the_file_holds() -> None:
     lines = NETWORK.text().splitlines()
     for found in NETWORK.distributed():
         assert any(f"{found.speedup:.2f}" in line and f"{found.cost:.2f}" in line for line in lines)
-    # A model of four tensors cannot be spread over eight servers.
-    assert {f.workers for f in NETWORK.forecasts() if f.form == SHARDED} == {1, 2, 4}
+
+
+def test_there_are_more_servers_than_tensors_where_each_has_a_part_of_one() -> None:
+    def numbers(**sizes: tuple[int, ...]) -> set[int]:
+        changed = dataclasses.replace(NETWORK, workload=dataclasses.replace(LOAD, **sizes))
+        return {found.workers for found in changed.forecasts() if found.form == SHARDED}
+
+    assert numbers() == {1, 2, 4, 8}
+    # A table is never cut.
+    assert numbers(dense=(), tables=(8_000_000, 4_000_000)) == {1, 2}
 
 
 def test_rounding_halves_what_travels() -> None:
@@ -52,7 +60,7 @@ def test_rounding_halves_what_travels() -> None:
 
 
 def test_a_cluster_is_told_by_its_hosts_and_their_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Servers are one a host, money is for hosts, and a model of four tensors goes on four hosts."""
+    """Servers are one a host, and money is for hosts."""
     NETWORK.save(tmp_path / "p.json")
     told = ["predict", "--load", str(tmp_path / "p.json"), "--json", str(tmp_path / "c.json")]
     assert cli.main([*told, "--hosts", "8", "--gpus-per-host", "4", "--bandwidth", "100Gbit"]) == 0
@@ -63,7 +71,7 @@ def test_a_cluster_is_told_by_its_hosts_and_their_gpus(tmp_path: Path, capsys: p
     found = read(tmp_path / "c.json")
     assert found.workers == (1, 2, 4, 8, 16, 32) and found.transport == Hosts(12.5e9, slots=4)
     sharded = [each for each in found.forecasts() if each.form == SHARDED]
-    assert {each.workers: each.hosts for each in sharded} == {1: 1, 2: 1, 4: 1, 8: 2, 16: 4}
+    assert {each.workers: each.hosts for each in sharded} == {1: 1, 2: 1, 4: 1, 8: 2, 16: 4, 32: 8}
     one, all_of_it = (found.of(RING, "sync", workers) for workers in (4, 32))
     assert one.cost == pytest.approx(2.0 * 1 * one.seconds / 3600)
     assert all_of_it.cost == pytest.approx(2.0 * 8 * all_of_it.seconds / 3600)
