@@ -51,8 +51,12 @@ class HostDevices:
 
     @property
     def inter_op_threads(self) -> int:
-        """Operations that may run at once."""
-        return self.num_workers + self.num_shards + 1
+        """Operations that may run at once; no more than cores.
+
+        With more, branches of one worker's step take a core from another's. Nobody waits within: locks, gates and transfers
+        take no thread.
+        """
+        return max(2, min(self.num_workers + self.num_shards + 1, self.num_threads * self.num_workers))
 
     def shards(self, prefix: str = "/") -> list[str]:
         """Returns the names of the parameter servers' devices."""

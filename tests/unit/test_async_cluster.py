@@ -68,11 +68,12 @@ def test_the_pool_takes_part_without_workers() -> None:
 
 def test_devices_of_a_host() -> None:
     cpus = HostDevices(num_workers=2, num_shards=1, num_threads=1, num_gpus=0)
-    assert cpus.intra_op_threads == 1
+    assert cpus.intra_op_threads == 1 and cpus.inter_op_threads == 2
     assert cpus.shards("/job:fdt/replica:0/task:1/device:") == ["/job:fdt/replica:0/task:1/device:CPU:0"]
     assert cpus.workers() == ["/CPU:0", "/CPU:0"]
     gpus = HostDevices(num_workers=3, num_shards=0, num_threads=4, num_gpus=2)
-    assert gpus.intra_op_threads == 12
+    assert gpus.intra_op_threads == 12 and gpus.inter_op_threads == 4
+    assert HostDevices(num_workers=0, num_shards=1, num_threads=1, num_gpus=0).inter_op_threads == 2
     assert gpus.shards() == [] and gpus.workers() == ["/GPU:0", "/GPU:1", "/GPU:0"]
 
 
