@@ -1,6 +1,6 @@
 """Runs `fdt run --mode async` on a pool of several hosts, all of them this machine: one worker a host, or as it is told.
 
-    python benchmarks/over_hosts.py --hosts 2 [--slots 2 --own 1] [--open-servers] [OPTION of fdt run …] -- SCRIPT …
+    python benchmarks/over_hosts.py --hosts 2 [--slots 2 --own 1] [--divide-cores] [OPTION of fdt run …] -- SCRIPT …
 
 The hosts meet on loopback and share the machine's cores, as the processes of TensorFlow's own parameter server training do that
 this is compared with.
