@@ -20,6 +20,12 @@ from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 LIMIT_S = 20.0
 
 
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that still exchange something would keep a test that has failed from its end."""
+    monkeypatch.setattr(mesh, "_EXCHANGE_S", LIMIT_S)
+
+
 class Meeting:
     """See `fdt.runtime.MeetingPlace`."""
 
