@@ -51,7 +51,7 @@ class HostDevices:
 
     @property
     def inter_op_threads(self) -> int:
-        """Operations that may run at once; no more than cores.
+        """Operations that may run at once; no more than the workers have threads, and two at least.
 
         With more, branches of one worker's step take a core from another's. Nobody waits within: locks, gates and transfers
         take no thread.
