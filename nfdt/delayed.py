@@ -15,7 +15,7 @@ from nfdt.gate import Gate, default_max_delay
 from nfdt.loop import MOST_AT_ONCE
 from nfdt.method import Batch
 from nfdt.options import Options
-from nfdt.servers import ParameterServers
+from nfdt.servers import ParameterServers, may_chain
 from nfdt.step import Stepped
 from nfdt.stride import Stride
 from nfdt.team import Team
@@ -43,7 +43,9 @@ class Delayed:
             max_delay = default_max_delay(map(host_of, devices.workers))
         self._gate = Gate(num_workers, max_delay)
         self._strides = [Stride() for _ in range(num_workers)]
-        self._team: Team[Batch] = Team(num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE)
+        chains = may_chain(devices.shards, devices.workers, num_workers, self._gate, options.prefetch)
+        calls = 2 if chains else 1
+        self._team: Team[Batch] = Team(num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE, calls)
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""

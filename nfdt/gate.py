@@ -28,6 +28,9 @@ class Gate:
 
     A worker with nothing to do, as all are at first, is waited for by nobody; once it has something to do it is level with the
     slowest, at least.
+
+    Attributes:
+        max_delay: How far ahead one may be; None if nobody is held.
     """
 
     def __init__(self, num_workers: int, max_delay: int | None):
@@ -36,6 +39,7 @@ class Gate:
             num_workers: How many.
             max_delay: A worker that is further ahead of the slowest waits; 0 is synchronous, None never waits.
         """
+        self.max_delay = max_delay
         native = _native()
         self._number = native.fdt_gate_make(num_workers, -1 if max_delay is None else max_delay)
         weakref.finalize(self, native.fdt_gate_delete, self._number)

@@ -145,7 +145,8 @@ class Loop:
         versions, snapshots = pulled
         with tf.control_dependencies(tf.nest.flatten(pulled)):
             optimizer = [variable.read_value() for variable in self._step.looked_at]
-        made = self._step.in_graph(tf.concat([versions, rows[number]], 0), arrays, snapshots, optimizer)
+        batch, pulled_versions = self._step.parted(tf.concat([versions, rows[number]], 0))
+        made = self._step.in_graph(batch, arrays, pulled_versions, snapshots, optimizer)
         times = made.times
         with tf.device(beside):
             with tf.control_dependencies([*made.ended, *made.told]):

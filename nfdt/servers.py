@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fdt.v1 import program_pb2
+from nfdt.chained import Chained
 from nfdt.cut import cut
-from nfdt.devices import driver_cpu, host_of
+from nfdt.devices import cpu_beside, driver_cpu, host_of
 from nfdt.feed import Arrays
 from nfdt.gate import Gate
+from nfdt.handover import Handover
 from nfdt.layout import lay_out
 from nfdt.loop import MOST_AT_ONCE, Loop
 from nfdt.prefetch import Prefetch
@@ -18,7 +20,7 @@ from nfdt.rules import Rule
 from nfdt.shard import Shard
 from nfdt.single import Single
 from nfdt.step import Pulled, Step, Stepped
-from nfdt.turns import Turns
+from nfdt.turns import Turns, who_takes_turns
 from nfdt.units import find_units
 
 _ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
@@ -70,11 +72,13 @@ class ParameterServers:
         self._gate = Gate(num_workers, None) if gate is None else gate
         # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers
         # that are away would not hear of what others push before a call has ended.
-        here = {host_of(driver_cpu(device)) for device in worker_devices}
-        is_here = here == set(map(host_of, [*shard_devices, *worker_devices]))
-        self._loops = num_workers > 1 and is_here and self._ahead is None
+        self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices) and self._ahead is None
+        chains = may_chain(shard_devices, worker_devices, num_workers, self._gate, prefetch) and not self._looked_at
+        self._handovers = [Handover(self.shards) for _ in worker_devices] if chains else None
+        # Where steps are not chained, one of a worker at a time.
+        self._alone = [threading.Lock() for _ in worker_devices]
         # By the devices of a worker and of its arrays.
-        self._steps: dict[tuple[str, str], Loop | Single] = {}
+        self._steps: dict[tuple[str, str], Loop | Single | Chained] = {}
 
     def pull(self) -> Pulled:
         """Returns the parameters of all shards."""
@@ -110,7 +114,11 @@ class ParameterServers:
         if isinstance(step, Loop):
             return step(worker, replica, pulled, self.pull, arrays, rows)
         (only,) = rows
-        return step(worker, replica, self._pull(worker, step, pulled), arrays, only)
+        if isinstance(step, Chained):
+            assert self._handovers is not None
+            return step(worker, replica, self._handovers[worker], pulled, self.pull, arrays, only)
+        with self._alone[worker]:
+            return step(worker, replica, self._pull(worker, step, pulled), arrays, only)
 
     def _pull(self, worker: int, step: Single, pulled: Pulled | None) -> Callable[[], Pulled]:
         if self._ahead is None:
@@ -138,10 +146,10 @@ class ParameterServers:
         local = {i: v for i, v in values.items() if i not in kept or i in still}
         for replica in self.replicas:
             replica.assign(local)
-        for ahead in self._ahead or ():
-            ahead.forget()
+        for kept_for_later in [*(self._ahead or ()), *(self._handovers or ())]:
+            kept_for_later.forget()
 
-    def _step(self, devices: tuple[str, str]) -> Loop | Single:
+    def _step(self, devices: tuple[str, str]) -> Loop | Single | Chained:
         with self._lock:
             if devices not in self._steps:
                 step = Step(
@@ -155,8 +163,38 @@ class ParameterServers:
                     prefetch=self._ahead is not None,
                 )
                 loops = self._loops and host_of(devices[1]) == host_of(devices[0])
-                self._steps[devices] = Loop(step, self._gate) if loops else Single(step, self._gate)
+                kind = Loop if loops else Single if self._handovers is None else Chained
+                self._steps[devices] = kind(step, self._gate)
             return self._steps[devices]
 
     def _keeper(self, index: int) -> Shard:
         return next(shard for shard in self.shards if shard.keeps(index))
+
+
+def may_chain(
+    shard_devices: Sequence[str], worker_devices: Sequence[str], num_workers: int, gate: Gate, prefetch: bool
+) -> bool:
+    """Whether a worker's step may be called while the one before is under way.
+
+    Args:
+        shard_devices: As of `ParameterServers`.
+        worker_devices: Alike.
+        num_workers: Alike.
+        gate: Alike.
+        prefetch: Alike.
+    """
+    # Who is held, or takes a turn, computes with what there is when it may go on. In queues of a GPU tensors would be copies.
+    return (
+        num_workers > 1
+        and gate.max_delay is None
+        and not prefetch
+        and not _are_here(shard_devices, worker_devices)
+        and not who_takes_turns(shard_devices, worker_devices)
+        and all(device == cpu_beside(device) for device in shard_devices)
+    )
+
+
+def _are_here(shard_devices: Sequence[str], worker_devices: Sequence[str]) -> bool:
+    """Whether all are on the host of the process that drives."""
+    here = {host_of(driver_cpu(device)) for device in worker_devices}
+    return here == set(map(host_of, [*shard_devices, *worker_devices]))

@@ -101,12 +101,13 @@ class Single:
         """Returns what a step tells, the outputs and the parameters after it.
 
         Args:
-            numbers: As `Step.in_graph` has them.
-            arrays: Alike.
+            numbers: As `Step.parted` has them.
+            arrays: As `Step.in_graph` has them.
             snapshots: Alike.
             pulled: Alike.
         """
-        made = self._step.in_graph(numbers, arrays, snapshots, pulled)
+        rows, versions = self._step.parted(numbers)
+        made = self._step.in_graph(rows, arrays, versions, snapshots, pulled)
         tf.compat.v1.get_default_graph().control_outputs.extend(made.ended)
         times = made.times
         with tf.device(cpu_beside(self._step.device)):

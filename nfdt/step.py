@@ -132,7 +132,7 @@ class Step:
             prefetch: Whether what is pulled is beside the worker before a step begins.
         """
         self.source, self.computation, self.shards, self.looked_at = source, computation, shards, looked_at
-        (self.device, self._arrays_device), self.turns, self._rounded = devices, turns, rounded
+        (self.device, self.arrays_device), self.turns, self._rounded = devices, turns, rounded
         self.prefetch = prefetch
         snapshots = self.snapshot_signatures()
         gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
@@ -164,27 +164,31 @@ class Step:
 
     def in_graph(
         self,
-        numbers: tf.Tensor,
+        rows: tf.Tensor,
         arrays: Sequence[tf.Tensor],
+        versions: Sequence[tf.Tensor],
         snapshots: Sequence[Sequence[tf.Tensor]],
         pulled: Sequence[tf.Tensor],
+        begins: Sequence[tf.Tensor] = (),
     ) -> InGraph:
         """Builds it.
 
         Args:
-            numbers: int64 [shards + batch]: the snapshots' versions, then rows. One tensor, since each that goes to another
-                host is a request of its own; so it is taken apart where it is needed.
+            rows: int64 [batch], where the arrays are.
             arrays: As the source has them.
+            versions: Of each snapshot, int64 scalar, where the shard is.
             snapshots: Tensors of each.
             pulled: The optimizer variables that are looked at; with `prefetch` all that it computes with, beside the worker.
+            begins: The pull has begun when the worker knows that these are there.
         """
         received = list(pulled) if self.prefetch else self.received(snapshots, pulled)
         with tf.device(cpu_beside(self.device)):
-            began_s = tf.timestamp()
+            with tf.control_dependencies(begins):
+                began_s = tf.timestamp()
             with tf.control_dependencies([began_s, *received]):
                 arrived_s = tf.timestamp()
-        with tf.device(self._arrays_device):
-            batch = _batch(self.source, arrays, numbers[len(self.shards) :])
+        with tf.device(self.arrays_device):
+            batch = _batch(self.source, arrays, rows)
         with tf.device(self.device):
             with tf.control_dependencies([arrived_s]):
                 flat = tf.nest.flatten(self.computation.traced(*received, *batch))
@@ -192,18 +196,34 @@ class Step:
             # Of a call that is inlined a control edge waits for the effects, and not for the values.
             gradients = [each.mapped(tf.identity) for each in computed.gradients]
         with tf.device(cpu_beside(self.device)):
-            with tf.control_dependencies([tensor for each in gradients for tensor in each.tensors]):
+            # Who has heard of a push may begin the worker's next step, so all that this one sets has to be set.
+            with tf.control_dependencies([flat[0].op, *(tensor for each in gradients for tensor in each.tensors)]):
                 computed_s = tf.timestamp()
             times = Times(began_s, arrived_s, computed_s, self._num_row_bytes(gradients))
         # Nothing is pushed before it is told when it was computed.
         with tf.control_dependencies([computed_s, *self.turns.push(self.device, computed_s)]):
             there = [self._carried(each, shard) for each, shard in zip(gradients, self.shards, strict=True)]
-        told, latest = self._pushed(there, snapshots, numbers)
+        told, latest = self._pushed(there, snapshots, versions)
         ended = self.turns.pushed(self.device, [tensor for each in there for tensor in each.tensors])
         if not self.prefetch:
             ended += self.turns.pulled(self.device, [arrived_s])
         # The effects of a push have ended when it tells of itself.
-        return InGraph(times, told, computed.outputs, latest, [flat[0].op, *ended])
+        return InGraph(times, told, computed.outputs, latest, ended)
+
+    def parted(self, numbers: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns rows and versions, each where it is needed.
+
+        Args:
+            numbers: int64 [shards + batch]: the snapshots' versions, then rows. One tensor, since each that goes to another
+                host is a request of its own.
+        """
+        with tf.device(self.arrays_device):
+            rows = numbers[len(self.shards) :]
+        versions = []
+        for number, shard in enumerate(self.shards):
+            with tf.device(shard.device):
+                versions.append(numbers[number])
+        return rows, versions
 
     def received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns, in a graph, what a worker computes with where it is.
@@ -235,15 +255,14 @@ class Step:
             return Gradients(shard.parted(vectors), rows, extras)
 
     def _pushed(
-        self, gradients: Sequence[Gradients], snapshots: Sequence[Sequence[tf.Tensor]], numbers: tf.Tensor
+        self, gradients: Sequence[Gradients], snapshots: Sequence[Sequence[tf.Tensor]], versions: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """Returns what each shard tells of its push, and its parameters after it."""
         told, latest = [], []
-        for number, shard in enumerate(self.shards):
-            with tf.device(shard.device):
-                version = numbers[number]
-            of_shard, parameters = shard.push_in_graph(gradients[number], snapshots[number], version)
-            told.append(of_shard)
+        for of_shard in zip(self.shards, gradients, snapshots, versions, strict=True):
+            shard, pushed, then, version = of_shard
+            numbers, parameters = shard.push_in_graph(pushed, then, version)
+            told.append(numbers)
             latest.append(parameters)
         return told, latest
 

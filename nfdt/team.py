@@ -20,13 +20,11 @@ class Account:
 
     Attributes:
         steps: Batches that it has done.
-        busy_s: Seconds in which it worked.
-        wait_s: Seconds in which it did not.
+        wait_s: Seconds in which it did not work.
         held_s: Of these, in which there was a batch and others were too far behind.
     """
 
     steps: int = 0
-    busy_s: float = 0.0
     wait_s: float = 0.0
     held_s: float = 0.0
 
@@ -44,6 +42,7 @@ class Team(Generic[Batch]):
         gate: Gate,
         choose: Callable[[int, Sequence[Batch]], int] = lambda worker, waiting: 1,
         most: int = 1,
+        calls: int = 1,
     ):
         """Starts the threads.
 
@@ -53,6 +52,7 @@ class Team(Generic[Batch]):
             gate: Told who has nothing to do.
             choose: Called with a worker's number and the batches that wait; returns how many of them it takes. Quick.
             most: How many those may be.
+            calls: Of `work`, how many of a worker may be under way. It takes more than one when all have one.
         """
         self._do, self._gate, self._choose = work, gate, choose
         self._changed = threading.Condition()
@@ -63,9 +63,12 @@ class Team(Generic[Batch]):
         self._busy = 0
         self._done = 0
         self.accounts = [Account() for _ in range(num_workers)]
+        # Of each worker: calls that are under way, and since when there is none.
+        self._calls, self._idle_since_s = [0] * num_workers, [time.perf_counter()] * num_workers
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"fdt-worker-{worker}", daemon=True)
             for worker in range(num_workers)
+            for _ in range(calls)
         ]
         for thread in self._threads:
             thread.start()
@@ -110,38 +113,43 @@ class Team(Generic[Batch]):
 
     def _work(self, worker: int) -> None:
         account = self.accounts[worker]
-        while True:
-            started_s = time.perf_counter()
-            batches = self._take(worker)
-            if not batches:
-                return
-            taken_s = time.perf_counter()
+        while batches := self._take(worker):
             try:
                 held_s = self._do(worker, batches)
             except BaseException as error:  # whatever it is, the main thread must hear of it
                 self._fail(error, len(batches))
                 return
-            account.wait_s += taken_s - started_s + held_s
-            account.held_s += held_s
-            account.busy_s += time.perf_counter() - taken_s - held_s
-            account.steps += len(batches)
             with self._changed:
+                account.wait_s += held_s
+                account.held_s += held_s
+                account.steps += len(batches)
+                self._calls[worker] -= 1
+                self._idle_since_s[worker] = time.perf_counter()
                 self._busy -= len(batches)
                 self._done += len(batches)
                 self._changed.notify_all()
 
     def _take(self, worker: int) -> list[Batch]:
         with self._changed:
-            if not (self._stopped() or self._batches):
-                self._gate.set_idle(worker, True)
-                self._changed.wait_for(lambda: self._stopped() or self._batches)
+            if not (self._stopped() or self._may_take(worker)):
+                if not self._calls[worker]:
+                    self._gate.set_idle(worker, True)
+                self._changed.wait_for(lambda: self._stopped() or self._may_take(worker))
             if self._stopped():
                 return []
             self._gate.set_idle(worker, False)
             taken = [self._batches.popleft() for _ in range(self._choose(worker, self._batches))]
+            if not self._calls[worker]:
+                self.accounts[worker].wait_s += time.perf_counter() - self._idle_since_s[worker]
+            self._calls[worker] += 1
             self._busy += len(taken)
             self._changed.notify_all()
             return taken
+
+    def _may_take(self, worker: int) -> bool:
+        """Whether there is a batch for it; whoever has one leaves as many as there are workers that have none."""
+        left = self._calls.count(0) if self._calls[worker] else 0
+        return len(self._batches) > left
 
     def _stopped(self) -> bool:
         return self._closed or self._error is not None

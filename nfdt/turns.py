@@ -13,6 +13,19 @@ from nfdt.devices import cpu_beside, host_of
 _AT_ONCE = 2
 
 
+def who_takes_turns(servers: Sequence[str], workers: Sequence[str]) -> set[str]:
+    """Returns devices of workers.
+
+    Args:
+        servers: Devices of the parameter servers.
+        workers: Devices of the workers.
+    """
+    hosts = set(map(host_of, servers))
+    far = [worker for worker in workers if host_of(worker) not in hosts]
+    # No more than may travel at once need not ask.
+    return set(far) if len(hosts) == 1 and len(far) > _AT_ONCE else set()
+
+
 class Turns:
     """Turns of the workers, in each direction of the servers' link; of servers on several hosts nobody waits for any.
 
@@ -26,10 +39,7 @@ class Turns:
             servers: Devices of the parameter servers.
             workers: Devices of the workers.
         """
-        hosts = set(map(host_of, servers))
-        far = [worker for worker in workers if host_of(worker) not in hosts]
-        # No more than may travel at once need not ask.
-        self._travelling = set(far) if len(hosts) == 1 and len(far) > _AT_ONCE else set()
+        self._travelling = who_takes_turns(servers, workers)
         self._device = cpu_beside(servers[0])
         if self._travelling:
             with tf.device(self._device):

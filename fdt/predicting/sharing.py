@@ -27,10 +27,12 @@ class Flow:
     Attributes:
         places: Through which it goes at once; none if nobody else is in the way.
         seconds: How long it takes with all of them to itself.
+        then: What follows it at once, whatever else of its phase is under way.
     """
 
     places: tuple[Hashable, ...]
     seconds: float
+    then: "Flow | None" = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Phase:
     """What a worker does at once; the phase ends with the last of it.
 
     Attributes:
-        flows: All of it.
+        flows: All that it begins with.
         uneven: Whether those who share a place get parts that differ.
     """
 
@@ -59,6 +61,7 @@ class _Under:
     left: float
     worker: int
     chain: int
+    uneven: bool
 
 
 def shared(steps: Sequence[Step], capacity: Mapping[Hashable, float]) -> float:
@@ -100,6 +103,9 @@ class _Play:
             under.left -= passed * rate
             (ended if under.left <= 1e-9 * under.flow.seconds else self._under).append(under)
         for under in ended:
+            if under.flow.then is not None:
+                self._set_out(under.flow.then, under.worker, under.chain, under.uneven)
+                continue
             self._open[under.worker][under.chain] -= 1
             if not self._open[under.worker][under.chain]:
                 self._position[under.worker][under.chain] += 1
@@ -113,18 +119,27 @@ class _Play:
     def _enter(self, worker: int, chain: int) -> None:
         at, phases = self._position[worker][chain], self._steps[worker][chain]
         if at < len(phases):
-            phase, chance = phases[at], self._chances[worker]
+            phase = phases[at]
             for flow in phase.flows:
-                weight = math.exp(_UNEVENNESS * chance.gauss(0, 1)) if phase.uneven else 1.0
-                self._under.append(_Under(flow, weight, flow.seconds, worker, chain))
+                self._set_out(flow, worker, chain, phase.uneven)
             self._open[worker][chain] = len(phase.flows)
         elif all(at == len(chain) for at, chain in zip(self._position[worker], self._steps[worker], strict=True)):
             self.ends.append(self._now_s)
             self._begin(worker)
 
+    def _set_out(self, flow: Flow, worker: int, chain: int, uneven: bool) -> None:
+        weight = math.exp(_UNEVENNESS * self._chances[worker].gauss(0, 1)) if uneven else 1.0
+        self._under.append(_Under(flow, weight, flow.seconds, worker, chain, uneven))
+
 
 def _timed(phase: Phase) -> Phase:
-    return dataclasses.replace(phase, flows=tuple(flow for flow in phase.flows if flow.seconds > 0))
+    """Leaves out what takes no time."""
+    return dataclasses.replace(phase, flows=tuple(flow for flow in map(_timed_flow, phase.flows) if flow is not None))
+
+
+def _timed_flow(flow: Flow) -> Flow | None:
+    then = None if flow.then is None else _timed_flow(flow.then)
+    return dataclasses.replace(flow, then=then) if flow.seconds > 0 else then
 
 
 def fair_rates(flows: Sequence[tuple[tuple[Hashable, ...], float]], capacity: Mapping[Hashable, float]) -> list[float]:

@@ -325,13 +325,23 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
     compute = Phase((Flow(("cores",), workload.gradient),))
     update = Phase(tuple(Flow((("server", h),), s * network.contention * workload.update) for h, s in shares.items()))
 
+    def exchanged(own: int, host: int, share: float) -> Flow:
+        """A push, its update, and the parameters that come back at once."""
+        then = Flow((("out", host), ("in", own)), share * pull) if host != own else None
+        applied = Flow((("server", host),), share * network.contention * workload.update, then)
+        return Flow((("out", own), ("in", host)), share * push, applied) if host != own else applied
+
     def step(own: int) -> Step:
+        if chained:
+            return [[request, compute, Phase(tuple(exchanged(own, h, s) for h, s in shares.items()), uneven=True)]]
         away = [(host, share) for host, share in shares.items() if host != own]
         pulled = Phase(tuple(Flow((("out", h), ("in", own)), s * pull) for h, s in away), uneven=True)
         pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
         rest = [request, compute, request, pushed, update]
         return [[request, pulled], rest] if network.prefetch else [[request, pulled, *rest]]
 
+    # Workers of one server, more of them than two, take turns (decision 0032).
+    chained = not network.prefetch and (len(shares) > 1 or workers <= 2)
     steps = [step(worker // network.slots) for worker in range(workers)]
     return shared(steps, {"cores": workers / network.contention})
 

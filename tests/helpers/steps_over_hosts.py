@@ -47,6 +47,8 @@ PLACES = {
 }
 # Where what a step computes with is brought beside the worker before.
 AHEAD = ("worker", "a shard each", "shards")
+# Where a step takes what the one before has left for it.
+CHAINED = ("worker", "a shard each", "shards")
 ALONE = Place((NEAR, NEAR), NEAR, NEAR)
 STEPS = [
     ("dense", "momentum", "ddc-asgd"),
@@ -60,7 +62,12 @@ class Pushes:
     """A model whose gradient is its batch, one, so that its weights count the pushes; several workers push at once."""
 
     def __init__(
-        self, shards: list[str], workers: list[str], prefetch: bool = False, max_delay: int | None = None
+        self,
+        shards: list[str],
+        workers: list[str],
+        prefetch: bool = False,
+        max_delay: int | None = None,
+        calls: int = 1,
     ) -> None:
         model = Given([np.zeros(100_000, np.float32), np.zeros(50_000, np.float32)])
         model.compile(keras.optimizers.SGD(1.0))
@@ -68,7 +75,8 @@ class Pushes:
         self.gate = Gate(len(workers), max_delay)
         rule = make_rule("asgd")
         self.kept = ParameterServers(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
-        self.prefetch = prefetch
+        # Calls of a worker's step that are under way at once; each then has what the one before has left.
+        self.prefetch, self.calls = prefetch, calls
         self.kept.assign(self.step.values())
         self.workers = workers
         self.weights = [self.step.index(weight) for weight in model.parameters]
@@ -77,7 +85,7 @@ class Pushes:
         """Returns what shows that a push was lost, or that a pull came between the parts of a push.
 
         Args:
-            num_pushes: Of each worker.
+            num_pushes: Of each worker, and call that is under way.
             at_once: Of these, in one call; then each pulls for itself.
         """
         found: list[str] = []
@@ -93,18 +101,19 @@ class Pushes:
                     values = np.unique(snapshot.vectors[0].numpy())
                     if not {-snapshot.version} <= set(values) <= {-snapshot.version, 0}:
                         found.append(f"{values} in version {snapshot.version}")
-                given = None if self.prefetch or at_once > 1 else pulled
+                given = None if self.prefetch or self.calls > 1 or at_once > 1 else pulled
                 stepped = self.kept.steps(worker, arrays, [np.zeros(1, np.int64)] * at_once, given)
                 delays.extend(pushed.delay for pushes in stepped.pushes for pushed in pushes)
             self.gate.set_idle(worker, True)
 
-        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(self.workers))]
+        callers = [*range(len(self.workers))] * self.calls
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in callers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         self.delays = delays
-        expected = num_pushes * len(self.workers)
+        expected = num_pushes * len(callers)
         found += [f"version {shard.version}" for shard in self.kept.shards if shard.version != expected]
         found += [f"delay {delay}" for delay in delays if delay < 0]
         if len(delays) != expected * len(self.kept.shards):
@@ -115,9 +124,15 @@ class Pushes:
 
 
 def trained(
-    step: Traced, x: np.ndarray, rule: str, place: Place, rounded: bool = False, prefetch: bool = False
+    step: Traced,
+    x: np.ndarray,
+    rule: str,
+    place: Place,
+    rounded: bool = False,
+    prefetch: bool = False,
+    latest: bool = False,
 ) -> tuple[ParameterServers, list[list]]:
-    """Trains by lags; returns the servers, and delays and squares of each push."""
+    """Trains by lags, or by the latest parameters, set anew once; returns the servers, and what became of each push."""
     kept = ParameterServers(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded, prefetch)
     kept.assign(step.values())
     with tf.device(place.arrays):
@@ -125,7 +140,9 @@ def trained(
     history, told = [kept.pull()], []
     for number, lag in enumerate(LAGS):
         rows = np.roll(np.arange(len(Y)), number)[: 2 + number % 4]
-        stepped = kept.step(0, arrays, rows, history[-1 - min(lag, len(history) - 1)])
+        if latest and number == len(LAGS) // 2:
+            kept.assign(step.values())
+        stepped = kept.step(0, arrays, rows, None if latest else history[-1 - min(lag, len(history) - 1)])
         assert stepped.num_bytes > 0 and stepped.pull_s >= 0 and stepped.compute_s > 0 and stepped.push_s > 0
         told.append([dataclasses.astuple(pushed) for pushed in stepped.pushed])
         history.append(kept.pull())
@@ -156,6 +173,10 @@ def cases() -> Iterator[tuple[str, list[str]]]:
         for name in AHEAD:
             found = differences(step, alone, trained(step, x, rule, PLACES[name], prefetch=True))
             yield f"{name} ahead, {model} {optimizer} {rule}", found
+        latest = trained(step, x, rule, ALONE, latest=True)
+        for name in CHAINED:
+            found = differences(step, latest, trained(step, x, rule, PLACES[name], latest=True))
+            yield f"{name} chained, {model} {optimizer} {rule}", found
         near = differences(step, alone, trained(step, x, rule, ALONE, rounded=True))
         yield f"rounded in one process, {model} {optimizer} {rule}", near
         kept, told = trained(step, x, rule, PLACES["a shard each"], rounded=True)
@@ -163,6 +184,8 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     yield "workers of both", Pushes([NEAR], [FAR, NEAR, FAR]).differences(40)
     yield "workers in turns", Pushes([NEAR], [FAR] * 4).differences(40)
     yield "workers and a shard each", Pushes([NEAR, FAR], [FAR, NEAR, FAR]).differences(40)
+    yield "workers of both, chained", Pushes([NEAR], [FAR, NEAR], calls=2).differences(40)
+    yield "workers and a shard each, chained", Pushes([NEAR, FAR], [FAR, NEAR, FAR], calls=2).differences(40)
     yield "workers ahead", Pushes([NEAR, FAR], [FAR, NEAR, FAR], prefetch=True).differences(40)
     yield "workers ahead in turns", Pushes([NEAR], [FAR] * 4, prefetch=True).differences(40)
 

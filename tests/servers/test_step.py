@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import tensorflow as tf
 
 import nfdt.servers
 from nfdt.feed import Arrays
+from nfdt.handover import Handover, take
 from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
@@ -21,14 +24,28 @@ from nfdt.single import Single
 from nfdt.step import Pulled
 from tests.helpers.programs import state, traced
 from tests.helpers.rehearsal import rehearse
-from tests.helpers.steps_over_hosts import AHEAD, PLACES, STEPS, Pushes
+from tests.helpers.steps_over_hosts import AHEAD, CHAINED, PLACES, STEPS, Pushes
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 LIMIT_S = 300
 _COMMAND = [sys.executable, "-m", "tests.helpers.steps_over_hosts"]
 _ROOT = Path(__file__).parents[2]
-_PLACES = [*PLACES, *(f"{place} ahead" for place in AHEAD), "rounded", "rounded in one process"]
-_TEAMS = ["workers of both", "workers in turns", "workers and a shard each", "workers ahead", "workers ahead in turns"]
+_PLACES = [
+    *PLACES,
+    *(f"{place} ahead" for place in AHEAD),
+    *(f"{place} chained" for place in CHAINED),
+    "rounded",
+    "rounded in one process",
+]
+_TEAMS = [
+    "workers of both",
+    "workers in turns",
+    "workers and a shard each",
+    "workers of both, chained",
+    "workers and a shard each, chained",
+    "workers ahead",
+    "workers ahead in turns",
+]
 
 
 def test_pushes_of_many_threads_follow_each_other() -> None:
@@ -113,6 +130,26 @@ def test_what_comes_ahead_is_a_step_older_at_most_and_nothing_else() -> None:
     assert all(np.array_equal(found[i], expected[i]) for i in expected)
     kept.assign(step.values())
     assert pushed(kept, 0) == 0
+
+
+def test_a_step_that_waits_for_one_that_failed_fails_with_it() -> None:
+    step = traced(dense_model(OPTIMIZERS["momentum"]()), (X, Y), mode="async")
+    kept = ParameterServers(step.program, make_rule("asgd"), ["/CPU:0"], ["/CPU:0"] * 2)
+    handover, (shard,) = Handover(kept.shards), kept.shards
+    handover.begin(None, kept.pull)
+    (taken, _) = handover.begin(None, kept.pull)
+    reason = tf.errors.InvalidArgumentError(None, None, "not a number")
+    waiting = Future[Any]()
+
+    def wait() -> None:
+        try:
+            waiting.set_result(take(shard, taken))
+        except tf.errors.OutOfRangeError as error:
+            waiting.set_exception(handover.fail(error))
+
+    threading.Thread(target=wait, daemon=True).start()
+    assert handover.fail(reason) is reason
+    assert waiting.exception(LIMIT_S) is reason
 
 
 def test_the_only_worker_computes_with_the_latest() -> None:

@@ -26,6 +26,13 @@ def test_a_phase_takes_as_long_as_its_longest_part() -> None:
     assert shared([step(parts, alone(0.5))], {}) == pytest.approx(1.5)
 
 
+def test_what_follows_a_part_does_not_wait_for_the_others() -> None:
+    after, nothing = Flow(("back",), 1.0), Flow((), 0.0)
+    parts = Phase((Flow(("left",), 0.5, after), Flow(("right",), 1.0, nothing), Flow(("nobody",), 0.0, after)))
+    # On the way back: at first the last one's 1.0, of which half is left when the first one's comes.
+    assert shared([step(parts, alone(0.5))], {}) == pytest.approx(2.5)
+
+
 def test_chains_begin_together_and_the_step_ends_with_the_last_of_them() -> None:
     ahead = [[alone(1.0, "in")], [alone(0.5, "cores"), alone(1.0, "out")]]
     assert shared([ahead], {}) == pytest.approx(1.5)

@@ -161,11 +161,41 @@ def test_a_worker_takes_as_many_as_are_chosen_in_their_order() -> None:
     team.close()
 
 
+def test_nobody_takes_a_second_batch_while_a_worker_has_none() -> None:
+    began: list[int] = []
+    changed, may_end = threading.Condition(), threading.Semaphore(0)
+
+    def step(worker: int, batches: Sequence[int]) -> float:
+        with changed:
+            began.append(worker)
+            changed.notify_all()
+        assert may_end.acquire(timeout=LIMIT_S)
+        return 0.0
+
+    def wait_for(number: int) -> None:
+        with changed:
+            assert changed.wait_for(lambda: len(began) == number, LIMIT_S)
+
+    team: Team[int] = Team(3, step, Gate(3, None), calls=2)
+    for batch in range(3):
+        team.give(batch)
+        wait_for(batch + 1)
+    assert sorted(began) == [0, 1, 2]
+    for batch in range(3, 8):
+        team.give(batch)
+    wait_for(6)
+    assert sorted(began) == [0, 0, 1, 1, 2, 2]
+    for _ in range(8):
+        may_end.release()
+    team.wait()
+    assert team.done == 8 and sum(account.steps for account in team.accounts) == 8
+    team.close()
+
+
 def test_seconds_that_a_worker_was_held_are_no_work() -> None:
     team: Team[int] = Team(1, lambda worker, batches: 1000.0, Gate(1, None))
     team.give(0)
     team.wait()
     (account,) = team.accounts
     assert account.held_s == 1000.0 <= account.wait_s
-    assert account.busy_s < 0.0
     team.close()

@@ -1,0 +1,106 @@
+"""Steps of workers and servers on several hosts: one a call, and the next call is made before one has ended.
+
+Between two hosts a message takes as long as what waits for the link before it. A step that is called when the one before has
+ended waits for three of them: that it has ended, the call, the request for the parameters. Meanwhile links are idle.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from nfdt.devices import cpu_beside, driver_cpu
+from nfdt.feed import Arrays
+from nfdt.gate import Gate
+from nfdt.handover import Handover, leave, take
+from nfdt.replica import Replica
+from nfdt.step import Pulled, Step, Stepped
+
+# What a step says of its worker, before what each shard says of its push.
+_OF_WORKER = 4
+
+
+class Chained:
+    """A step that is called once for each batch, and begins by itself when the worker's step before has pushed.
+
+    Each server sends its parameters as soon as it has the worker's push, whatever the others have.
+    """
+
+    def __init__(self, step: Step, gate: Gate):
+        """Traces.
+
+        Args:
+            step: What is called. It looks at no optimizer variable, and nobody takes turns.
+            gate: Of the workers; it holds nobody.
+        """
+        self._step, self._gate = step, gate
+        self._driver = driver_cpu(step.device)
+        handles = [tf.TensorSpec([], tf.resource)] * len(step.shards) * 2
+        signature = [tf.TensorSpec([None], tf.int64), step.arrays_signature(), handles]
+        self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
+
+    def __call__(
+        self,
+        worker: int,
+        replica: Replica,
+        handover: Handover,
+        pulled: Pulled | None,
+        pull: Callable[[], Pulled],
+        arrays: Arrays,
+        rows: np.ndarray,
+    ) -> Stepped:
+        """Pulls, takes rows of arrays, computes and pushes.
+
+        Args:
+            worker: Whose step it is.
+            replica: Of this worker.
+            handover: Alike.
+            pulled: What to compute with; None for what the last push left, or the shards have now.
+            pull: Returns something like it.
+            arrays: What to take rows from.
+            rows: int64 [batch].
+        """
+        self._gate.enter(worker)
+        called_s = time.perf_counter()
+        try:
+            handles = handover.begin(pulled, pull)
+            with tf.device(self._driver):
+                given = [tf.constant(rows, tf.int64), *arrays.tensors, *handles]
+                told, *rest = self._call(replica.resources, given)
+                of_worker, of_shards = np.split(told.numpy(), [_OF_WORKER])
+        except Exception as error:
+            # A step that waits for this one fails too, which is not what is to be told.
+            raise handover.fail(error) from None
+        outputs = [rest.pop(0) for _ in self._step.source.step.outputs]
+        by_shard = of_shards.reshape(len(self._step.shards), -1)
+        for shard, of_shard in zip(self._step.shards, by_shard, strict=True):
+            shard.keep(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()])
+        self._gate.leave(worker)
+        whole_s = time.perf_counter() - handover.end([int(version) for version in by_shard[:, 1]], called_s)
+        began_s, arrived_s, computed_s, row_bytes = of_worker.tolist()
+        pull_s, compute_s = arrived_s - began_s, computed_s - arrived_s
+        push_s = max(0.0, whole_s - pull_s - compute_s)
+        num_bytes = self._step.num_bytes + int(row_bytes)
+        return Stepped(outputs, [self._step.pushes(of_shards)], pull_s, compute_s, push_s, 0.0, num_bytes)
+
+    def _run(self, rows: tf.Tensor, arrays: Sequence[tf.Tensor], handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns what a step tells, the outputs and the parameters after it.
+
+        Args:
+            rows: int64 [batch].
+            arrays: As `Step.in_graph` has them.
+            handles: As `Handover.begin` has them.
+        """
+        shards = self._step.shards
+        versions, snapshots = zip(*map(take, shards, handles[: len(shards)]), strict=True)
+        with tf.device(cpu_beside(self._step.device)):
+            first = tf.identity(versions[0])
+        made = self._step.in_graph(rows, arrays, versions, snapshots, [], [first])
+        left = list(map(leave, shards, handles[len(shards) :], made.told, made.latest))
+        tf.compat.v1.get_default_graph().control_outputs.extend([*made.ended, *left])
+        times = made.times
+        with tf.device(cpu_beside(self._step.device)):
+            of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
+        with tf.device(self._driver):
+            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
