@@ -333,14 +333,17 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
 
     def step(own: int) -> Step:
         if chained:
-            return [[request, compute, Phase(tuple(exchanged(own, h, s) for h, s in shares.items()), uneven=True)]]
+            # With servers on several hosts, workers that began together stay together, as those of the laboratory do.
+            flows = tuple(exchanged(own, host, share) for host, share in shares.items())
+            return [[request, compute, Phase(flows, uneven=len(shares) == 1)]]
         away = [(host, share) for host, share in shares.items() if host != own]
         pulled = Phase(tuple(Flow((("out", h), ("in", own)), s * pull) for h, s in away), uneven=True)
         pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
         rest = [request, compute, request, pushed, update]
         return [[request, pulled], rest] if network.prefetch else [[request, pulled, *rest]]
 
-    # Workers of one server, more of them than two, take turns (decision 0032).
+    # The next step waits for what a push leaves on each server (decision 0084). Of one server, workers take turns instead
+    # where there are more than two.
     chained = not network.prefetch and (len(shares) > 1 or workers <= 2)
     steps = [step(worker // network.slots) for worker in range(workers)]
     return shared(steps, {"cores": workers / network.contention})
