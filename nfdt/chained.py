@@ -17,9 +17,6 @@ from nfdt.handover import Handover, leave, take
 from nfdt.replica import Replica
 from nfdt.step import Pulled, Step, Stepped
 
-# What a step says of its worker, before what each shard says of its push.
-_OF_WORKER = 4
-
 
 class Chained:
     """A step that is called once for each batch, and begins by itself when the worker's step before has pushed.
@@ -68,21 +65,17 @@ class Chained:
             with tf.device(self._driver):
                 given = [tf.constant(rows, tf.int64), *arrays.tensors, *handles]
                 told, *rest = self._call(replica.resources, given)
-                of_worker, of_shards = np.split(told.numpy(), [_OF_WORKER])
+                numbers = told.numpy()
         except Exception as error:
-            # A step that waits for this one fails too, which is not what is to be told.
+            # Whatever it was, a step that waits for this one fails too, which is not what is to be told.
             raise handover.fail(error) from None
-        outputs = [rest.pop(0) for _ in self._step.source.step.outputs]
-        by_shard = of_shards.reshape(len(self._step.shards), -1)
-        for shard, of_shard in zip(self._step.shards, by_shard, strict=True):
-            shard.keep(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()])
+        (began_s, arrived_s, computed_s, row_bytes), by_shard, outputs = self._step.keep(numbers, rest)
         self._gate.leave(worker)
         whole_s = time.perf_counter() - handover.end([int(version) for version in by_shard[:, 1]], called_s)
-        began_s, arrived_s, computed_s, row_bytes = of_worker.tolist()
         pull_s, compute_s = arrived_s - began_s, computed_s - arrived_s
         push_s = max(0.0, whole_s - pull_s - compute_s)
         num_bytes = self._step.num_bytes + int(row_bytes)
-        return Stepped(outputs, [self._step.pushes(of_shards)], pull_s, compute_s, push_s, 0.0, num_bytes)
+        return Stepped(outputs, [self._step.pushes(by_shard)], pull_s, compute_s, push_s, 0.0, num_bytes)
 
     def _run(self, rows: tf.Tensor, arrays: Sequence[tf.Tensor], handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns what a step tells, the outputs and the parameters after it.
@@ -99,8 +92,4 @@ class Chained:
         made = self._step.in_graph(rows, arrays, versions, snapshots, [], [first])
         left = list(map(leave, shards, handles[len(shards) :], made.told, made.latest))
         tf.compat.v1.get_default_graph().control_outputs.extend([*made.ended, *left])
-        times = made.times
-        with tf.device(cpu_beside(self._step.device)):
-            of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
-        with tf.device(self._driver):
-            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
+        return self._step.told(made, self._driver)

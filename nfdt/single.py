@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from nfdt.devices import cpu_beside, driver_cpu
+from nfdt.devices import driver_cpu
 from nfdt.feed import Arrays
 from nfdt.gate import Gate
 from nfdt.replica import Replica
 from nfdt.step import Pulled, Step, Stepped
-
-# What a step says of its worker, before what each shard says of its push.
-_OF_WORKER = 4
 
 
 class Single:
@@ -80,16 +77,12 @@ class Single:
             arrived = pulled.optimizer if pulled.arrived is None else pulled.arrived
             given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *arrived]
             told, *rest = self._call(replica.resources, given)
-        of_worker, of_shards = np.split(told.numpy(), [_OF_WORKER])
-        outputs = [rest.pop(0) for _ in self._step.source.step.outputs]
-        for shard, of_shard in zip(self._step.shards, of_shards.reshape(len(self._step.shards), -1), strict=True):
-            shard.keep(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()])
+        (worker_began_s, arrived_s, computed_s, row_bytes), by_shard, outputs = self._step.keep(told.numpy(), rest)
         self._gate.leave(worker)
-        worker_began_s, arrived_s, computed_s, row_bytes = of_worker.tolist()
         pull_s, compute_s = waited_s + arrived_s - worker_began_s, computed_s - arrived_s
         push_s = max(0.0, time.perf_counter() - began_s - pull_s - compute_s)
         num_bytes = self._step.num_bytes + int(row_bytes)
-        return Stepped(outputs, [self._step.pushes(of_shards)], pull_s, compute_s, push_s, held_s, num_bytes)
+        return Stepped(outputs, [self._step.pushes(by_shard)], pull_s, compute_s, push_s, held_s, num_bytes)
 
     def _run(
         self,
@@ -109,11 +102,7 @@ class Single:
         rows, versions = self._step.parted(numbers)
         made = self._step.in_graph(rows, arrays, versions, snapshots, pulled)
         tf.compat.v1.get_default_graph().control_outputs.extend(made.ended)
-        times = made.times
-        with tf.device(cpu_beside(self._step.device)):
-            of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
-        with tf.device(self._driver):
-            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
+        return self._step.told(made, self._driver)
 
     def _fetched(self, *pulled: tf.Tensor) -> list[tf.Tensor]:
         rest = list(pulled)

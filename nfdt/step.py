@@ -21,6 +21,9 @@ from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
 from nfdt.turns import Turns
 
+# What a step that is called by itself says of its worker, before what each shard says of its push.
+_OF_WORKER = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Pulled:
@@ -225,6 +228,37 @@ class Step:
                 versions.append(numbers[number])
         return rows, versions
 
+    def told(self, made: InGraph, driver: str) -> list[tf.Tensor]:
+        """Returns, in a graph, what `keep` takes of one step.
+
+        Args:
+            made: The step.
+            driver: Device of the process that drives.
+        """
+        times = made.times
+        with tf.device(cpu_beside(self.device)):
+            of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
+        with tf.device(driver):
+            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
+
+    def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> tuple[list[float], np.ndarray, list[tf.Tensor]]:
+        """Has the shards note the parameters after a step.
+
+        Args:
+            told: The first of what `told` returned.
+            tensors: The others.
+
+        Returns:
+            When it began, had the parameters and had the gradients, and bytes of rows; float64 [shards, 4], as `InGraph` has
+            it; the outputs.
+        """
+        of_worker, of_shards = np.split(told, [_OF_WORKER])
+        by_shard, rest = of_shards.reshape(len(self.shards), -1), list(tensors)
+        outputs = [rest.pop(0) for _ in self.source.step.outputs]
+        for shard, of_shard in zip(self.shards, by_shard, strict=True):
+            shard.keep(of_shard, [rest.pop(0) for _ in shard.snapshot_signature()])
+        return of_worker.tolist(), by_shard, outputs
+
     def received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns, in a graph, what a worker computes with where it is.
 
@@ -259,10 +293,9 @@ class Step:
     ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """Returns what each shard tells of its push, and its parameters after it."""
         told, latest = [], []
-        for of_shard in zip(self.shards, gradients, snapshots, versions, strict=True):
-            shard, pushed, then, version = of_shard
-            numbers, parameters = shard.push_in_graph(pushed, then, version)
-            told.append(numbers)
+        for shard, pushed, then, version in zip(self.shards, gradients, snapshots, versions, strict=True):
+            of_shard, parameters = shard.push_in_graph(pushed, then, version)
+            told.append(of_shard)
             latest.append(parameters)
         return told, latest
 
