@@ -50,6 +50,7 @@ class Delayed:
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""
         assert self._options.rule is not None
+        self._team.wait()
         self._programs[program] = ParameterServers(
             source,
             self._options.rule,

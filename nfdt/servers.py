@@ -7,6 +7,7 @@ import numpy as np
 
 from fdt.v1 import program_pb2
 from nfdt.chained import Chained
+from nfdt.components import Components
 from nfdt.cut import cut
 from nfdt.devices import cpu_beside, driver_cpu, host_of
 from nfdt.feed import Arrays
@@ -40,7 +41,7 @@ class ParameterServers:
         prefetch: bool = False,
         gate: Gate | None = None,
     ):
-        """Builds both; everything is zero until it is assigned.
+        """Builds both; everything is zero until it is assigned. While no step is made, of whatever program.
 
         Args:
             source: The program.
@@ -68,6 +69,9 @@ class ParameterServers:
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
         self._ahead = [Prefetch() for _ in worker_devices] if prefetch and num_workers > 1 else None
         self._turns = Turns(shard_devices, worker_devices)
+        # A worker's step, with its arrays on its own host or on the driver's; what is fetched before; and TensorFlow makes a
+        # function of an operation some of whose inputs are on another host.
+        Components.of_process().expect(worker_devices, shard_devices, functions=4 if prefetch else 3)
         self._lock = threading.Lock()
         self._gate = Gate(num_workers, None) if gate is None else gate
         # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers

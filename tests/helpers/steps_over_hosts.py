@@ -2,6 +2,8 @@
 
 python -m tests.helpers.steps_over_hosts          # lends its devices, and says where
 python -m tests.helpers.steps_over_hosts ADDRESS  # uses them; prints a line of JSON for each case: what differs
+
+What it prints to the standard error tells when steps are being built (`BUILDING`, `BUILT`), beside what TensorFlow logs.
 """
 
 import dataclasses
@@ -10,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -58,6 +61,17 @@ STEPS = [
 ]
 
 
+BUILDING, BUILT = "building steps", "built steps"
+
+
+def built(*arguments: Any, **named: Any) -> ParameterServers:
+    """Builds parameter servers, and says so."""
+    print(BUILDING, file=sys.stderr, flush=True)
+    kept = ParameterServers(*arguments, **named)
+    print(BUILT, file=sys.stderr, flush=True)
+    return kept
+
+
 class Pushes:
     """A model whose gradient is its batch, one, so that its weights count the pushes; several workers push at once."""
 
@@ -74,7 +88,7 @@ class Pushes:
         self.step: Traced = traced(model, (np.ones((1, 100_000), np.float32), np.ones((1, 50_000), np.float32)))
         self.gate = Gate(len(workers), max_delay)
         rule = make_rule("asgd")
-        self.kept = ParameterServers(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
+        self.kept = built(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
         # Calls of a worker's step that are under way at once; each then has what the one before has left.
         self.prefetch, self.calls = prefetch, calls
         self.kept.assign(self.step.values())
@@ -133,7 +147,7 @@ def trained(
     latest: bool = False,
 ) -> tuple[ParameterServers, list[list]]:
     """Trains by lags, or by the latest parameters, set anew once; returns the servers, and what became of each push."""
-    kept = ParameterServers(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded, prefetch)
+    kept = built(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded, prefetch)
     kept.assign(step.values())
     with tf.device(place.arrays):
         arrays = Arrays([tf.identity(tf.constant(x)), tf.identity(tf.constant(Y))], place.arrays)

@@ -1,6 +1,7 @@
 """A step is one graph: wherever its parts are it comes to the same, and workers' pushes follow each other."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -24,10 +25,12 @@ from nfdt.single import Single
 from nfdt.step import Pulled
 from tests.helpers.programs import state, traced
 from tests.helpers.rehearsal import rehearse
-from tests.helpers.steps_over_hosts import AHEAD, CHAINED, PLACES, STEPS, Pushes
+from tests.helpers.steps_over_hosts import AHEAD, BUILDING, BUILT, CHAINED, PLACES, STEPS, Pushes
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 LIMIT_S = 300
+# The file of TensorFlow in which components are registered logs each.
+_TELL = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "cluster_function_library_runtime=1"}
 _COMMAND = [sys.executable, "-m", "tests.helpers.steps_over_hosts"]
 _ROOT = Path(__file__).parents[2]
 _PLACES = [
@@ -54,8 +57,8 @@ def test_pushes_of_many_threads_follow_each_other() -> None:
 
 
 @pytest.fixture(scope="module")
-def over_hosts() -> dict[str, list[str]]:
-    """What was not as it should be, by the names of the cases; two processes, started once since that takes long."""
+def two_hosts() -> subprocess.CompletedProcess[str]:
+    """All cases, in two processes, started once since that takes long; with TensorFlow's log of components."""
     with subprocess.Popen(
         _COMMAND, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as lender:
@@ -63,11 +66,35 @@ def over_hosts() -> dict[str, list[str]]:
             assert lender.stdout is not None
             address = lender.stdout.readline().strip()
             command = [*_COMMAND, address]
-            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            done = subprocess.run(
+                command, cwd=_ROOT, env=os.environ | _TELL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
         finally:
             lender.kill()
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    return done
+
+
+@pytest.fixture(scope="module")
+def over_hosts(two_hosts: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
+    """What was not as it should be, by the names of the cases."""
+    return dict(json.loads(line) for line in two_hosts.stdout.splitlines())
+
+
+def test_tensorflows_table_of_components_grows_while_no_step_is_made(
+    two_hosts: subprocess.CompletedProcess[str],
+) -> None:
+    """It is a vector: an element for which there is no room moves the others, into which calls may be looking."""
+    building, number, during_steps, moved = False, 0, 0, []
+    for line in two_hosts.stderr.splitlines():
+        if line in (BUILDING, BUILT):
+            building = line == BUILDING
+        elif "CFLR::Instantiate: " in line:
+            is_full = number & (number - 1) == 0
+            number, during_steps = number + 1, during_steps + (not building)
+            moved += [line] if is_full and not building else []
+    assert during_steps > 50
+    assert moved == []
 
 
 @pytest.mark.parametrize("place", _PLACES)
