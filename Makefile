@@ -49,8 +49,10 @@ $(UV):
 
 .venv/installed: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --extra pool --group horovod --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
-	@# The operations in C++ are compiled when a runtime is first imported.
-	$(RUN)/python -c "import hfdt.runtime, nfdt.runtime"
+	@# The operations in C++ are compiled when a runtime is first imported. What TensorFlow says of CUDA then, whatever its log
+	@# level, looks like an error and is none.
+	@echo "compiling FDT's operations (about a minute)"
+	@$(RUN)/python -c "import hfdt.runtime, nfdt.runtime" 2> .venv/compiling || { cat .venv/compiling >&2; exit 1; }
 	@touch $@
 
 # On machines with GPUs: the same, with Horovod's operations on the GPU through NCCL (needs CUDA and NCCL installed).
