@@ -27,6 +27,7 @@ from fdt.blob_store import BlobStore, WorkerStore
 from fdt.blobs import Buffer
 from fdt.config import Credentials, Timing
 from fdt.errors import FdtError, ProtocolError, WorkerError, WorkerLostError
+from fdt.pool.assigned import AssignedVariables
 from fdt.pool.gateway import Gateway
 from fdt.pool.meeting import PoolMeetingPlace
 from fdt.pool.stall import StallWatch
@@ -185,6 +186,7 @@ class Worker:
         self._store = store
         self._timing = timing
         self._gateway = gateway
+        self._assigned = AssignedVariables()
         self._stall = StallWatch(timing.stall_s)
         self._stalled = False
         link.on_beat = self._look
@@ -201,7 +203,7 @@ class Worker:
             "forget": lambda i: self._forget(i.forget.program),
             "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
             "release": self._release,
-            "assign": lambda i: self._engine.assign(i.assign.program, i.assign.state),
+            "assign": lambda i: self._assign(i.assign),
             "move": lambda i: self._move(i.move),
             "run": self._run,
             "drain": self._drain,
@@ -284,12 +286,14 @@ class Worker:
 
     def _load(self, instruction: job_pb2.Instruction) -> None:
         load = instruction.load
-        content = self._store.open(load.blob)
-        self._engine.load(load.program, wire.decode(program_pb2.StepProgram, content.tobytes()))
+        program = wire.decode(program_pb2.StepProgram, self._store.open(load.blob).tobytes())
+        self._engine.load(load.program, program)
+        self._assigned.load(load.program, program)
         self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
 
     def _forget(self, program: int) -> None:
         self._engine.forget(program)
+        self._assigned.forget(program)
         # Graphs are cycles, of few objects: it would take many programs until these are looked for.
         gc.collect()
 
@@ -298,16 +302,23 @@ class Worker:
         self._engine.release(data)
         self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
 
+    def _assign(self, assign: job_pb2.AssignState) -> None:
+        self._engine.assign(assign.program, assign.state)
+        self._assigned.assign(assign.program, assign.state.variables)
+
     def _move(self, move: job_pb2.MoveState) -> None:
         if len(move.variables) != len(move.source_variables):
             raise ProtocolError(
                 f"As many variables are moved as there are to take them. Received: {len(move.source_variables)} and "
                 f"{len(move.variables)}"
             )
+        self._assigned.require(move.source, move.source_variables)
         self._engine.move(move.program, move.variables, move.source, move.source_variables)
+        self._assigned.assign(move.program, move.variables)
 
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
+        self._assigned.require(run.program)
         waiting = [self._rows(batch) for batch in run.batches]
         while True:
             self._take_more(run, waiting)
@@ -358,7 +369,7 @@ class Worker:
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
         drain, began_s = instruction.drain, time.perf_counter()
-        drained = self._engine.drain(drain.program, drain.what, drain.variables)
+        drained = self._drained(drain)
         if self._rank:
             # The pool passes on rank 0's state only.
             drained = job_pb2.Drained()
@@ -368,6 +379,14 @@ class Worker:
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
         self._send(job_pb2.Event(drained=drained))
+
+    def _drained(self, drain: job_pb2.Drain) -> job_pb2.Drained:
+        """Returns the state that is asked for; before all variables have values, that of those which have."""
+        self._assigned.require(drain.program, drain.variables)
+        assigned = self._assigned.assigned(drain.program)
+        if assigned is None or drain.variables:
+            return self._engine.drain(drain.program, drain.what, drain.variables)
+        return self._engine.drain(drain.program, job_pb2.Drain.WHAT_ALL, assigned) if assigned else job_pb2.Drained()
 
     def _close(self, _: job_pb2.Instruction) -> None:
         process = job_pb2.ProcessUsage(rank=self._rank, samples=self._link.series.samples())

@@ -14,7 +14,7 @@ import pytest
 
 from fdt import recovery, rpc
 from fdt.config import Credentials, ServeConfig
-from fdt.errors import PoolUnreachableError, WorkerError
+from fdt.errors import PoolUnreachableError, ProtocolError, WorkerError
 from fdt.job import Job
 from fdt.pool.server import Server
 from fdt.v1 import program_pb2
@@ -212,6 +212,23 @@ def test_nothing_is_left_of_what_was_kept(pool: Pool, tmp_path: Path) -> None:
     pool.jobs.clear()
     trained()
     assert not snapshots & once()
+
+
+def test_a_variable_that_nobody_has_assigned_is_not_given_out(pool: Pool) -> None:
+    """The engine, which has a zero there, is not even asked."""
+    variables = [program_pb2.Variable(tensor=program_pb2.Tensor(name="chain", dtype="int64"))]
+    source = toy_program(21)
+    source.variables.extend(variables)
+    job = pool.train()
+    program, data = job.load(source, job), job.bind([np.ones(1).view(np.uint8)], [SPEC])
+    answer = job.drain(program, ALL)
+    assert (list(answer.variables), bytes(answer.values)) == ([], b"")
+    job.assign(program, [0], np.int64(5).tobytes())
+    assert value_of(job.drain(program, ALL).values) == 5
+    program = job.load(program_pb2.StepProgram(step=toy_program(22).step, variables=variables), job)
+    job.run(program, data, indices(0))
+    with pytest.raises(ProtocolError, match="'chain' first"):
+        job.drain(program, ALL)
 
 
 def test_two_clients_that_begin_with_the_same_state(pool: Pool) -> None:

@@ -19,7 +19,7 @@ _TWO_WORKERS = (
     # The loop: callbacks, validation, what is printed.
     "validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_1_full_bar "
     "early_stopping rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
-    "weights_per_batch stop_in_epoch tensors_float64_default_batch keras_callbacks interrupted_and_resumed "
+    "weights_per_batch stop_in_epoch tensors_float64_default_batch keras_callbacks interrupted_and_resumed fits_without_a_step "
     "weighted_metrics jit_compiled mixed_precision stateful_lstm "
     # After the loop.
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand recompiled frozen_recompiled "
@@ -74,7 +74,8 @@ _RANDOM = "dropout batch_normalization loop_random".split()
 # One asynchronous worker meets no delay: what it does is plain Keras.
 _ASYNCHRONOUS = (
     "sgd_momentum adam conv last_batch_3 sample_weight evaluate_predict second_fit validation_split early_stopping "
-    "batch_logs weights_set_between_epochs frozen_recompiled two_models global_clipnorm accumulation schedule ema "
+    "batch_logs weights_set_between_epochs fits_without_a_step frozen_recompiled two_models global_clipnorm "
+    "accumulation schedule ema "
     "loss_scale sparse_embedding custom_train_step gan mean_teacher masked_gru auc_precision_recall dropout "
     "batch_normalization data_dataset_shuffled data_generator data_ragged data_strings data_on_batch_gan loop_metrics "
     "loop_gan loop_two_functions loop_in_turn loop_by_hand loop_checkpoint loop_random loop_printed loop_graphs "
@@ -103,7 +104,8 @@ _KERAS_2 = (
     "sgd_momentum adam conv sample_weight class_weight reduction_sum l2 add_loss_sum custom_train_step_masked "
     "auc_precision_recall two_inputs_two_outputs custom_metric metric_of_a_batch masked_gru stateful_lstm "
     "evaluate_predict save_load second_fit recompiled frozen_recompiled validation_split verbose_1 verbose_1_full_bar "
-    "early_stopping batch_logs rate_per_batch stop_in_epoch steps_per_epoch interrupted_and_resumed weights_per_batch "
+    "early_stopping batch_logs rate_per_batch stop_in_epoch steps_per_epoch interrupted_and_resumed "
+    "fits_without_a_step weights_per_batch "
     "weighted_metrics sparse_embedding subclassed_lazy custom_train_step data_dataset_shuffled "
     "data_dataset_unknown_length data_dataset_mapped data_steps_per_execution data_generator data_pydataset "
     "data_ragged data_strings data_on_batch_gan loop_metrics loop_gan loop_checkpoint older_momentum older_adam "

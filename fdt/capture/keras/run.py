@@ -47,6 +47,7 @@ class Run(TracedRun):
         self._in_epoch = 0
         self._logs: Any = {}
         self._refreshing = Refreshing()
+        # Whether the pool may have newer values than the script.
         self._stale = False
         self._ran_out = False
 
@@ -111,11 +112,11 @@ class Run(TracedRun):
             self._group()
         if self._in_epoch == 0 or self._audience.state_each_step:
             self._job.assign(self._step.program, *self._step.state.changes())
+        self._stale = True
         for item in items:
             self.batches.run(self._job, self._step.program, item)
         self.keras.count(self.model, len(items))
         first = self._in_epoch == 0
-        self._stale = True
         self._in_epoch += len(items)
         self._steps += len(items)
         if self._audience.state_each_step:
@@ -184,7 +185,7 @@ class Run(TracedRun):
         if self._step is None:
             return
         self._refreshing.settle()
-        if self._stale or not self._steps:
+        if self._stale:
             self._pull(_ALL)
         self._record()
 

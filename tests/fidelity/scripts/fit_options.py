@@ -7,7 +7,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
-from recording import Results, case, compiled, digits, fit, from_weights
+from recording import Results, case, compiled, digits, fit, from_model, from_weights
 from tensorflow import keras
 
 # Whole batches: another size is another graph for all of them, and what becomes of it other cases show.
@@ -236,6 +236,27 @@ def interrupted_and_resumed() -> Results:
         with contextlib.suppress(RuntimeError):
             fit(model, *digits(EVEN), shuffle=False, callbacks=[backup, Fails()])
         return fit(compiled(), *digits(EVEN), shuffle=False, callbacks=[backup])
+
+
+@case
+def fits_without_a_step() -> Results:
+    """Fits that make no step leave a model as it was, whether it has been trained before or not."""
+
+    class Interrupted(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+            raise KeyboardInterrupt
+
+    untrained, trained = compiled(), compiled()
+    options = {"batch_size": 64, "verbose": 0}
+    # Keras 2 refuses it.
+    with contextlib.suppress(ValueError):
+        untrained.fit(*digits(EVEN), epochs=0, **options)
+    untrained.fit(*digits(EVEN), epochs=2, initial_epoch=2, **options)
+    with contextlib.suppress(KeyboardInterrupt):
+        untrained.fit(*digits(EVEN), callbacks=[Interrupted()], **options)
+    results = fit(trained, *digits(EVEN), epochs=2)
+    trained.fit(*digits(EVEN), epochs=2, initial_epoch=2, **options)
+    return {**results, **from_model(trained, "trained/"), **from_weights(untrained.get_weights(), "untrained/")}
 
 
 @case

@@ -1,0 +1,52 @@
+"""Which variables of its programs a worker has been given values for. Until then they hold zeros that mean nothing.
+
+Pure: it keeps an account of instructions, and refuses those that would read a variable without a value.
+"""
+
+from collections.abc import Collection, Iterable
+
+from fdt.errors import ProtocolError
+from fdt.v1 import program_pb2
+
+
+class AssignedVariables:
+    """The account of one worker. Programs and variables that do not exist are the engine's to refuse."""
+
+    def __init__(self) -> None:
+        # By program: the names of the variables that have no value yet, by their indices.
+        self._missing: dict[int, dict[int, str]] = {}
+        self._num_variables: dict[int, int] = {}
+
+    def load(self, program: int, source: program_pb2.StepProgram) -> None:
+        """Records a new program, none of whose variables has a value."""
+        self._num_variables[program] = len(source.variables)
+        self._missing[program] = {i: variable.tensor.name for i, variable in enumerate(source.variables)}
+
+    def forget(self, program: int) -> None:
+        """Drops a program."""
+        del self._num_variables[program], self._missing[program]
+
+    def assign(self, program: int, indices: Iterable[int]) -> None:
+        """Records that variables have got values."""
+        for i in indices:
+            self._missing.get(program, {}).pop(i, None)
+
+    def require(self, program: int, indices: Collection[int] | None = None) -> None:
+        """Raises a ProtocolError unless variables have values.
+
+        Args:
+            program: Its number.
+            indices: Of the variables; None for all of the program.
+        """
+        missing = self._missing.get(program, {})
+        read = [name for i, name in missing.items() if indices is None or i in indices]
+        if read:
+            raise ProtocolError(
+                f"{len(read)} variable(s) of program {program} are read before they have a value, {read[0]!r} first. "
+                "Expected: the client assigns each variable before it asks for a step or for its value."
+            )
+
+    def assigned(self, program: int) -> list[int] | None:
+        """Returns the indices of the variables that have values; None if all have."""
+        missing = self._missing.get(program)
+        return [i for i in range(self._num_variables[program]) if i not in missing] if missing else None
