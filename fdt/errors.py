@@ -13,6 +13,7 @@
     │   ├── CapacityError           the pool has too few workers, or its store is full
     │   └── ProgramRefusedError     the program holds an operation that the pool does not admit
     └── JobError                (125)
+        ├── StepError               an operation of a step raised an error of TensorFlow's
         ├── WorkerError             a worker failed
         │   └── WorkerLostError         it died, stopped answering, or lost its host or network: the job can be restarted
         ├── JobCancelledError       somebody cancelled the job
@@ -21,6 +22,7 @@
 A message says what happened, what was expected and how to fix it. `fdt.rpc` maps the tree to and from gRPC.
 """
 
+import dataclasses
 from typing import Any
 
 from fdt.printable import printable_lines
@@ -92,6 +94,33 @@ class JobError(FdtError):
     """The job ended before its script did."""
 
 
+@dataclasses.dataclass(frozen=True)
+class FailedStep:
+    """Which step raised an error of TensorFlow's.
+
+    Attributes:
+        code: TensorFlow's code of the error.
+        before: How many steps had been made since the job began.
+        candidates: How many of the steps behind these may be the one that failed.
+    """
+
+    code: int
+    before: int
+    candidates: int
+
+
+class StepError(JobError):
+    """An operation of a step raised an error of TensorFlow's, which the script is told as such.
+
+    Attributes:
+        step: Which step.
+    """
+
+    def __init__(self, message: str, step: FailedStep):
+        super().__init__(message)
+        self.step = step
+
+
 class WorkerError(JobError):
     """A worker failed."""
 
@@ -110,7 +139,7 @@ class ProtocolError(JobError):
 
 def named(name: str, message: str) -> FdtError:
     """Returns an error of the class of that name; an unknown name gives a JobError."""
-    classes = {c.__name__: c for c in _subclasses(FdtError)}
+    classes = {c.__name__: c for c in _subclasses(FdtError) if c is not StepError}
     # Here and not where it is shown: python itself shows the errors that a script does not catch.
     return classes.get(name, JobError)(printable_lines(message))
 

@@ -243,6 +243,26 @@ class History:
 
     # ---- another job ------------------------------------------------------------------------------------------------
 
+    def drop_steps(self, first: int) -> None:
+        """Leaves out all steps from one on. Whatever else was told stays, so the client's account of it still holds.
+
+        Args:
+            first: Counted from the beginning; none of those in the newest snapshot.
+        """
+        made = self.newest.steps
+        for place in [place for place in self._log if place >= self.newest.place]:
+            told = self._log[place]
+            batches = told.instruction.run.batches
+            kept, made = max(0, min(len(batches), first - made)), made + len(batches)
+            if kept < len(batches):
+                self.num_bytes -= self._log.pop(place).num_bytes
+                if kept:
+                    self._log[place] = _first_batches(told, kept)
+                    self.num_bytes += self._log[place].num_bytes
+        # In order: a dict's new keys are its last.
+        self._log = dict(sorted(self._log.items()))
+        self.steps_told = first
+
     def again(self, serials: Iterator[int] | None = None) -> list[Told]:
         """Returns all that another job must be told; snapshots that are on their way are given up.
 
@@ -270,6 +290,15 @@ class History:
             if serials is not None and due <= steps < self.steps_told and not passing:
                 yield from map(Told, self._ask(serials, place + 1, steps))
                 due = steps + part
+
+
+def _first_batches(told: Told, num: int) -> Told:
+    """Returns the instruction to make the first of its steps alone."""
+    instruction = job_pb2.Instruction()
+    instruction.CopyFrom(told.instruction)
+    del instruction.run.batches[num:]
+    num_blobs = sum(batch.HasField("blob") for batch in instruction.run.batches)
+    return Told(instruction, told.contents[:num_blobs])
 
 
 def _written(instruction: job_pb2.Instruction) -> Iterable[int]:

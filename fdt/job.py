@@ -75,6 +75,24 @@ class Job:
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
         self._num_data = 0
 
+    @property
+    def num_steps(self) -> int:
+        """How many steps were asked for since the beginning."""
+        return self._pace.sent + len(self._waiting) + len(self._chunk)
+
+    def leave_out_failed_step(self) -> None:
+        """Goes on as if a step that has failed, and all that were asked for behind it, had not been; see `StepError`."""
+        before = self._stream.leave_out_failed_step()
+        if before is not None:
+            self._pace.sent = before
+            self._waiting, self._waiting_bytes, self._chunk = [], 0, Chunk()
+            self._streaming.clear()
+
+    def wait(self) -> None:
+        """Waits until all steps that were asked for have been made."""
+        self._flush()
+        self._stream.wait_steps(self._pace.sent)
+
     def load(self, program: program_pb2.StepProgram, user: object) -> int:
         """Sends a program unless the workers have it; returns its number.
 

@@ -19,9 +19,19 @@ from fdt import rpc
 from fdt.blob_client import BlobClient, SharedStore
 from fdt.blobs import Buffer
 from fdt.config import Timing
-from fdt.errors import FdtError, JobError, PoolRestartingError, WorkerError, WorkerLostError, named
+from fdt.errors import (
+    FailedStep,
+    FdtError,
+    JobError,
+    PoolRestartingError,
+    StepError,
+    WorkerError,
+    WorkerLostError,
+    named,
+)
 from fdt.faults import Faults
 from fdt.pool.job_queue import WORKERS_START
+from fdt.printable import printable_lines
 from fdt.recovery import Recovery
 from fdt.report import say
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
@@ -37,6 +47,8 @@ class Result:
 
     def __init__(self) -> None:
         self.outputs: Buffer | None = None
+        # Why there will be none.
+        self.error: StepError | None = None
 
 
 class JobStream:
@@ -78,6 +90,8 @@ class JobStream:
         self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on)
         # Why the call was cancelled here, for the job to be begun again.
         self._reason: FdtError | None = None
+        # The step that failed, for the script to be told of; and how many steps were made before it since the beginning.
+        self._failed_step: tuple[StepError, int] | None = None
         # What the workers of jobs before the one of now did.
         self._used_before: list[job_pb2.WorkerUsage] = []
         self.usage: list[job_pb2.WorkerUsage] = []
@@ -152,6 +166,17 @@ class JobStream:
         """Raises the job's error, if it has one."""
         if self._error is not None:
             raise self._error
+        if self._failed_step is not None:
+            raise self._failed_step[0]
+
+    def leave_out_failed_step(self) -> int | None:
+        """Goes on as if the step that failed, and those behind it, had not been asked for.
+
+        Returns:
+            How many steps were made before it since the beginning; None if no step has failed since the last call.
+        """
+        failed, self._failed_step = self._failed_step, None
+        return None if failed is None else failed[1]
 
     @property
     def failed(self) -> bool:
@@ -198,7 +223,10 @@ class JobStream:
         """
         with self._changed:
             # It may take a moment to be known.
-            self._changed.wait_for(lambda: num_over < self.faults.count or self._ended, self._timing.call_s)
+            self._changed.wait_for(
+                lambda: num_over < self.faults.count or self._ended or self._failed_step is not None,
+                self._timing.call_s,
+            )
         self.check()
         if num_over == self.faults.count:
             return False
@@ -227,7 +255,10 @@ class JobStream:
 
     def wait_result(self, result: "Result") -> Buffer:
         """Waits for a step's outputs."""
-        self._wait(lambda: result.outputs is not None, "a step's results")
+        if result.error is None:
+            self._wait(lambda: result.outputs is not None, "a step's results")
+        if result.error is not None:
+            raise result.error
         assert result.outputs is not None
         return result.outputs
 
@@ -255,6 +286,8 @@ class JobStream:
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
+        # What is waited for may have come, and a step before it failed since.
+        self.check()
         with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changed:
             while not condition():
                 self.check()
@@ -298,12 +331,13 @@ class JobStream:
     def _followed(self) -> FdtError | None:
         """Follows the job, and those that take its place; returns why it has failed, if it has."""
         error = self._listen()
-        while error is not None and self._is_lost(error):
+        while error is not None and not self._is_closing and (isinstance(error, StepError) or self._is_lost(error)):
             try:
                 self._recovery.find_workers(error)
-            except FdtError as failure:
-                return failure
-            error = self._begun_again(error) or self._listen()
+            except FdtError as missing:
+                return missing
+            failure = self._begun_before(error) if isinstance(error, StepError) else self._begun_again(error)
+            error = failure or self._listen()
         return error
 
     def _listen(self) -> FdtError | None:
@@ -312,7 +346,7 @@ class JobStream:
         try:
             for event in self._call:
                 if event.HasField("failed"):
-                    return named(event.failed.error, event.failed.message)
+                    return _failure(event.failed)
                 if broken is None:
                     broken = self._handled(event)
         except grpc.RpcError as failure:
@@ -357,8 +391,34 @@ class JobStream:
             self._changed.notify_all()
         return is_lost
 
-    def _begun_again(self, error: FdtError) -> FdtError | None:
+    def _begun_before(self, error: StepError) -> FdtError | None:
+        """Asks for another job, which makes all steps before the one that failed; where it is not known which that was, the
+        other job makes each step by itself, so that it is known when it fails once more.
+
+        Returns:
+            See `_begun_again`.
+        """
+        if error.step.candidates > 1:
+            return self._begun_again(error, alone=True)
+        with self._recovery.order:
+            first = self._recovery.steps + error.step.before
+            self._failed_step = error, first
+            self._recovery.drop_steps(first)
+            failure = self._begun_again(error)
+        with self._changed:
+            self.steps_done = first
+            for step, result in list(self._results.items()):
+                if step >= first and result.outputs is None:
+                    result.error = error
+            self._changed.notify_all()
+        return failure
+
+    def _begun_again(self, error: FdtError, alone: bool = False) -> FdtError | None:
         """Asks for another job, and tells it what the lost one was told since its last snapshot.
+
+        Args:
+            error: Why the job is lost.
+            alone: Whether each step is to be made by itself.
 
         Returns:
             Why that failed, if it did: what it needs is no more, or the pool is lost once more.
@@ -371,7 +431,7 @@ class JobStream:
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
                 for instruction in self._recovery.again(error, on_the_way):
-                    self._outgoing.put(instruction)
+                    self._outgoing.put(_alone(instruction) if alone else instruction)
             except FdtError as failure:
                 return failure
             self._call = self._train()
@@ -401,7 +461,8 @@ class JobStream:
             elif kind == "results":
                 self._heard(event.results.step + 1)
                 result = self._results.get(self._recovery.steps + event.results.step)
-                if result is not None:
+                # A step that is made again had told them before.
+                if result is not None and outputs is not None:
                     result.outputs = outputs
             elif kind == "drained":
                 self._heard(event.drained.steps)
@@ -451,6 +512,23 @@ class JobStream:
         if not self.faults.is_over and steps >= self.steps_done:
             repeated = self.steps_done - self._recovery.steps
             say(self.faults.over(self.steps_done, repeated, self._recovery.num_workers).line())
+
+
+def _failure(failed: job_pb2.Failed) -> FdtError:
+    if failed.HasField("step"):
+        step = FailedStep(failed.step.code, failed.step.before, failed.step.candidates)
+        return StepError(printable_lines(failed.message), step)
+    return named(failed.error, failed.message)
+
+
+def _alone(instruction: job_pb2.Instruction) -> job_pb2.Instruction:
+    """Returns an instruction whose steps, if it has some, are made each by itself."""
+    if not instruction.HasField("run"):
+        return instruction
+    changed = job_pb2.Instruction()
+    changed.CopyFrom(instruction)
+    changed.run.alone = True
+    return changed
 
 
 def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:

@@ -193,6 +193,10 @@ class Recovery:
         """Records a fault."""
         self._rhythm.lost(time.monotonic())
 
+    def drop_steps(self, first: int) -> None:
+        """Leaves out all steps from one on; see `History.drop_steps`."""
+        self._history.drop_steps(first)
+
     def again(self, error: FdtError, serials: Iterator[int] | None) -> list[job_pb2.Instruction]:
         """Returns what another job must be told in place of the lost one; the pool has what it names by then.
 

@@ -136,11 +136,11 @@ class HorovodEngine:
         for end in range(1, len(rows) + 1):
             if deliver is not None or end == len(rows) or len(rows[end]) != len(rows[start]):
                 self._run_equal(program, data, np.stack(rows[start:end]))
+                self._usage.steps += end - start
                 if deliver is not None:
                     deliver(start, self._outputs(program))
                 start = end
         self._run_s += time.perf_counter() - started
-        self._usage.steps += len(rows)
 
     def steps(self) -> int:
         """Returns how many steps have been run."""

@@ -3,11 +3,13 @@
 import contextlib
 from collections.abc import Iterator
 
+import tensorflow as tf
+
 from fdt.answers import Answer, Drain
 from fdt.capture.newest import Newest
 from fdt.capture.step.traced_step import MetricResult, TracedStep
 from fdt.capture.touch import Touch
-from fdt.errors import FdtError
+from fdt.errors import FdtError, StepError
 from fdt.job import Job
 from fdt.session import Session
 from fdt.state import SharedState
@@ -16,6 +18,12 @@ from fdt.v1 import job_pb2, program_pb2
 # Who looks oftener than this, between two steps, looks at everything: it comes at once then.
 _FEW_LOOKS = 3
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
+
+
+def as_tensorflow_error(error: StepError) -> Exception:
+    """Returns what plain python would have raised."""
+    raised: Exception = tf.compat.v1.errors.exception_type_from_error_code(error.step.code)(None, None, str(error))
+    return raised
 
 
 class RemoteStep:
@@ -112,9 +120,19 @@ class RemoteVariables:
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
-        """Once the script has been told that the job is over, it has the values that it saw last."""
+        """Within it the script is told of errors: of a step's as TensorFlow's, with all values as they were before that step;
+        once it has been told that the job is over, it has the values that it saw last.
+        """
         try:
             yield
+        except StepError as error:
+            self._session.job().leave_out_failed_step()
+            self.come_home()
+            # What was being told when it became known has been told in part.
+            self._newest.forget_pool()
+            for step in self._watched:
+                step.state.forget(range(len(step.traced.variables)))
+            raise as_tensorflow_error(error) from None
         except FdtError:
             self._newest.forget_pool()
             raise

@@ -89,7 +89,9 @@ class JobStreams:
 
     def tell_failed(self, do: lifecycle.TellFailed) -> None:
         """Says why it has failed."""
-        failed = job_pb2.Failed(error=do.error, message=do.message[:MAX_FAILURE], rank=do.rank, time_s=do.time_s)
+        step = None if do.step is None else job_pb2.FailedStep(**dataclasses.asdict(do.step))
+        message = do.message[:MAX_FAILURE]
+        failed = job_pb2.Failed(error=do.error, message=message, rank=do.rank, time_s=do.time_s, step=step)
         self.tell(do.job, failed=failed)
 
     def steps(self, job: str) -> int:

@@ -5,7 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from fdt.errors import PoolRestartingError
+from fdt.errors import FailedStep, PoolRestartingError
 from fdt.pool import jobs, lifecycle, placing
 from fdt.pool.jobs import Job, JobState, WorkerState
 from fdt.pool.limits import Limits, cut
@@ -78,12 +78,14 @@ class JobTable(dict[str, Job]):
         self.held.pop(job.session, None)
         self[job.name] = self._live[job.name] = job
 
-    def fail(self, name: str, error: str, message: str, rank: int, time_s: float) -> None:
+    def fail(
+        self, name: str, error: str, message: str, rank: int, time_s: float, step: FailedStep | None = None
+    ) -> None:
         """Ends a job that has not ended yet, and tells its client why."""
         job = self._live.get(name)
         if job is None:
             return
-        self._tell(lifecycle.TellFailed(name, error, message, rank, time_s))
+        self._tell(lifecycle.TellFailed(name, error, message, rank, time_s, step))
         self.end(job, JobState.FAILED, message, time_s)
 
     def refused(self, event: lifecycle.JobRefused) -> None:

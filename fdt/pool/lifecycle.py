@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from fdt.errors import FailedStep
+
 # The pool's own machine, among its hosts.
 OWN_HOST = ""
 
@@ -87,6 +89,7 @@ class WorkerFailed(Event):
     error: str
     message: str
     noticed_s: float
+    step: FailedStep | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,6 +288,7 @@ class TellFailed(Instruction):
     message: str
     rank: int
     time_s: float
+    step: FailedStep | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,8 @@ class RunningJobs:
         worker = self._workers.get(cause.worker)
         place = self._hosts.place_of(worker) if worker is not None else ""
         message = f"{cause.message} (It ran{place}.)" if place else cause.message
-        self._jobs.fail(job.name, cause.error, message, job.workers.index(cause.worker), cause.time_s)
+        rank = job.workers.index(cause.worker)
+        self._jobs.fail(job.name, cause.error, message, rank, cause.time_s, cause.step)
 
     def exited(self, event: lifecycle.WorkerExited) -> None:
         """Ends the job of a worker whose process has ended before its job."""

@@ -3,6 +3,7 @@
 The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
 """
 
+import contextlib
 import dataclasses
 import faulthandler
 import functools
@@ -26,7 +27,7 @@ from fdt.blob_client import BlobClient, HostStore
 from fdt.blob_store import BlobStore, WorkerStore
 from fdt.blobs import Buffer
 from fdt.config import Credentials, Timing
-from fdt.errors import FdtError, ProtocolError, WorkerError, WorkerLostError
+from fdt.errors import FdtError, ProtocolError, StepError, WorkerError, WorkerLostError
 from fdt.pool.assigned import AssignedVariables
 from fdt.pool.gateway import Gateway
 from fdt.pool.meeting import PoolMeetingPlace
@@ -40,8 +41,11 @@ CHUNK_S = 0.1
 MAX_CHUNK = 256
 # Characters of an error that are told: some quote a tensor.
 MAX_FAILURE = 32 * 1024
-# How often an engine that works by itself is asked how far it is.
-POLL_S = 0.05
+# How often an engine that works by itself is asked how far it is; and where a step is waited for before the next one.
+POLL_S, ALONE_S = 0.05, 0.001
+# TensorFlow's codes of errors that operations of a step raise for what they are given: invalid argument, resource exhausted,
+# failed precondition, out of range, data loss. The others tell of the worker, or of the connections between workers.
+OF_A_STEP = (3, 8, 9, 11, 15)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +195,9 @@ class Worker:
         self._stalled = False
         link.on_beat = self._look
         self._rank = 0
-        # Steps that the engine was given, and those that the pool was told to be done.
+        # Steps that the engine was given, those that it had made when it was asked last, and those that the pool was told of.
         self._given = 0
+        self._made = 0
         self._told = 0
         self._wait_s = 0.0
         self._rate = 0.0
@@ -270,7 +275,7 @@ class Worker:
 
     def _receive(self) -> worker_pb2.WorkerInstruction | None:
         """Waits for an instruction; tells meanwhile how far the engine is."""
-        while self._engine.steps() < self._given:
+        while self._steps_made() < self._given:
             try:
                 return self._link.receive(POLL_S)
             except queue.Empty:
@@ -278,8 +283,12 @@ class Worker:
         self._tell_progress()
         return self._link.receive()
 
+    def _steps_made(self) -> int:
+        self._made = self._engine.steps()
+        return self._made
+
     def _tell_progress(self) -> None:
-        done = self._engine.steps()
+        done = self._steps_made()
         if self._rank == 0 and done > self._told:
             self._told = done
             self._send(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
@@ -324,20 +333,26 @@ class Worker:
             self._take_more(run, waiting)
             if not waiting:
                 return
-            size = self._chunk()
+            size = 1 if run.alone else self._chunk()
             self._stall.ask(run.program, len(waiting[:size]))
             self._run_chunk(run, waiting[:size])
             del waiting[:size]
+            while run.alone and self._steps_made() < self._given:
+                time.sleep(ALONE_S)
 
     def _take_more(self, run: job_pb2.RunSteps, waiting: list[Buffer]) -> None:
         """Adds the steps of instructions that are here already and of the same kind."""
-        while len(waiting) < self._chunk() and not self._next:
+        while len(waiting) < self._chunk() and not self._next and not run.alone:
             try:
                 message = self._link.receive(0.0)
             except queue.Empty:
                 return
             more = message.instruction.run if message is not None and message.instruction.HasField("run") else None
-            if more is None or (more.program, more.data, more.results) != (run.program, run.data, run.results):
+            if (
+                more is None
+                or more.alone
+                or (more.program, more.data, more.results) != (run.program, run.data, run.results)
+            ):
                 self._next.append(message)
                 return
             waiting.extend(self._rows(batch) for batch in more.batches)
@@ -355,11 +370,11 @@ class Worker:
     def _run_chunk(self, run: job_pb2.RunSteps, batches: list[Buffer]) -> None:
         began_s = time.perf_counter()
         deliver = functools.partial(self._deliver, self._given) if run.results else None
+        self._given += len(batches)
         self._engine.run(run.program, run.data, batches, deliver)
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
         # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
-        self._given += len(batches)
         self._tell_progress()
 
     def _deliver(self, before: int, number: int, outputs: bytes) -> None:
@@ -427,14 +442,23 @@ class Worker:
         )
 
     def _fail(self, error: Exception) -> None:
+        # An engine whose work has ended with the error cannot tell.
+        with contextlib.suppress(Exception):
+            self._steps_made()
+        step, code = None, getattr(error, "error_code", None)
         if isinstance(error, FdtError):
             name, message = type(error).__name__, str(error)
+        elif code in OF_A_STEP and self._given > self._made:
+            name, message = StepError.__name__, str(getattr(error, "message", error))
+            step = job_pb2.FailedStep(code=code, before=self._made, candidates=self._given - self._made)
         else:
             frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
             place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
             kind = WorkerLostError if _lost_others(error) else WorkerError
             name, message = kind.__name__, f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}"
-        failed = job_pb2.Failed(error=name, message=message[:MAX_FAILURE], rank=self._rank, time_s=time.time())
+        failed = job_pb2.Failed(
+            error=name, message=message[:MAX_FAILURE], rank=self._rank, time_s=time.time(), step=step
+        )
         self._send(job_pb2.Event(failed=failed))
 
     def _send(self, event: job_pb2.Event) -> None:

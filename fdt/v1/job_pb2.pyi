@@ -130,16 +130,18 @@ class MoveState(_message.Message):
     def __init__(self, program: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ..., source: _Optional[int] = ..., source_variables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunSteps(_message.Message):
-    __slots__ = ("program", "data", "batches", "results")
+    __slots__ = ("program", "data", "batches", "results", "alone")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
     program: int
     data: int
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
     results: bool
-    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ...) -> None: ...
+    alone: bool
+    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ..., alone: bool = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("indices", "blob")
@@ -299,16 +301,28 @@ class Drained(_message.Message):
     def __init__(self, serial: _Optional[int] = ..., steps: _Optional[int] = ..., state: _Optional[_Union[State, _Mapping]] = ..., outputs: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerUsage, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("error", "message", "rank", "time_s")
+    __slots__ = ("error", "message", "rank", "time_s", "step")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     error: str
     message: str
     rank: int
     time_s: float
-    def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., rank: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
+    step: FailedStep
+    def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., rank: _Optional[int] = ..., time_s: _Optional[float] = ..., step: _Optional[_Union[FailedStep, _Mapping]] = ...) -> None: ...
+
+class FailedStep(_message.Message):
+    __slots__ = ("code", "before", "candidates")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    before: int
+    candidates: int
+    def __init__(self, code: _Optional[int] = ..., before: _Optional[int] = ..., candidates: _Optional[int] = ...) -> None: ...
 
 class Closed(_message.Message):
     __slots__ = ("workers", "processes", "remaining")

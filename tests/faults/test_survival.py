@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from fdt import recovery, rpc
+from fdt.answers import StepResult
 from fdt.config import Credentials, ServeConfig
-from fdt.errors import PoolUnreachableError, ProtocolError, WorkerError
+from fdt.errors import PoolUnreachableError, ProtocolError, StepError, WorkerError
 from fdt.job import Job
 from fdt.pool.server import Server
 from fdt.v1 import program_pb2
@@ -182,6 +183,46 @@ def test_an_error_in_a_step_is_told_at_once(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="a fault of the step's own"):
         job.drain(program, ALL)
     assert job.failed and job.faults == []
+
+
+@pytest.mark.parametrize("results", [False, True], ids=["arrays", "streamed"])
+def test_a_step_that_fails_and_those_behind_it_have_not_happened(pool: Pool, results: bool) -> None:
+    """It fails each time that it is made; the job goes on without it."""
+    rows = np.arange(1.0, NUM_STEPS + 1)
+    values, bad = values_after(rows[:60]), 41
+    job = pool.train(faults=f"refuse:0:{values[bad]}", step_s="0.003")
+    program, data = job.load(toy_program(23), job), job.bind([rows.view(np.uint8)], [SPEC])
+    spec = program_pb2.Tensor(name="x", dtype="float64", shape=[1])
+
+    def step(number: int) -> StepResult | None:
+        if results:
+            return job.feed(program, [rows[number : number + 1].view(np.uint8)], [spec], results=True)
+        job.run(program, data, indices(number))
+        return None
+
+    given: dict[int, StepResult | None] = {}
+    with pytest.raises(StepError, match="a label is out of range") as raised:
+        for number in range(60):
+            given[number] = step(number)
+        job.drain(program, ALL)
+    assert raised.value.step.code == 3
+    job.leave_out_failed_step()
+    assert job.num_steps == bad
+    assert value_of(job.drain(program, ALL).values) == values[bad - 1]
+    for number, result in given.items() if results else ():
+        if number < bad:
+            assert value_of(result.outputs()) == values[number]
+        else:
+            with pytest.raises(StepError):
+                result.outputs()
+    job.leave_out_failed_step()
+    for number in range(bad + 1, 60):
+        given[number] = step(number)
+    expected = values_after(np.delete(rows[:60], bad))
+    assert value_of(job.drain(program, ALL).values) == expected[-1]
+    if results:
+        assert value_of(given[59].outputs()) == expected[-1]
+    assert not job.failed and job.faults == []
 
 
 def test_nothing_is_left_of_what_was_kept(pool: Pool, tmp_path: Path) -> None:

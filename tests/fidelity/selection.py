@@ -37,7 +37,7 @@ _TWO_WORKERS = (
     "loop_strategy loop_in_turn loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
     "loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
     # Loops without tf.function.
-    "eager_tutorial eager_by_hand eager_gan eager_helpers eager_accumulated eager_nested_tapes "
+    "eager_tutorial eager_by_hand eager_skips_bad_batches eager_gan eager_helpers eager_accumulated eager_nested_tapes "
     "eager_lazy_model eager_own_optimizer eager_wide_arrays eager_attached_to_tensors eager_random "
     # Sessions of TensorFlow 1.
     "session_feed session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "

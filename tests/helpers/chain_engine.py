@@ -30,6 +30,16 @@ def _raise() -> None:
     raise RuntimeError("a fault of the step's own")
 
 
+class InvalidArgument(Exception):
+    """As TensorFlow's errors: with a code."""
+
+    error_code = 3
+
+
+def _refuse() -> None:
+    raise InvalidArgument("a label is out of range")
+
+
 def _leak() -> None:
     """Takes memory until it is ended."""
     taken = []
@@ -58,6 +68,7 @@ _FAULTS: Mapping[str, Callable[[], object]] = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "raise": _raise,
+    "refuse": _refuse,
     "leak": _leak,
     "fill": _fill,
     "fork": _fork,

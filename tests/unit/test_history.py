@@ -120,6 +120,7 @@ class Client:
     def __init__(self, brings_home: bool) -> None:
         self.history, self.job, self.kept = opened(brings_home), ToyJob(), {}
         self._brings_home = brings_home
+        self.told: list[job_pb2.Instruction] = []
         self.coming: list[job_pb2.Drained] = []
         self.serials = itertools.count(1)
         self.pieces = 0
@@ -150,6 +151,7 @@ class Client:
         self.tell(instruction)
 
     def tell(self, instruction: job_pb2.Instruction) -> None:
+        self.told.append(instruction)
         self.history.tell(Told(instruction))
         self.job.do(Told(instruction), self.kept)
 
@@ -188,6 +190,17 @@ class Client:
         assert other.values == self.job.values
         self.job = other
 
+    def drop_steps(self, first: int) -> None:
+        """Has the job be one that was never told of the steps from one on."""
+        self.history.drop_steps(first)
+        self.job = ToyJob()
+        for told in opened().again():
+            self.job.do(told, {})
+        for instruction in self.told:
+            if instruction.HasField("run"):
+                del instruction.run.batches[max(0, first - self.job.steps) :]
+            self.job.do(Told(instruction), {})
+
 
 @settings(max_examples=300, deadline=None)
 @given(st.booleans(), st.lists(INSTRUCTION, max_size=40))
@@ -198,6 +211,25 @@ def test_another_job_comes_to_the_same_state(brings_home: bool, events: list[job
             getattr(client, event)()
         else:
             client.tell_numbered(copy.deepcopy(event))
+    client.lose()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.booleans(), st.lists(INSTRUCTION, max_size=40), st.integers(0, 100))
+def test_another_job_makes_no_step_behind_one_that_failed(
+    brings_home: bool, events: list[job_pb2.Instruction | str], back: int
+) -> None:
+    client = Client(brings_home)
+    for event in events:
+        if isinstance(event, str):
+            getattr(client, event)()
+        else:
+            client.tell_numbered(copy.deepcopy(event))
+    first = max(client.history.newest.steps, client.history.steps_told - back)
+    client.drop_steps(first)
+    assert client.history.steps_told == client.job.steps == first
+    client.lose()
+    client.tell(run(client.numbers[0], [5]))
     client.lose()
 
 

@@ -1,7 +1,9 @@
 """One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
 
+import contextlib
 import itertools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,9 @@ from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.remote import RemoteStep, RemoteVariables
+from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
 from fdt.data import Batches, StreamedBatches
-from fdt.errors import UnsupportedError
+from fdt.errors import StepError, UnsupportedError
 from fdt.job import Job
 from fdt.report import FitRecord, usage_since
 from fdt.session import Session
@@ -56,6 +58,7 @@ class Run(TracedRun):
         self._job.begin_fit()
         self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
         self._usage_before = list(self._job.usage)
+        self._first_step = self._job.num_steps
         self._steps = 0
 
     def _leave_out(self) -> None:
@@ -102,6 +105,24 @@ class Run(TracedRun):
 
     def run_step(self, iterator: Any) -> Any:
         """Stands for one call of Keras's train_function."""
+        with self._told():
+            return self._run_step(iterator)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Within it the script is told of a step's error as of TensorFlow's, and finds all as it was before that step."""
+        try:
+            yield
+        except StepError as error:
+            self._job.leave_out_failed_step()
+            made = self._job.num_steps - self._first_step
+            self.keras.count(self.model, made - self._steps)
+            self._steps, self._stale = made, False
+            self._refreshing.settle()
+            self._pull(_ALL)
+            raise as_tensorflow_error(error) from None
+
+    def _run_step(self, iterator: Any) -> Any:
         assert self._step is not None and self.batches is not None
         items = list(itertools.islice(iterator, self.keras.steps_per_execution(self.model)))
         if not items:
@@ -166,11 +187,12 @@ class Run(TracedRun):
         """Waits for the epoch's steps and puts their outcome into the script's own objects."""
         if self._step is None or not (self._in_epoch or self._ran_out):
             return
-        self._refreshing.settle()
         if self._in_epoch:
             self._epochs += 1
             last = self._logs
-            self._pull(_ALL if self._audience.state_each_epoch or self._ran_out else _METRICS)
+            with self._told():
+                self._refreshing.settle()
+                self._pull(_ALL if self._audience.state_each_epoch or self._ran_out else _METRICS)
             # Keras may keep the dict it was given last: it has to see the final numbers.
             if isinstance(last, dict) and isinstance(self._logs, dict):
                 last.update(self._logs)
@@ -184,9 +206,10 @@ class Run(TracedRun):
         """Brings everything home and writes the account of this training."""
         if self._step is None:
             return
-        self._refreshing.settle()
-        if self._stale:
-            self._pull(_ALL)
+        with self._told():
+            self._refreshing.settle()
+            if self._stale:
+                self._pull(_ALL)
         self._record()
 
     def _pull(self, what: "job_pb2.Drain.What") -> None:

@@ -12,6 +12,7 @@ from fdt.answers import StepResult
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.handlers import handles_each_step
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.tracing import Call, trace_step
 from fdt.capture.remote import RemoteStep, RemoteVariables
@@ -48,8 +49,10 @@ class LoopRun:
             arrays = arguments.encode()
             lazy = bool(step.traced.program.outputs) and not step.returns_metrics
             result = job.feed(step.program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
-            account.steps += 1
             self._variables.ran(step)
+            if handles_each_step():
+                job.wait()
+            account.steps += 1
             self._session.count(1, functools.partial(self._leave_out, job))
             if step.returns_metrics:
                 outputs: list[tf.Tensor] = step.traced.logs(self._variables.metrics_of(job, step).outputs)

@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 import tensorflow as tf
-from loops import EPOCHS, UNEVEN, batches, cross_entropy, outcome
-from recording import Results, case, digits, from_weights, mlp
+from loops import EPOCHS, NUM, UNEVEN, batches, cross_entropy, outcome
+from recording import BATCH, Results, case, digits, from_weights, mlp
 from tensorflow import keras
 
 
@@ -56,6 +56,29 @@ class Trainer:
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_weights, strict=True))
         self.steps += 1
         return loss
+
+
+@case
+def eager_skips_bad_batches() -> Results:
+    """A batch whose label is out of range ends a fit, and is skipped by a loop; the steps before it have happened."""
+    x, y = digits(NUM)
+    y[BATCH + 3] = 11
+    model, loss_of, skipped, losses = mlp(), cross_entropy(), [], []
+    model.compile("sgd", loss_of)
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    after_fit = model.get_weights()
+    for start in range(0, NUM, BATCH):
+        try:
+            with tf.GradientTape() as tape:
+                loss = loss_of(y[start : start + BATCH], model(x[start : start + BATCH]))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            losses.append(loss)
+        except tf.errors.InvalidArgumentError:
+            skipped.append(start)
+    results = {"history/loss": np.asarray([float(loss) for loss in losses]), "count/skipped": np.asarray(skipped)}
+    return {**results, **from_weights(after_fit, "fit/"), **from_weights(model.get_weights())}
 
 
 @case
