@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import pack, unpack
+from fdt.packing import as_array, content, pack, unpack
 from fdt.v1 import program_pb2
 
 
@@ -33,8 +33,9 @@ class SharedState:
         for i, variable in enumerate(self._variables):
             if among is not None and id(variable) not in among:
                 continue
-            if not _same_bytes(variable.numpy(), self._held[i]):
-                value = np.array(variable.numpy())
+            now = as_array(variable)
+            if not _same_bytes(now, self._held[i]):
+                value = now.copy()
                 self._held[i] = value
                 indices.append(i)
                 values.append(value)
@@ -69,8 +70,4 @@ class SharedState:
 def _same_bytes(value: np.ndarray, held: np.ndarray | None) -> bool:
     if held is None or value.shape != held.shape:
         return False
-    return np.array_equal(_as_bytes(value), _as_bytes(held))
-
-
-def _as_bytes(value: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return np.array_equal(content(value), content(held))

@@ -128,24 +128,32 @@ class Verification:
 
 
 def distance(one: "np.ndarray", other: "np.ndarray") -> float:
-    """Returns the largest difference of an entry, relative to the largest entry if that is above 1; inf for a NaN."""
+    """Returns the largest difference of an entry, relative to the largest entry if that is above 1; inf for a NaN.
+
+    Strings are equal, or differ infinitely.
+    """
     import numpy as np
 
-    if one.shape != other.shape:
+    if one.shape != other.shape or (one.dtype == object and not np.array_equal(one, other)):
         return float("inf")
-    first, second = one.astype(np.float64), other.astype(np.float64)
+    if one.dtype == object:
+        return 0.0
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    first, second = one.astype(wide), other.astype(wide)
     apart = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, np.abs(first - second))
     scale = max(1.0, float(np.max(np.abs(first), initial=0.0)))
     return float(np.nan_to_num(np.max(apart, initial=0.0) / scale, nan=float("inf")))
 
 
 def nudged(value: "np.ndarray") -> "np.ndarray":
-    """Returns numbers off by their last digit, up or down; what is not of a type of NumPy's floats as it is.
+    """Returns numbers off by their last digit, up or down; what is neither of NumPy's floats nor complex as it is.
 
     Zero stays what it is, however it is computed: it is where a ReLU turns.
     """
     import numpy as np
 
+    if value.dtype.kind == "c":
+        return nudged(value.reshape(-1).view(value.real.dtype)).view(value.dtype).reshape(value.shape)
     if value.dtype.kind != "f":
         return value
     up = np.random.default_rng(0).random(value.shape) < 0.5

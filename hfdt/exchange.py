@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division.layout import Combine
+from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
@@ -17,8 +18,8 @@ _METER = "fdt_exchange_meter"
 # What a rank gets from all others at once.
 _MAX_MET_BYTES = 1 << 18
 _OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
-# What Horovod adds up; others travel as a type that holds all their values.
-_KNOWN = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
+# What `--wire fp16` rounds.
+_ROUNDED = (tf.float32, tf.float64)
 
 
 class Meter:
@@ -62,9 +63,11 @@ class HorovodExchange:
         mine = [tensor for (tensor,) in values]
         if not (gradients or inside) and self._is_small(mine):
             return self._met(lambda: self._mesh.reduce(mine, combine))
-        sent = [tf.cast(tensor, self._travelling(tensor.dtype, gradients)) for tensor in mine]
-        summed = _metered(sent, lambda ready: self._together(ready, combine, name))
-        return [_back(tensor, given.dtype) for tensor, given in zip(summed, mine, strict=True)]
+        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        sent = [encode(tensor, combine) for tensor in rounded]
+        reduced = _metered(sent, lambda ready: self._together(ready, combine, name))
+        decoded = [decode(t, given.dtype, combine) for t, given in zip(reduced, rounded, strict=True)]
+        return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
     def gather(
         self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
@@ -77,12 +80,11 @@ class HorovodExchange:
         if not (gradients or inside) and self._is_small([mine], [largest]):
             (met,) = self._met(lambda: [self._mesh.gather(mine, sum(sizes))])
             return met
-        rounds = gradients and self._rounded and mine.dtype in (tf.float32, tf.float64)
-        dtype = tf.uint8 if mine.dtype == tf.bool else tf.float16 if rounds else mine.dtype
+        rounded = self._as_sent(mine, gradients)
         (gathered,) = _metered(
-            [tf.cast(mine, dtype)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
+            [encode(rounded)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
         )
-        return tf.cast(gathered, mine.dtype)
+        return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
 
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
         """Whether values go by the mesh; all ranks say the same."""
@@ -110,16 +112,9 @@ class HorovodExchange:
     def _together(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> list[tf.Tensor]:
         return _grouped(f"{self._prefix}_{name}", tensors, _OPERATIONS[combine])
 
-    def _travelling(self, dtype: tf.DType, gradients: bool) -> tf.DType:
-        if gradients and self._rounded and dtype in (tf.float32, tf.float64):
-            return tf.float16
-        if dtype in _KNOWN:
-            return dtype
-        return tf.float32 if dtype.is_floating else tf.int32 if dtype.size < 4 or dtype == tf.bool else tf.int64
-
-
-def _back(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tensor > 0 if dtype == tf.bool else tf.cast(tensor, dtype)
+    def _as_sent(self, tensor: tf.Tensor, gradients: bool) -> tf.Tensor:
+        rounds = gradients and self._rounded and tensor.dtype in _ROUNDED
+        return tf.cast(tensor, tf.float16) if rounds else tensor
 
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
@@ -163,7 +158,9 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
     if hvd.size() == 1 or not arrays:
         return list(arrays)
-    return [t.numpy() for t in _grouped(name, [tf.convert_to_tensor(a) for a in arrays])]
+    given = [tf.convert_to_tensor(array) for array in arrays]
+    summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
+    return [decode(tensor, like.dtype, Combine.SUM).numpy() for tensor, like in zip(summed, given, strict=True)]
 
 
 def from_first_rank(name: str, number: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import empty
+from fdt.packing import as_array, empty
 from fdt.program import LoadedProgram, shape_of
 
 # Given arrays [num_samples, ...] and the numbers of a batch's rows, int64 [batch], makes a step; returns its outputs.
@@ -39,7 +39,7 @@ class StepLoop:
         Returns:
             The last step's outputs.
         """
-        return [output.numpy() for output in self._function(list(arrays), tf.constant(rows, tf.int64))]
+        return [as_array(output) for output in self._function(list(arrays), tf.constant(rows, tf.int64))]
 
     def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
         num_steps = tf.shape(rows)[0]

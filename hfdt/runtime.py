@@ -16,7 +16,7 @@ from fdt.blobs import Buffer
 from fdt.division.layout import shares
 from fdt.engine import as_state, bound_arrays, state_values
 from fdt.errors import ProtocolError, WorkerError
-from fdt.packing import empty, pack_outputs
+from fdt.packing import as_array, content, empty, pack_outputs
 from fdt.program import LoadedProgram, load, num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from fdt.v1 import job_pb2, program_pb2
@@ -168,7 +168,7 @@ class HorovodEngine:
         among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
         values = self._summed(program, among)
         whole = [i for i in among if i not in values]
-        values |= {i: loaded.variables[i].numpy() for i in whole}
+        values |= {i: as_array(loaded.variables[i]) for i in whole}
         if everything:
             self._check_equal(loaded, whole, [values[i] for i in whole])
         if self._rank:
@@ -225,7 +225,7 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
 
     It tells two values apart at the speed of memory; it is no protection against somebody who wants them to look alike.
     """
-    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    raw = content(value)
     words, rest = raw[: raw.size // 8 * 8].view(np.uint64), raw[raw.size // 8 * 8 :]
     tail = np.uint64(int.from_bytes(rest.tobytes(), "little"))
     return np.array([np.add.reduce(words) + tail, np.bitwise_xor.reduce(words) ^ tail], np.uint64)

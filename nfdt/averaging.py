@@ -7,13 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import empty
+from fdt.packing import as_array, empty
 from fdt.program import LoadedProgram, load, make_tables, shape_of
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.devices import Devices, cpu_beside
 from nfdt.method import Batch
 from nfdt.options import Options
-from nfdt.outer import OuterOptimizer, weighted_mean
+from nfdt.outer import OuterOptimizer, is_continuous, weighted_mean
 from nfdt.rebound import Rebound
 
 _KEPT = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
@@ -87,7 +87,7 @@ class Averaging:
 
     def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns what one worker has."""
-        return {i: self._programs[program].variables[worker][i].numpy() for i in indices}
+        return {i: as_array(self._programs[program].variables[worker][i]) for i in indices}
 
     def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
         """Sets what one worker has."""
@@ -107,7 +107,7 @@ class Averaging:
         usage, started_s = self._usage[worker], time.perf_counter()
         outputs = program.step(worker, batch.feed[worker].batch(batch.rows))
         if batch.done is not None:
-            batch.done([output.numpy() for output in outputs])
+            batch.done([as_array(output) for output in outputs])
         usage.compute_s += time.perf_counter() - started_s
         usage.samples += batch.num_samples
         usage.steps += 1
@@ -149,12 +149,12 @@ class _Program:
         with tf.device(self._devices[worker]):
             outputs = self._step([*self.variables[worker], *self._tables[worker]], [tf.constant(1.0), *batch])
         if worker == 0:
-            self.outputs = [output.numpy() for output in outputs]
+            self.outputs = [as_array(output) for output in outputs]
         return outputs
 
     def kept(self, worker: int) -> dict[int, np.ndarray]:
         """Returns copies of a worker's parameters and optimizer state."""
-        return {i: np.array(self.variables[worker][i].numpy()) for i in self._kept}
+        return {i: as_array(self.variables[worker][i]).copy() for i in self._kept}
 
     def average(self, before: Mapping[int, np.ndarray], weights: Sequence[float], num_steps: Sequence[int]) -> None:
         """Puts the workers' parameters and optimizer state together.
@@ -166,8 +166,8 @@ class _Program:
         """
         active = [worker for worker, weight in enumerate(weights) if weight > 0]
         for i in self._kept:
-            mine = [self.variables[worker][i].numpy() for worker in active]
-            if not tf.dtypes.as_dtype(mine[0].dtype).is_floating:
+            mine = [as_array(self.variables[worker][i]) for worker in active]
+            if not is_continuous(mine[0]):
                 value = _counted(before[i], mine[0], num_steps[active[0]], sum(num_steps))
             elif all(np.array_equal(m, mine[0]) for m in mine):
                 value = mine[0]
@@ -181,6 +181,6 @@ class _Program:
 
 def _counted(before: np.ndarray, after: np.ndarray, own_steps: int, all_steps: int) -> np.ndarray:
     """Returns a counter of steps as if one worker had taken all of them; other integers are left as they are."""
-    if before.size == 1 and int(after) - int(before) == own_steps:
+    if before.size == 1 and before.dtype.kind in "iu" and int(after) - int(before) == own_steps:
         return np.asarray(before + all_steps, before.dtype)
     return after

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import empty
+from fdt.packing import as_array, empty
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
 from nfdt.devices import Devices, host_of
@@ -97,7 +97,7 @@ class Delayed:
     def outputs(self, program: int) -> list[np.ndarray]:
         """Returns the outputs of the step that ended last."""
         if program in self._outputs:
-            return [output.numpy() for output in self._outputs[program]]
+            return [as_array(output) for output in self._outputs[program]]
         return [empty(output.tensor) for output in self._programs[program].source.outputs]
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
@@ -133,7 +133,7 @@ class Delayed:
         self._strides[worker].note(len(batches), stepped.pull_s + stepped.compute_s + stepped.push_s)
         self._outputs[first.program] = stepped.outputs
         if first.done is not None:
-            first.done([output.numpy() for output in stepped.outputs])
+            first.done([as_array(output) for output in stepped.outputs])
         return stepped.held_s
 
     def _account(self, usage: job_pb2.WorkerUsage, stepped: Stepped, num_samples: int) -> None:

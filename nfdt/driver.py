@@ -6,13 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from fdt.blob_store import BlobStore
 from fdt.blobs import Buffer
 from fdt.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.errors import ProtocolError
-from fdt.packing import pack_outputs
+from fdt.packing import neutral, pack_outputs
 from fdt.program import num_samples
 from fdt.runtime import Assignment, Deliver, MeetingPlace
 from fdt.v1 import job_pb2, program_pb2
@@ -25,6 +24,7 @@ from nfdt.hosts import borrow
 from nfdt.lender import data_key
 from nfdt.method import Batch, Method
 from nfdt.options import Options, read_options
+from nfdt.outer import is_continuous
 
 # How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
 _FETCH_S = 3600.0
@@ -164,14 +164,13 @@ class Driver:
         return {i: np.sum([values[i] for values in own], axis=0, dtype=own[0][i].dtype) for i in indices}
 
     def _averaged(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Averages floating-point variables that every worker updated by its own batches; of others takes the first's."""
+        """Averages real and complex variables that every worker updated by its own batches; of others takes the first's."""
         own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
         averages = {}
         for i in indices:
             first = own[0][i]
-            floating = tf.dtypes.as_dtype(first.dtype).is_floating
             together = [values[i] for values in own]
-            averages[i] = (np.sum(together, axis=0) / len(own)).astype(first.dtype) if floating else first
+            averages[i] = (np.sum(together, axis=0) / len(own)).astype(first.dtype) if is_continuous(first) else first
         return averages
 
 
@@ -196,5 +195,5 @@ def _for_worker(
         if source.variables[i].role == _SEED:
             mine[i] = worker_seed(value, worker)
         else:
-            mine[i] = value if worker == 0 else np.zeros_like(value)
+            mine[i] = value if worker == 0 else neutral(value)
     return mine

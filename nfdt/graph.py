@@ -134,8 +134,6 @@ class Graph:
         if node.op in _CALLS:
             offset = _CALLS[node.op]
             return frozenset(i + offset for f in _called(node) for i in self._written_arguments(f))
-        if node.op in self._functions:
-            return self._written_arguments(node.op)
         if node.op in _READERS or node.op in PASSING or not _is_stateful(node.op):
             return frozenset()
         types = _types(node, op_def_registry.get(node.op).input_arg)

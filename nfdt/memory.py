@@ -10,6 +10,8 @@ from nfdt.rows import by_row
 from nfdt.rules import Rule, Strength, Weigh
 from nfdt.vectors import join
 
+_REAL = {"complex64": tf.float32, "complex128": tf.float64}
+
 
 class Memory:
     """The state of a rule on one shard: s, the mean of g⊙g, and u, the mixed gradient, where the rule has them."""
@@ -23,15 +25,16 @@ class Memory:
         """
         self._rule = rule
         self._entries = [v.entries for v in layout.vectors]
-        vectors = [([v.length], v.dtype) for v in layout.vectors]
-        tables = [(list(t.shape), t.dtype) for t in layout.tables]
+        # A rule takes a complex number for two real ones.
+        vectors = [_real_spec([v.length], v.dtype) for v in layout.vectors]
+        tables = [_real_spec(t.shape, t.dtype) for t in layout.tables]
         adaptive = rule.compensates and rule.strength is Strength.ADAPTIVE
         mixes = rule.weigh is Weigh.GRADIENT
-        self._squares = [_zeros(*spec, wide=True) if adaptive else None for spec in vectors]
-        self._table_squares = [_zeros(*spec, wide=True) if adaptive else None for spec in tables]
+        self._squares = [_zeros(spec, wide=True) if adaptive else None for spec in vectors]
+        self._table_squares = [_zeros(spec, wide=True) if adaptive else None for spec in tables]
         self._moved = [tf.Variable(unknown_moves(), trainable=False) if rule.compensates else None for _ in vectors]
-        self._mixed = [_zeros(*spec) if mixes else None for spec in vectors]
-        self._table_mixed = [_zeros(*spec) if mixes else None for spec in tables]
+        self._mixed = [_zeros(spec) if mixes else None for spec in vectors]
+        self._table_mixed = [_zeros(spec) if mixes else None for spec in tables]
 
     def forget_moves(self) -> None:
         """Takes note that parameters were set by others than updates."""
@@ -79,15 +82,17 @@ class Memory:
         """
         squares, mixed = tf.zeros([2]), self._mixed[number]
         if self._rule.compensates:
-            kept, lengths = self._squares[number], [entry.padded for entry in self._entries[number]]
-            gradient, squares = compensate(self._rule, tensors, now, then, kept, delay, count, lengths)
+            width = 2 if now.dtype.is_complex else 1
+            kept, lengths = self._squares[number], [width * entry.padded for entry in self._entries[number]]
+            given, at, before = [_real(tensor) for tensor in tensors], _real(now), _real(then)
+            gradient, squares = compensate(self._rule, given, at, before, kept, delay, count, lengths)
         else:
-            gradient = join(self._entries[number], tensors)
+            gradient = _real(join(self._entries[number], tensors))
         if mixed is not None:
             kept = mixed.read_value()
             gradient = _mix(kept, gradient, rho)
             mixed.assign(_finite(gradient, kept))
-        return gradient, squares
+        return _as(now.dtype, gradient), squares
 
     def rows(
         self,
@@ -112,16 +117,16 @@ class Memory:
             delay: int64 scalar.
             count: Gradients so far.
         """
-        values, indices = rows
-        squares, mixed = tf.zeros([2]), self._table_mixed[number]
+        (values, indices), dtype = rows, now.dtype
+        squares, mixed, values = tf.zeros([2]), self._table_mixed[number], _real(values)
         if self._rule.compensates:
             assert order is not None
-            kept, table = self._table_squares[number], now.read_value()
-            values, squares = compensate_rows(self._rule, values, indices, order, table, then, kept, delay, count)
+            kept, at, before = self._table_squares[number], _real(now.read_value()), _real(then)
+            values, squares = compensate_rows(self._rule, values, indices, order, at, before, kept, delay, count)
         if mixed is not None:
             values, indices = _mixed_rows(mixed, values, indices, rho)
             order = None if order is None else by_row(indices)
-        return (values, indices), order, squares
+        return (_as(dtype, values), indices), order, squares
 
 
 def _mixed_rows(
@@ -146,7 +151,22 @@ def _finite(mixed: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_finite(mixed), mixed, before)
 
 
-def _zeros(shape: Sequence[int], dtype: str, wide: bool = False) -> tf.Variable:
-    if wide and dtype != "float64":
-        dtype = "float32"
-    return tf.Variable(tf.zeros(shape, dtype), trainable=False)
+def _zeros(spec: tf.TensorSpec, wide: bool = False) -> tf.Variable:
+    dtype = tf.float32 if wide and spec.dtype != tf.float64 else spec.dtype
+    return tf.Variable(tf.zeros(spec.shape, dtype), trainable=False)
+
+
+def _real_spec(shape: Sequence[int], dtype: str) -> tf.TensorSpec:
+    """Describes what `_real` makes of a tensor."""
+    is_complex = tf.dtypes.as_dtype(dtype).is_complex
+    return tf.TensorSpec([*shape, 2], _REAL[dtype]) if is_complex else tf.TensorSpec(shape, dtype)
+
+
+def _real(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor of real numbers; of a complex one real and imaginary parts, [..., 2]."""
+    return tf.bitcast(tensor, _REAL[tensor.dtype.name]) if tensor.dtype.is_complex else tensor
+
+
+def _as(dtype: tf.DType, real: tf.Tensor) -> tf.Tensor:
+    """Returns what `_real` was given, of what it returned."""
+    return tf.bitcast(real, dtype) if dtype.is_complex else real

@@ -4,6 +4,7 @@ SGD at learning rate 1 is parameter averaging (local SGD); Nesterov at 0.7 with 
 """
 
 import numpy as np
+import tensorflow as tf
 
 # Learning rate and momentum.
 _SETTINGS = {"averaging": (1.0, 0.0), "diloco": (0.7, 0.9)}
@@ -31,9 +32,16 @@ class OuterOptimizer:
         return moved.astype(old.dtype)
 
 
+def is_continuous(value: np.ndarray) -> bool:
+    """Returns whether an array can be averaged: of real or complex numbers."""
+    dtype = tf.dtypes.as_dtype(value.dtype)
+    return bool(dtype.is_floating or dtype.is_complex)
+
+
 def weighted_mean(values: list[np.ndarray], weights: list[float]) -> np.ndarray:
     """Returns Σ weight · value / Σ weight, summed in the order given, in the values' type."""
     total = float(sum(weights))
-    wide = values[0].dtype if values[0].dtype == np.float64 else np.dtype(np.float32)
+    # At least in single precision.
+    wide = np.result_type(np.float32, values[0].dtype) if values[0].dtype.kind in "fc" else np.dtype(np.float32)
     mean = sum(value.astype(wide) * wide.type(weight / total) for value, weight in zip(values, weights, strict=True))
     return np.asarray(mean).astype(values[0].dtype)

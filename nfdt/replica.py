@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.packing import as_array
 from fdt.program import fill_holes, import_function, make_tables, shape_of
 from fdt.tables import Table
 from fdt.v1 import program_pb2
@@ -124,15 +125,16 @@ class Computation:
 
     def _compute(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         rest = list(arguments)
-        dense: dict[int, list[tuple[Entry, tf.Tensor]]] = {}
+        # By where they begin: a variable has an entry for each of its gradients, and all of them hold its value.
+        dense: dict[int, dict[int, tuple[Entry, tf.Tensor]]] = {}
         for shard in self._layout.shards:
             for vector in shard.vectors:
                 for entry, value in zip(vector.entries, part(vector.entries, rest.pop(0)), strict=True):
-                    dense.setdefault(entry.variable, []).append((entry, value))
+                    dense.setdefault(entry.variable, {})[entry.start] = entry, value
             for table in shard.tables:
                 self.first[table.variable].assign(rest.pop(0), read_value=False)
         for index, pieces in dense.items():
-            self.first[index].assign(put_together(pieces), read_value=False)
+            self.first[index].assign(put_together(list(pieces.values())), read_value=False)
         for index in self._cut.optimizer_reads:
             self.first[index].assign(rest.pop(0), read_value=False)
         inputs = [tf.constant(1.0), *rest]
@@ -163,7 +165,7 @@ class Replica:
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of variables."""
-        return {i: self._variables[i].numpy() for i in indices}
+        return {i: as_array(self._variables[i]) for i in indices}
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets variables."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from fdt.packing import as_array
 from fdt.program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
@@ -134,7 +135,7 @@ class Shard:
         """Adds the values of the variables among these that are kept here; of a cut one the part that is."""
         wanted = set(indices)
         with self._lock:
-            values.update({i: v.numpy() for i, v in self._variables.items() if i in wanted})
+            values.update({i: as_array(v) for i, v in self._variables.items() if i in wanted})
             for flat in self._flat:
                 if flat is not None:
                     flat.read(wanted, values)

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph, function_def_to_graph
 from tensorflow.python.ops import handle_data_util
 
-from fdt.division.body import is_stateful, names_functions
+from fdt.division.body import attribute, is_stateful, named, names_functions
 from fdt.division.value import Shape
 
 
@@ -37,12 +37,46 @@ class Description:
 
 def described(graph: Any) -> Description:
     """Describes a FuncGraph, with the shapes that its trace knows: those of what loops keep do not follow from operations."""
+    graph_def = graph.as_graph_def(add_shapes=True)
+    call_by_operations(graph_def)
     return Description(
-        graph.as_graph_def(add_shapes=True),
+        graph_def,
         [tensor.op.name for tensor in graph.inputs],
         [tensor.name for tensor in graph.outputs],
         [op.name for op in graph.control_outputs],
     )
+
+
+def call_by_operations(graph: Any) -> None:
+    """Replaces calls of functions by their own names, which functions of TensorFlow 1 (`Defun`) make, by PartitionedCalls.
+
+    Args:
+        graph: GraphDef, changed in place.
+    """
+    signatures = {function.signature.name: function.signature for function in graph.library.function}
+    for node in graph.node:
+        _call_by_operation(node, signatures)
+    for function in graph.library.function:
+        renamed: dict[str, str] = {}
+        for node in function.node_def:
+            renamed |= _call_by_operation(node, signatures)
+        for node in function.node_def if renamed else ():
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+        for name, tensor in list(function.ret.items()):
+            function.ret[name] = renamed.get(tensor, tensor)
+
+
+def _call_by_operation(node: Any, signatures: Mapping[str, Any]) -> dict[str, str]:
+    """Makes a node that calls a function by its name a PartitionedCall; returns the new names of its outputs in a function."""
+    signature = signatures.get(node.op)
+    if signature is None:
+        return {}
+    outputs = {f"{node.name}:{given.name}:0": f"{node.name}:output:{i}" for i, given in enumerate(signature.output_arg)}
+    node.attr["f"].CopyFrom(named(node.op))
+    node.attr["Tin"].CopyFrom(attribute([tf.as_dtype(given.type) for given in signature.input_arg]))
+    node.attr["Tout"].CopyFrom(attribute([tf.as_dtype(given.type) for given in signature.output_arg]))
+    node.op = "StatefulPartitionedCall" if signature.is_stateful else "PartitionedCall"
+    return outputs
 
 
 def sized(description: Description, shapes: Sequence[Shape], handles: Sequence[Any]) -> Any:

@@ -35,3 +35,26 @@ def test_a_step_gives_what_it_gives_undivided(name: str, rows: int, workers: int
     assert divided.account is not None
     if rows > 3:  # a single row's product of matrices is divided along the result
         assert divided.account.computed_whole == {op: count for op, count in STEPS[name].whole.items() if count}
+
+
+def test_a_function_that_is_called_by_its_own_name_is_a_call() -> None:
+    """Functions of TensorFlow 1 (`Defun`) are called so, those within them too: `tf.nn.ctc_loss` is made of them."""
+    random = np.random.default_rng(5)
+    weights = tf.Variable(random.normal(size=(3, 4)).astype("float32"))
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            lengths = tf.fill([6], 8), tf.fill([6], 2)
+            losses = tf.nn.ctc_loss(y, x @ weights, *lengths[::-1], logits_time_major=False, blank_index=-1)
+            loss = tf.reduce_mean(losses)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    specs = tf.TensorSpec((6, 8, 3), tf.float32), tf.TensorSpec((6, 2), tf.int64)
+    whole = tf.function(step).get_concrete_function(*specs)
+    batch = tf.constant(random.normal(size=(6, 8, 3)).astype("float32")), tf.constant(random.integers(0, 3, (6, 2)))
+    divided = over_workers(whole, 6, 2, num_arguments=2)
+    outputs, variables = side_by_side(
+        lambda: [whole(*batch).numpy()], lambda: [divided.function(*batch)[0].numpy()], [weights]
+    )
+    assert outputs <= 1e-5 and variables <= 1e-5

@@ -35,7 +35,7 @@ _TWO_WORKERS = (
     # Loops of the script's own.
     "loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature "
     "loop_strategy loop_in_turn loop_checkpoint loop_in_graph loop_iterator loop_summaries loop_variables_in_operations "
-    "loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
+    "loop_types loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
     # Loops without tf.function.
     "eager_tutorial eager_by_hand eager_skips_bad_batches eager_gan eager_helpers eager_accumulated eager_nested_tapes "
     "eager_lazy_model eager_own_optimizer eager_wide_arrays eager_attached_to_tensors eager_random "
@@ -78,7 +78,7 @@ _ASYNCHRONOUS = (
     "accumulation schedule ema "
     "loss_scale sparse_embedding custom_train_step gan mean_teacher masked_gru auc_precision_recall dropout "
     "batch_normalization data_dataset_shuffled data_generator data_ragged data_strings data_on_batch_gan loop_metrics "
-    "loop_gan loop_two_functions loop_in_turn loop_by_hand loop_checkpoint loop_random loop_printed loop_graphs "
+    "loop_gan loop_two_functions loop_in_turn loop_by_hand loop_types loop_checkpoint loop_random loop_printed loop_graphs "
     "loop_over_data eager_tutorial eager_gan eager_by_hand eager_random session_feed session_clipped_decayed_averaged "
     "session_data_set session_two_steps session_embedding session_by_hand"
 ).split()

@@ -237,6 +237,70 @@ def test_the_size_of_an_update_does_not_grow_with_the_model() -> None:
     assert sizes[0] == sizes[1]
 
 
+class Projected(keras.Model):
+    """Trains on two losses, whose gradients of the same parameters are put together (PCGrad)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.own = keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.own(self.shared(x))
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            logits = self(x, training=True)
+            first = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+            second = tf.reduce_mean(tf.abs(logits))
+        pairs = [tape.gradient(loss, self.trainable_variables) for loss in (first, second)]
+        dot = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(*pairs, strict=True)])
+        gradients = [a * tf.cast(dot > 0, tf.float32) + b for a, b in zip(*pairs, strict=True)]
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": first + second}
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_a_variable_may_have_several_gradients(num_shards: int) -> None:
+    """Its place in a vector is there once for each: they are no parts of a tensor that is cut."""
+    keras.utils.set_random_seed(3)
+    model = Projected()
+    model.compile(keras.optimizers.Adam(0.01))
+    model(X)
+    step = traced(model, (X, Y), "async")
+    plain, parts = in_place(model, step, 4, X), in_two_parts(step, 4, X)
+    for i, variable in enumerate(step.program.variables):
+        assert np.array_equal(plain[i], parts[i]), variable.tensor.name
+    # Compiled, and compensated.
+    kept = servers(step, make_rule("ddc-asgd"), 2, num_shards)
+    for _ in range(2):
+        kept.step(0, Arrays([tf.constant(X), tf.constant(Y)]), np.arange(len(X)))
+    assert all(np.isfinite(value).all() for value in state(kept, step).values())
+
+
+@pytest.mark.parametrize("rule", ["asgd", "ddc-asgd", "dc-asgd-a"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_complex_parameter_is_two_real_ones(rule: str, dtype: str) -> None:
+    """Delays included: each rule does to real and imaginary parts what it does to numbers of their type."""
+    random, real = np.random.default_rng(4), np.dtype(dtype).type(0).real.dtype
+    start, batches = random.normal(size=(5, 2)).astype(real), random.normal(size=(8, 1, 5, 2)).astype(real)
+
+    def trained(start: np.ndarray, batches: np.ndarray) -> np.ndarray:
+        model = Given([start])
+        model.compile(keras.optimizers.SGD(0.1))
+        step = traced(model, batches[0])
+        kept = servers(step, make_rule(rule), num_workers=3)
+        for _ in rehearse(kept, lags_of(round_robin(3, 8)), lambda number: [batches[number]]):
+            pass
+        return state(kept, step)[step.index(model.parameters[0])].reshape(-1).view(real)
+
+    of_pairs = trained(start, batches)
+    assert not np.allclose(of_pairs, start.reshape(-1))
+    assert trained(start.view(dtype)[..., 0], batches.view(dtype)[..., 0]) == pytest.approx(
+        of_pairs, rel=1e-5, abs=1e-6
+    )
+
+
 def test_gradients_may_differ_in_type() -> None:
     start = [np.ones(3, "float32"), np.ones(5, "float64")]
     model = Given(start)

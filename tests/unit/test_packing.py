@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdt.errors import ProtocolError
-from fdt.packing import empty, pack, pack_outputs, unpack, unpack_outputs
+from fdt.packing import content, empty, pack, pack_outputs, unpack, unpack_outputs
 from fdt.v1 import program_pb2
 
 
@@ -20,6 +20,27 @@ def test_pack_and_unpack_are_inverse() -> None:
         assert value.dtype == back.dtype
         np.testing.assert_array_equal(value, back)
     for wrong in (packed[:-64], packed + bytes(64)):
+        with pytest.raises(ProtocolError):
+            unpack(wrong, specs)
+
+
+def test_strings() -> None:
+    values = [
+        np.array([[b"one", b""], ["zwei\u00fc".encode(), b"ends in zeros\0\0"]], object),
+        np.array(b"scalar\0", object),
+        np.empty([0, 2], object),
+        np.arange(3, dtype="f4"),
+    ]
+    specs = [program_pb2.Tensor(dtype="float32" if v.dtype == "f4" else "string", shape=v.shape) for v in values]
+    packed = pack(values)
+    for value, back in zip(values, unpack(packed, specs), strict=True):
+        assert (value.dtype, value.shape) == (back.dtype, back.shape)
+        assert value.tolist() == back.tolist()
+    # Strings are equal by what they say, not by where they are.
+    assert np.array_equal(content(values[0]), content(np.array(values[0].tolist(), object)))
+    lengths = packed.copy()
+    lengths[7] = 0x7F
+    for wrong in (packed[:-64], packed + bytes(64), packed[:16], lengths):
         with pytest.raises(ProtocolError):
             unpack(wrong, specs)
 
@@ -42,3 +63,4 @@ def test_outputs_whose_shapes_are_open() -> None:
 def test_outputs_of_no_step() -> None:
     described = [program_pb2.Tensor(dtype="float32", shape=shape) for shape in ([2], [-1, 3], [-2])]
     assert [empty(each).shape for each in described] == [(2,), (0, 3), (0,)]
+    assert empty(program_pb2.Tensor(dtype="string", shape=[2])).tolist() == [b"", b""]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from fdt.verification import Verification, nudged
+from fdt.verification import Verification, distance, nudged
 
 HERE = {"kernel": np.ones(3, np.float32), "bias": np.zeros(2, np.float32)}
 
@@ -50,3 +50,13 @@ def test_numbers_are_off_by_their_last_digit() -> None:
     np.testing.assert_allclose(found, value, rtol=2.5e-7)
     assert list(found != value) == [True, True, False, True]
     np.testing.assert_array_equal(nudged(np.arange(3)), np.arange(3))
+    both = nudged(np.array([[1 + 2j]], np.complex64))
+    assert both.shape == (1, 1) and both.real != 1 and both.imag != 2
+    np.testing.assert_allclose(both, 1 + 2j, rtol=2.5e-7)
+
+
+def test_imaginary_parts_and_strings_differ_too() -> None:
+    assert distance(np.array([1 + 1j]), np.array([1 + 2j])) == pytest.approx(1 / np.sqrt(2))
+    text = np.array([b"one", b"two"], object)
+    assert distance(text, np.array([b"one", b"two"], object)) == 0.0
+    assert distance(text, np.array([b"one", b"six"], object)) == np.inf

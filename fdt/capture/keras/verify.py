@@ -13,7 +13,7 @@ from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
 from fdt.capture.step.variables import tf_variable
-from fdt.packing import pack, unpack
+from fdt.packing import as_array, content, pack, unpack
 from fdt.report import say
 from fdt.session import Session
 from fdt.v1 import job_pb2, program_pb2
@@ -117,7 +117,7 @@ class VerifiedRun(Run):
 
     def _values(self) -> list[np.ndarray]:
         assert self._step is not None
-        return [np.array(variable.numpy()) for variable in self._step.traced.variables]
+        return [as_array(variable).copy() for variable in self._step.traced.variables]
 
     def _changed(self) -> tuple[list[int], Any]:
         """Returns what the script has changed since the last step; at first all."""
@@ -125,7 +125,7 @@ class VerifiedRun(Run):
         if self._known is None:
             return self._step.state.changes()
         now, known = self._values(), self._known
-        different = [i for i, value in enumerate(now) if value.tobytes() != known[i].tobytes()]
+        different = [i for i, value in enumerate(now) if not np.array_equal(content(value), content(known[i]))]
         return different, pack([now[i] for i in different])
 
     def _losses(

@@ -12,6 +12,7 @@ from fdt.capture.loop.run import LoopRun, LoopStep
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
 from fdt.capture.remote import RemoteVariables
+from fdt.packing import as_array
 from fdt.report import say
 from fdt.session import Session
 from fdt.v1 import program_pb2
@@ -67,7 +68,7 @@ class VerifiedLoop(LoopRun):
 
 
 def _values(variables: Sequence[tf.Variable]) -> list[np.ndarray]:
-    return [np.array(variable.numpy()) for variable in variables]
+    return [as_array(variable).copy() for variable in variables]
 
 
 def _names(step: LoopStep) -> list[str]:

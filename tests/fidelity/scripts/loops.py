@@ -248,6 +248,38 @@ def loop_by_hand() -> Results:
 
 
 @case
+def loop_types() -> Results:
+    """Types that Horovod does not add up: a complex weight that trains, counts, a truth, a text; a text comes back."""
+    parts = (tf.random.stateless_normal([64, 10], seed) * 0.1 for seed in ([1, 2], [3, 4]))
+    w, spectrum = tf.Variable(tf.complex(*parts)), tf.Variable(tf.zeros([64], tf.complex64))
+    steps, rows = tf.Variable(tf.constant(0, tf.int8)), tf.Variable(tf.constant(0, tf.uint32))
+    even, text = tf.Variable(True), tf.Variable("")
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            logits = tf.abs(tf.cast(x, tf.complex64) @ w)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        w.assign_sub(tf.cast(0.5, w.dtype) * tape.gradient(loss, w))
+        spectrum.assign_add(tf.reduce_mean(tf.signal.fft(tf.cast(x, tf.complex64)), 0))
+        steps.assign_add(tf.constant(1, tf.int8))
+        rows.assign_add(tf.cast(tf.shape(x)[0], tf.uint32))
+        even.assign(~even)
+        text.assign(text + "x\0")
+        return loss, tf.strings.join(["label ", tf.strings.as_string(y[0])])
+
+    told = [step(x, y) for _ in range(EPOCHS) for x, y in batches()]
+    texts = b"|".join([text.numpy(), *(label.numpy() for _, label in told)])
+    counts = {"count/steps": steps.numpy(), "count/rows": rows.numpy(), "count/even": int(even.numpy())}
+    return {
+        "history/loss": np.array([float(loss) for loss, _ in told]),
+        "count/texts": np.frombuffer(texts, np.uint8),
+        **counts,
+        **from_weights([value.numpy().view("float32") for value in (w, spectrum)]),
+    }
+
+
+@case
 def loop_variables_in_operations() -> Results:
     """Between steps, operations outside any function are given variables as they are."""
     w, b = tf.Variable(tf.random.stateless_normal([64, 10], [1, 2]) * 0.1), tf.Variable(tf.zeros([10]))
