@@ -35,7 +35,11 @@ def names(nodes: ast.AST | Iterable[ast.AST]) -> Names:
 
 def _collect(node: ast.AST, found: Names) -> None:
     if isinstance(node, ast.Name):
-        (found.reads if isinstance(node.ctx, ast.Load) else found.writes).add(node.id)
+        if not isinstance(node.ctx, ast.Store):
+            # `del` needs the name to be bound.
+            found.reads.add(node.id)
+        if not isinstance(node.ctx, ast.Load):
+            found.writes.add(node.id)
     elif isinstance(node, ast.AugAssign):
         # What is added to is read, though its context says that it is stored.
         found.reads |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}

@@ -77,11 +77,11 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
             if any(trains(node) for node in inside(statement)):
                 raise _in_the_way(statement, "looks at a value and trains by it")
             places[i] = "behind"
-        elif not _is_number_statement(statement, known_numbers):
+        elif not (isinstance(statement, ast.Delete) or _is_number_statement(statement, known_numbers)):
             made |= own[i].writes
             places[i] = "step"
     for i in (i for i in range(len(flat)) if i not in places):
-        places[i] = _place_of_number(i, own, places)
+        places[i] = _place_for_python(i, own, places)
     for i in (i for i, place in places.items() if place == "behind"):
         later = [k for k in range(i + 1, len(flat)) if places[k] != "behind"]
         kept = _kept_in(flat[i])
@@ -114,7 +114,8 @@ def _in_the_way(statement: ast.stmt, why: str) -> InTheWayError:
     return InTheWayError(statement.lineno, f"`{ast.unparse(statement).splitlines()[0]}` {why}")
 
 
-def _place_of_number(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
+def _place_for_python(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
+    """Returns the place of a `del`, or of what computes Python numbers: out of the step, if nothing there depends on it."""
     step = [k for k, place in places.items() if place == "step"]
     if not any(_depend(own[i], own[k]) for k in step if k > i):
         return "behind"

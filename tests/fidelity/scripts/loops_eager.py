@@ -99,7 +99,7 @@ def eager_by_hand() -> Results:
 
 @case
 def eager_gan() -> Results:
-    """Critic and generator in turn, a tape each; labels are smoothed by a number that changes."""
+    """Critic and generator in turn, a tape each, deleted when it is spent; labels are smoothed by a number that changes."""
     generator = keras.Sequential([keras.Input((8,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(64, "sigmoid")])
     critic = keras.Sequential([keras.Input((64,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(1)])
     of_generator, of_critic = keras.optimizers.Adam(1e-3), keras.optimizers.Adam(2e-3)
@@ -109,15 +109,17 @@ def eager_gan() -> Results:
         for images, _ in batches():
             noise = tf.constant(random.normal(size=(len(images), 8)).astype("float32"))
             made = generator(noise, training=True)
-            with tf.GradientTape() as tape:
+            with tf.GradientTape(persistent=True) as tape:
                 real, fake = critic(images, training=True), critic(made, training=True)
                 of_both = loss_of(smooth * tf.ones_like(real), real) + loss_of(tf.zeros_like(fake), fake)
             gradients = tape.gradient(of_both, critic.trainable_variables)
             of_critic.apply_gradients(zip(gradients, critic.trainable_variables, strict=True))
+            del tape
             with tf.GradientTape() as tape:
                 fooled = critic(generator(noise, training=True), training=True)
                 loss = loss_of(tf.ones_like(fooled), fooled)
             gradients = tape.gradient(loss, generator.trainable_variables)
+            del tape
             of_generator.apply_gradients(zip(gradients, generator.trainable_variables, strict=True))
             seen.append([loss.numpy(), of_both.numpy()])
         smooth *= 0.9
