@@ -72,12 +72,12 @@ def eager_class() -> Results:
 
 @case
 def eager_by_hand() -> Results:
-    """No Keras: Adam by hand over lists of moments, a rate that decays, slices of arrays for batches."""
+    """No Keras: Adam by hand over lists of moments, numbers at first, a rate that decays, slices of arrays for batches."""
     random = np.random.default_rng(0)
     w1 = tf.Variable(random.normal(size=(64, 24)).astype("float32") * 0.2)
     w2 = tf.Variable(random.normal(size=(24, 10)).astype("float32") * 0.2)
     weights = [w1, w2]
-    first, second = [tf.zeros_like(w) for w in weights], [tf.zeros_like(w) for w in weights]
+    first, second, best = [0] * len(weights), [0.0] * len(weights), None
     beta_1, beta_2, t, losses = 0.9, 0.99, 0, []
     images, labels = digits(UNEVEN)
     for epoch in range(EPOCHS):
@@ -92,8 +92,9 @@ def eager_by_hand() -> Results:
                 first[i] = beta_1 * first[i] + (1 - beta_1) * g
                 second[i] = beta_2 * second[i] + (1 - beta_2) * g**2
                 w.assign_sub(rate * (first[i] / (1 - beta_1**t)) / (tf.sqrt(second[i] / (1 - beta_2**t)) + 1e-7))
+            best = loss if best is None else tf.minimum(best, loss)
             losses.append(loss.numpy())
-    values = {"history/loss": np.asarray(losses, np.float64), "count/t": np.asarray(t)}
+    values = {"history/loss": np.asarray([*losses, best.numpy()], np.float64), "count/t": np.asarray(t)}
     return {**values, **from_weights([w.numpy() for w in (*weights, *first, *second)])}
 
 

@@ -1,0 +1,119 @@
+"""Programs with eager steps, as they are and with their steps traced: both leave the same values of the same types."""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fdt.capture.loop.outlined import Outlined
+from fdt.capture.step import seeds, unseen
+from fdt.outline.rewriting import RUN, Site, outlined
+from fdt.patch import Patches
+
+_HEAD = """
+import numpy as np, tensorflow as tf
+x = np.random.RandomState(0).rand(40, 3).astype("float32")
+y = x.sum(1, keepdims=True)
+w = tf.Variable([[0.1], [0.2], [0.3]])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    patches = Patches()
+    seeds.install(patches)
+    unseen.install(patches)
+    yield
+    patches.undo()
+
+
+def _left(folder: Path, source: str, is_traced: bool) -> dict[str, Any]:
+    """Runs a program; returns its names and values."""
+    file, sites = str(folder / "train.py"), list[Site]()
+    tree = ast.parse(_HEAD + source, file)
+
+    def register(site: Site) -> int:
+        sites.append(site)
+        return len(sites) - 1
+
+    space: dict[str, Any] = {"__name__": "train"}
+    if is_traced:
+        outlined(tree, file, register)
+        steps = Outlined(SimpleNamespace(take_for_training=lambda graph: None), lambda: True)  # type: ignore[arg-type]
+
+        def run(number: int, *others: Any) -> Any:
+            results = steps.step(sites[number], *others)
+            assert results is not None, steps.problem(file, sites[number].line)
+            return results
+
+        assert [site.problem for site in sites] == [None] * len(sites) and sites
+        space[RUN] = run
+    exec(compile(tree, file, "exec"), space)  # what is tested
+    return space
+
+
+def _expect_same(folder: Path, source: str, *names: str) -> None:
+    # What nobody reads later is no result of a step.
+    source = f"{textwrap.dedent(source)}\ndef last():\n    return {', '.join(names)}\n"
+    plain, traced = (_left(folder, source, is_traced) for is_traced in (False, True))
+    for name in names:
+        mine, expected = traced[name], plain[name]
+        assert tf.is_tensor(mine) == tf.is_tensor(expected), name
+        if not tf.is_tensor(expected):
+            assert type(mine) is type(expected), name
+        for one, other in zip(tf.nest.flatten(mine), tf.nest.flatten(expected), strict=True):
+            assert tf.is_tensor(one) == tf.is_tensor(other) and (tf.is_tensor(one) or type(one) is type(other)), name
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, err_msg=name)
+
+
+def test_numbers_that_become_tensors(tmp_path: Path) -> None:
+    """A sum that is an int at first is no int afterwards; a counter stays one; a name that is None, or differs with it."""
+    source = """
+        m = total = count = 0
+        best = before = None
+        scale = 1
+        for step in range(4):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((x[step * 10 : step * 10 + 10] @ w - y[step * 10 : step * 10 + 10]) ** 2)
+            g = tape.gradient(loss, w)
+            m = 0.9 * m + 0.1 * g
+            total = total + loss
+            best = loss if best is None else tf.minimum(best, loss)
+            gain = 0 if before is None else before - loss
+            before = loss
+            count = count + 1
+            scale = scale * 0.5
+            is_late = count > 2
+            w.assign_sub(0.5 * m / (1 - 0.9 ** count))
+    """
+    _expect_same(tmp_path, source, "m", "total", "best", "gain", "count", "scale", "is_late", "w")
+
+
+def test_attributes_and_lists_of_numbers_that_become_tensors(tmp_path: Path) -> None:
+    source = """
+        class State:
+            total, m, count, rate = 0, 0.0, 0, 1
+        state, moments, counts = State(), [0, 0.0], [0]
+        def train(a, b):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((a @ w - b) ** 2)
+            g = tape.gradient(loss, w)
+            state.total += loss
+            state.m = 0.9 * state.m + 0.1 * g
+            state.count += 1
+            state.rate = state.rate * 0.5
+            moments[0] = 0.9 * moments[0] + 0.1 * g
+            moments[1] = 0.9 * moments[1] + 0.1 * tf.reduce_mean(g**2)
+            counts[0] += 1
+            w.assign_sub(0.1 * state.m + 0.1 * moments[0] / (1 - 0.9 ** counts[0]))
+        for i in range(4):
+            train(x[i * 10 : i * 10 + 10], y[i * 10 : i * 10 + 10])
+        total, m, count, rate = state.total, state.m, state.count, state.rate
+    """
+    _expect_same(tmp_path, source, "total", "m", "count", "rate", "moments", "counts", "w")
