@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# Methods of lists that add something.
+FILLS = frozenset({"append", "extend", "insert"})
 # Nodes with names of their own.
 SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
@@ -137,3 +139,10 @@ def changed_parts(nodes: Iterable[ast.AST]) -> set[str]:
     found = (node for each in nodes for node in inside(each))
     parts = (node for node in found if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load))
     return {name for name in map(root_name, parts) if name is not None}
+
+
+def filled(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names of lists to which statements add something by a method."""
+    calls = (node.func for each in nodes for node in inside(each) if isinstance(node, ast.Call))
+    lists = (f.value for f in calls if isinstance(f, ast.Attribute) and f.attr in FILLS)
+    return {each.id for each in lists if isinstance(each, ast.Name)}

@@ -117,3 +117,56 @@ def test_attributes_and_lists_of_numbers_that_become_tensors(tmp_path: Path) -> 
         total, m, count, rate = state.total, state.m, state.count, state.rate
     """
     _expect_same(tmp_path, source, "total", "m", "count", "rate", "moments", "counts", "w")
+
+
+_MICRO_BATCHES = """
+b, kept, total = tf.Variable([0.0]), [], None
+for i in range(8):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((x[i * 5 : i * 5 + 5] @ w + b - y[i * 5 : i * 5 + 5]) ** 2)
+    g = tape.gradient(loss, [w, b])
+    {collected}
+"""
+_COLLECTED = {
+    "added up, and told of": """
+    total = g if total is None else [p + q for p, q in zip(total, g)]
+    if (i + 1) % 4 == 0:
+        for p, v in zip(total, [w, b]): v.assign_sub(0.1 * p)
+        total = None
+        kept.append(float(loss))
+    """,
+    "appended": """
+    parts.append(g)
+    if len(parts) == 4:
+        for ps, v in zip(zip(*parts), [w, b]): v.assign_sub(0.1 * tf.add_n(ps))
+        parts = []
+    """,
+    "appended and cleared": """
+    parts.append(g)
+    if i % 4 == 3:
+        for ps, v in zip(zip(*parts), [w, b]): v.assign_sub(0.1 * sum(ps))
+        parts.clear()
+    """,
+    "added to the list": """
+    parts += [g]
+    if i % 4 == 3:
+        for ps, v in zip(zip(*parts), [w, b]): v.assign_sub(0.1 * sum(ps))
+        kept.append(loss.numpy())
+        parts = []
+    """,
+    "in places": """
+    if i % 4 == 0: total = list(g)
+    else:
+        for k in range(2): total[k] = total[k] + g[k]
+    if i % 4 == 3:
+        for p, v in zip(total, [w, b]): v.assign_sub(0.1 * p)
+    """,
+}
+
+
+@pytest.mark.parametrize("collected", _COLLECTED)
+def test_gradients_collected_over_micro_batches(collected: str, tmp_path: Path) -> None:
+    source = "parts = []" + _MICRO_BATCHES.replace(
+        "    {collected}\n", textwrap.dedent(_COLLECTED[collected]).replace("\n", "\n    ")
+    )
+    _expect_same(tmp_path, source, "w", "b", "kept", "loss", "parts")

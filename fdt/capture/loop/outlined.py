@@ -96,7 +96,7 @@ class _Traced:
         lifted: Where numbers are that are given to it behind its arguments.
         num_seeds: How many random operations are given a seed in each step, behind those.
         results: What it leaves in names and places.
-        names: Of these, names; the lists and dicts that are changed in place come last.
+        names: Of these, names that are bound.
         changed: Names of lists and dicts that are changed in place.
         carried: Attributes and other names that it sets.
     """
@@ -351,11 +351,14 @@ class _Step:
                 after, values_set = carried.traced(run, call.lifted, of_lifted)
             num_taken = own_seeds.count
             changed[:] = [name for name, before in contents.items() if not before.are_as_before()]
-            after |= {name: self._changed(name, arguments[name], after, contents[name]) for name in changed}
-            names[:] = [name for name in dict.fromkeys((*self.site.results, *changed)) if name in after]
+            for name in changed:
+                self._check_changed(name, arguments[name], contents[name])
+            names[:] = [name for name in self.site.results if name in after and not _is_kept(name, after, arguments)]
             given = {id(leaf) for value in call.given.values() for leaf in leaves_of(value)}
             results = Results(self.site, given, kinds)
-            for key, value in ({name: after[name] for name in names} | values_set).items():
+            bound = {name: after[name] for name in names}
+            in_place = {_content_of(name): arguments[name] for name in changed}
+            for key, value in (bound | in_place | values_set).items():
                 results.add(key, value)
             return results.tensors
 
@@ -387,29 +390,34 @@ class _Step:
         self._observer.take_for_training(concrete.graph)
         return _Traced(traced, watch, call.lifted, num_taken, results, names, frozenset(changed), carried)
 
-    def _changed(self, name: str, value: Any, after: Mapping[str, Any], before: Contents) -> Any:
-        """Returns a list or dict that the step, or what it calls, has changed in place.
+    def _check_changed(self, name: str, value: Any, before: Contents) -> None:
+        """Refuses what the step, or what it calls, has changed in place, unless it can be changed so in each step.
 
         Raises:
-            _StaysError: It cannot be changed so in each step.
+            _StaysError: It is no list or dict.
         """
-        if type(value) in (list, dict) and (name not in self.site.results or after.get(name) is value):
-            return value
-        before.restore()
-        raise _StaysError(f"it changes {name}")
+        if type(value) not in (list, dict):
+            before.restore()
+            raise _StaysError(f"it changes {name}")
 
     # ---- what comes out -----------------------------------------------------------------------------------------
 
     def _results(self, traced: _Traced, outputs: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        results = {}
-        for name in traced.names:
-            value = traced.results.of(name, outputs)
-            if name in traced.changed:
-                put_into(given[name], value)
-            else:
-                results[name] = value
+        results = {name: traced.results.of(name, outputs) for name in traced.names}
+        for name in traced.changed:
+            put_into(given[name], traced.results.of(_content_of(name), outputs))
         traced.carried.set(lambda key: traced.results.of(key, outputs))
         return results
+
+
+def _content_of(name: str) -> Any:
+    """Returns the key of what a step has put into a list or dict that it was given."""
+    return "content", name
+
+
+def _is_kept(name: str, after: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a name is still bound to the list or dict that the step was given: that is changed in place, if at all."""
+    return type(after[name]) in (list, dict) and after[name] is given.get(name)
 
 
 def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Mapping[Any, Any]) -> Any:
