@@ -119,6 +119,20 @@ def test_attributes_and_lists_of_numbers_that_become_tensors(tmp_path: Path) -> 
     _expect_same(tmp_path, source, "total", "m", "count", "rate", "moments", "counts", "w")
 
 
+def test_methods_of_the_arrays_of_a_batch(tmp_path: Path) -> None:
+    source = """
+        labels, seen = y[:, 0] > 1.5, 0.0
+        for i in range(4):
+            batch, label = x[i * 10 : i * 10 + 10], labels[i * 10 : i * 10 + 10]
+            with tf.GradientTape() as tape:
+                wanted = label.reshape(-1, 1).astype("float32") * 2
+                loss = tf.reduce_mean((batch @ w - wanted) ** 2 * batch.sum(axis=1, keepdims=True)) + batch.T.mean()
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            seen += np.expand_dims(batch, 0).mean()
+    """
+    _expect_same(tmp_path, source, "w", "loss", "seen")
+
+
 _MICRO_BATCHES = """
 b, kept, total = tf.Variable([0.0]), [], None
 for i in range(8):
