@@ -64,8 +64,9 @@ class Findings:
         trainings = [finding for finding in self._counts if finding.trains]
         if not trainings:
             return f"No training step was found{so_far}: nothing would be distributed."
-        refused = len(self.refusals())
-        places = f"{len(trainings)} place{'' if len(trainings) == 1 else 's'}"
+        # A step that comes in two forms is in one place.
+        refused, count = (len({finding.where for finding in found}) for found in (self.refusals(), trainings))
+        places = f"{count} place{'' if count == 1 else 's'}"
         if refused:
             return f"The script trains in {places}{so_far}; {refused} cannot be distributed."
         return f"The script trains in {places}{so_far}; all of it would be distributed."

@@ -182,6 +182,10 @@ class Watch:
         own = getattr(owner, "__dict__", None)
         if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
             return
+        for name in attributes - own.keys():
+            if _is_simple(inspect.getattr_static(type(owner), name, _NOTHING)):
+                # The class's, until the object gets its own.
+                self.guards.append((Place(own, name), _NOTHING))
         for name in attributes & own.keys():
             self._read(Place(own, name))
             if depth < _MAX_DEPTH and _is_of_script(type(own[name])):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# Methods of lists that add something.
+FILLS = frozenset({"append", "extend", "insert"})
 # Nodes with names of their own.
 SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
@@ -35,7 +37,11 @@ def names(nodes: ast.AST | Iterable[ast.AST]) -> Names:
 
 def _collect(node: ast.AST, found: Names) -> None:
     if isinstance(node, ast.Name):
-        (found.reads if isinstance(node.ctx, ast.Load) else found.writes).add(node.id)
+        if not isinstance(node.ctx, ast.Store):
+            # `del` needs the name to be bound.
+            found.reads.add(node.id)
+        if not isinstance(node.ctx, ast.Load):
+            found.writes.add(node.id)
     elif isinstance(node, ast.AugAssign):
         # What is added to is read, though its context says that it is stored.
         found.reads |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
@@ -133,3 +139,10 @@ def changed_parts(nodes: Iterable[ast.AST]) -> set[str]:
     found = (node for each in nodes for node in inside(each))
     parts = (node for node in found if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load))
     return {name for name in map(root_name, parts) if name is not None}
+
+
+def filled(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names of lists to which statements add something by a method."""
+    calls = (node.func for each in nodes for node in inside(each) if isinstance(node, ast.Call))
+    lists = (f.value for f in calls if isinstance(f, ast.Attribute) and f.attr in FILLS)
+    return {each.id for each in lists if isinstance(each, ast.Name)}

@@ -4,7 +4,7 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from fdt.outline.names import SCOPES, Names, inside, names, root_name
+from fdt.outline.names import FILLS, SCOPES, Names, inside, names, root_name
 from fdt.outline.numbers import is_number
 from fdt.outline.ranges import obstacle
 
@@ -77,11 +77,15 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
             if any(trains(node) for node in inside(statement)):
                 raise _in_the_way(statement, "looks at a value and trains by it")
             places[i] = "behind"
-        elif not _is_number_statement(statement, known_numbers):
+        elif not (isinstance(statement, ast.Delete) or _is_number_statement(statement, known_numbers)):
             made |= own[i].writes
             places[i] = "step"
+    # Lists that the step itself empties are filled in it.
+    emptied = _emptied(flat)
+    for i in (i for i, place in places.items() if place == "behind" and _is_filling(flat[i], emptied, made)):
+        places[i] = "step"
     for i in (i for i in range(len(flat)) if i not in places):
-        places[i] = _place_of_number(i, own, places)
+        places[i] = _place_for_python(i, own, places)
     for i in (i for i, place in places.items() if place == "behind"):
         later = [k for k in range(i + 1, len(flat)) if places[k] != "behind"]
         kept = _kept_in(flat[i])
@@ -90,6 +94,47 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
     moved = {id(flat[i]) for i, place in places.items() if place != "step"}
     before, behind = ([flat[i] for i in sorted(places) if places[i] == place] for place in ("before", "behind"))
     return Order(before, without(found, moved), behind)
+
+
+def split(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable[[ast.AST], bool]) -> list[ast.stmt]:
+    """Returns statements with a branch for each statement of a branch that Python decides, trains, and is for Python too.
+
+    Args:
+        found: The statements.
+        known_numbers: Names that are numbers of Python's wherever they are bound.
+        trains: Whether a node is a part of the training.
+    """
+    done: list[ast.stmt] = []
+    for place, statement in enumerate(found):
+        if isinstance(statement, ast.If) and _is_mixed(statement, names(found).writes, trains):
+            written = names([*statement.body, *statement.orelse, *found[place + 1 :]]).writes
+            if is_number(statement.test, known_numbers) and not names(statement.test).reads & written:
+                otherwise = ast.copy_location(ast.UnaryOp(ast.Not(), statement.test), statement.test)
+                branches = ((statement.test, statement.body), (otherwise, statement.orelse))
+                done += [ast.copy_location(ast.If(test, [each], []), each) for test, body in branches for each in body]
+                continue
+        done.append(statement)
+    return done
+
+
+def _is_mixed(branch: ast.If, made: set[str], trains: Callable[[ast.AST], bool]) -> bool:
+    return _looks(branch, made, trains) and any(trains(node) for node in inside(branch))
+
+
+def _emptied(flat: Sequence[ast.stmt]) -> set[str]:
+    """Returns the names that statements bind, or have cleared."""
+    calls = [node.func for statement in flat for node in inside(statement) if isinstance(node, ast.Call)]
+    cleared = {root_name(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "clear"}
+    return names(flat).writes | {name for name in cleared if name is not None}
+
+
+def _is_filling(statement: ast.stmt, emptied: set[str], made: set[str]) -> bool:
+    """Whether a statement does nothing but keep tensors in a list of the step's."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in FILLS:
+        return False
+    is_plain = isinstance(call.func.value, ast.Name) and call.func.value.id in emptied
+    return is_plain and not any(_is_look(node, made, lambda _: False) for each in call.args for node in inside(each))
 
 
 def _kept_in(statement: ast.stmt) -> str:
@@ -114,7 +159,8 @@ def _in_the_way(statement: ast.stmt, why: str) -> InTheWayError:
     return InTheWayError(statement.lineno, f"`{ast.unparse(statement).splitlines()[0]}` {why}")
 
 
-def _place_of_number(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
+def _place_for_python(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
+    """Returns the place of a `del`, or of what computes Python numbers: out of the step, if nothing there depends on it."""
     step = [k for k, place in places.items() if place == "step"]
     if not any(_depend(own[i], own[k]) for k in step if k > i):
         return "behind"

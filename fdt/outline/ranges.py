@@ -4,7 +4,7 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from fdt.outline.names import SCOPES, changed_parts, inside, names, suites
+from fdt.outline.names import SCOPES, changed_parts, filled, inside, names, suites
 
 _TAPE = "GradientTape"
 # Methods that change variables.
@@ -130,7 +130,7 @@ def _lengths(found: Sequence[ast.stmt], training: Training) -> list[int]:
         if follows and training.updates(statement):
             lengths.append(place + 1)
         if follows:
-            gradients |= own.writes | changed_parts([statement])
+            gradients |= own.writes | changed_parts([statement]) | filled([statement])
     return lengths
 
 

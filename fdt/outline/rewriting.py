@@ -10,7 +10,7 @@ from typing import Any
 from fdt.outline.liveness import Liveness, read_by_functions
 from fdt.outline.names import SCOPES, changed_parts, inside, names, root_name
 from fdt.outline.numbers import LOOKED_UP, Kind, draws_in, is_of_numpy, is_surely_drawing, known_numbers, of_numbers
-from fdt.outline.order import InTheWayError, ordered, without
+from fdt.outline.order import InTheWayError, ordered, split, without
 from fdt.outline.ranges import Scope, Training, ranges
 
 # What the written program calls, and the names that it binds.
@@ -109,11 +109,12 @@ class _Writer:
     """Writes one step."""
 
     def __init__(self, module: _Module, scope: Scope, found: list[ast.stmt], site: Site) -> None:
-        self._found = found
-        order = ordered(found, known_numbers(scope), module.training.is_part)
+        known, last = known_numbers(scope), found[-1]
+        self._found = found = split(found, known, module.training.is_part)
+        order = ordered(found, known, module.training.is_part)
         _refuse_attributes(order.step)
         own, behind = names(order.step), names(order.behind)
-        live = module.after(scope, found[-1]) | behind.reads
+        live = module.after(scope, last) | behind.reads
         reads = {n for n in Liveness(order.step, set()).at_start if not module.is_builtin(n)}
         changed = changed_parts(order.step) & reads
         numbers = _Numbers(own.writes, module.imported)

@@ -212,6 +212,49 @@ def test_how_data_travel_is_told(tmp_path: Path) -> None:
     assert said.index("arrays of 0.0 MB, sent once") < said.index("streamed, batch by batch")
 
 
+# What scripts do with what training gives them: they format figures, compare them, and go on computing with tensors.
+FIGURES = (
+    DATA
+    + NET
+    + """
+model.compile("sgd", "mse")
+print(f"{float(model.train_on_batch(x[:20], y[:20])):.3f}")
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0).history["loss"]
+assert history[-1] < history[0] and int(1000 / history[0]) >= 0
+
+critic = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+critic.compile("sgd", "mse")
+critic.train_on_batch(x[:20], y[:20])
+critic.trainable = False
+both = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6), critic])
+both.compile("sgd", "mse")
+for _ in range(2):
+    critic.train_on_batch(x[:20], y[:20])
+    both.train_on_batch(x[:20], y[:20])
+
+weights, bias = tf.Variable(tf.zeros((6, 1))), tf.Variable(tf.zeros(1))
+optimizer, total, count = keras.optimizers.SGD(0.1), None, 0
+while count < 8:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((x[:20] @ weights + bias - y[:20]) ** 2)
+    gradients = tape.gradient(loss, [weights, bias])
+    total = gradients if total is None else [a + b for a, b in zip(total, gradients)]
+    count += 1
+    if count % 4 == 0:
+        optimizer.apply_gradients(zip(total, [weights, bias]))
+        total = None
+    assert 0 < float(loss) < 100
+print("untouched", float(tf.reduce_sum(tf.abs(weights))))
+"""
+)
+
+
+def test_a_checked_script_goes_on_with_what_its_steps_give_it(tmp_path: Path) -> None:
+    finished = fdt("check", tmp_path, FIGURES).expect(0)
+    assert "The script trains in 6 places; all of it would be distributed." in finished.stdout
+    assert "untouched 0.0" in finished.stderr
+
+
 def test_stateful_layer_is_refused_where_workers_are_asynchronous(tmp_path: Path) -> None:
     checked = fdt("check", tmp_path, STATEFUL, "--mode", "async").expect(1)
     assert "'memory' is stateful" in checked.stdout

@@ -183,6 +183,37 @@ def test_what_is_taken_from_an_iterator_is_taken_before_the_step() -> None:
     assert "x" in site.reads
 
 
+@pytest.mark.parametrize("place", ["in the step", "behind it"])
+def test_what_is_deleted_is_there_to_be_deleted(place: str) -> None:
+    source = f"""
+        with tf.GradientTape(persistent=True) as tape:
+            loss = f(x)
+        g = tape.gradient(loss, w)
+        {"del tape" if place == "in the step" else "pass"}
+        w.assign_sub(g)
+        {"del tape" if place == "behind it" else "pass"}
+    """
+    tree, (site,) = _outlined(source)
+    assert (site.problem, site.results) == (None, ("tape",))
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+    assert "del" not in ast.unparse(function)
+
+
+def test_a_name_that_is_deleted_and_bound_again_stays_in_the_step() -> None:
+    source = """
+        with tf.GradientTape() as tape:
+            d = f(x)
+        one = tape.gradient(d, a)
+        del tape
+        with tf.GradientTape() as tape:
+            g = h(x)
+        opt.apply_gradients(zip([*one, *tape.gradient(g, b)], [*a, *b]))
+    """
+    tree, (site,) = _outlined(source)
+    assert (site.problem, site.results) == (None, ())
+    assert "del tape" in ast.unparse(next(node for node in tree.body if isinstance(node, ast.FunctionDef)))
+
+
 def test_lists_that_the_step_fills_are_named() -> None:
     source = """
         with tf.GradientTape() as tape:
@@ -287,7 +318,7 @@ class _Recorder:
         return {name: after[name] for name in _WANTED if name in after}
 
 
-_WANTED = ("loss", "total", "k")
+_WANTED = ("loss", "total", "k", "tape")
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -303,6 +334,7 @@ def test_both_forms_do_what_the_program_did(runs: bool) -> None:
                 log.append(float(loss))
             t += 1
             g = tape.gradient(loss, w)
+            del tape
             variable.assign_sub(g * 0.1 ** t)
             for k in range(2):
                 total += float(loss)

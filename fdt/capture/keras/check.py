@@ -23,6 +23,15 @@ from fdt.program import dtype_of
 from fdt.v1 import program_pb2
 
 
+def figure(step: int) -> float:
+    """Returns what a script is given for a figure of a training that does not happen: it falls, and is never 0 or NaN.
+
+    Args:
+        step: Which step or epoch it is of, from 1.
+    """
+    return 1.0 / step
+
+
 class CheckedError(BaseException):
     """Ends `fit` where its first step would begin. No script catches it by accident."""
 
@@ -33,6 +42,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
     def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
         super().__init__(keras)
         self._config, self._findings = config, findings
+        self._num_on_batch = 0
 
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
@@ -58,24 +68,22 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         return history
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = inspect.signature(original).bind(model, *args, **kwargs)
-        bound.apply_defaults()
         if self._trains_nothing(model):
             return self._run_here("train_on_batch", original, model, *args, **kwargs)
-        x, y, weight = (bound.arguments[name] for name in ("x", "y", "sample_weight"))
-        run = self._make_run(model)
+        what = f"{type(model).__name__}.train_on_batch"
+        run = self._run = self._make_run(model)
+        self._num_on_batch += 1
+        run.on_batch = self._num_on_batch
         try:
             check_model(self._keras, model)
-            run.batches, batch = batches_like(self._keras, (x, y, weight))
-            run.look()
-            run.take(batch)
+            result = original(model, *args, **kwargs)
         except FdtError as error:
-            self._refuse(f"{type(model).__name__}.train_on_batch", error)
-        logs: dict[str, float] = {}
-        if run.traced is not None:
-            logs = dict.fromkeys(run.traced.placeholder(), float("nan"))
-            self._looked(run, f"{type(model).__name__}.train_on_batch")
-        return logs if bound.arguments["return_dict"] else list(logs.values())
+            self._refuse(what, error)
+            raise
+        finally:
+            self._run = None
+        self._looked(run, what)
+        return result
 
     def _say_here(self, what: str) -> None:
         lines = ("the model has no trainable weights, so nothing is trained",)
@@ -101,23 +109,36 @@ class CheckedRun(TracedRun):
         self.traced: TracedStep | None = None
         # Of the arrays of a batch.
         self.shapes: list[tuple[int, ...]] = []
+        # Which call of `train_on_batch` this is, from 1; 0 for a `fit`.
+        self.on_batch = 0
 
     def listen(self, arguments: dict[str, Any]) -> None:
         """Called before a `fit` begins, with its arguments, which it may change."""
 
     def prepare(self, force: bool) -> None:
         """Looks, and ends the `fit`, unless its first batch is wanted."""
+        if force or not isinstance(self.model.train_function, RemoteTrainFunction):
+            self.model.train_function = RemoteTrainFunction()
+        self.model.train_function.run = self
+        if self.on_batch:
+            return
         self.look()
         if not self._needs_batch():
             raise CheckedError
-        steps = RemoteTrainFunction()
-        steps.run = self
-        self.model.train_function = steps
 
     def run_step(self, iterator: Any) -> Any:
-        """Reads the first batch, and ends the `fit`."""
-        self.take(next(iter(iterator)))
-        raise CheckedError
+        """Reads the batch, and ends the `fit`; `train_on_batch` goes on with figures that are none."""
+        item = next(iter(iterator))
+        if not self.on_batch:
+            self.take(item)
+            raise CheckedError
+        self.batches, item = batches_like(self.keras, item)
+        if not self.batches.takes(item):
+            self.batches.element = self.batches.element.in_groups()
+        self.look()
+        self.take(item)
+        assert self.traced is not None
+        return self.keras.tree.map_structure(lambda _: figure(self.on_batch), self.traced.placeholder())
 
     def take(self, item: Any) -> None:
         """Records the shapes of the first batch that Keras's iterator yields."""
@@ -134,7 +155,8 @@ class CheckedRun(TracedRun):
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""
         assert self.batches is not None
-        traced = self._trace(self.batches.element)
+        # As Keras does, which traces a model again when it is compiled, and not when a layer is frozen.
+        traced = self.model.train_function.step(self.batches.element, self._trace).traced
         admission.admit(traced.program)
         self.traced = traced
         if isinstance(self.batches, ArrayBatches):
@@ -174,7 +196,7 @@ def _num_bytes(tensor: program_pb2.Tensor) -> int:
 
 
 def _history(keras: KerasVersion, model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
-    """Returns a History with the keys that a script may ask for, and no numbers."""
+    """Returns a History with the keys that a script may ask for, and figures that are none."""
     history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()
@@ -184,6 +206,6 @@ def _history(keras: KerasVersion, model: Any, traced: TracedStep | None, argumen
         names += [f"val_{name}" for name in names]
     epochs = range(arguments["initial_epoch"], arguments["epochs"])
     history.epoch = list(epochs)
-    history.history = {name: [float("nan")] * len(epochs) for name in names}
+    history.history = {name: [figure(epoch + 1) for epoch in epochs] for name in names}
     model.history = history
     return history

@@ -3,7 +3,7 @@
 They are set while the step is traced, are put back, and are set in each step to what has come out of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ class Carried:
     """Those of one step.
 
     Attributes:
-        places: Where they are, each with its type, if there was a number.
+        places: Where they are.
     """
 
     def __init__(self, watch: Watch, leaves: Callable[[Any], Sequence[Any]]) -> None:
@@ -26,10 +26,12 @@ class Carried:
             watch: Sees what the step sets, when it is traced for the first time.
             leaves: Returns the leaves of a value.
         """
-        self.places: list[tuple[Place, type | None]] = []
+        self.places: list[Place] = []
         self._watch, self._leaves = watch, leaves
 
-    def traced(self, step: Callable[[], Any], lifted: Sequence[Place], values: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def traced(
+        self, step: Callable[[], Any], lifted: Sequence[Place], values: Sequence[Any]
+    ) -> tuple[Any, dict[Any, Any]]:
         """Runs a step that is traced, and puts back what it sets.
 
         Args:
@@ -38,10 +40,10 @@ class Carried:
             values: These.
 
         Returns:
-            What it returns, and what it has set.
+            What it returns, and what it has set, by keys of places.
         """
         # Of each place: what was there, and what the step finds.
-        before = {place.key: (place, place.get(), place.get()) for place, _ in self.places}
+        before = {place.key: (place, place.get(), place.get()) for place in self.places}
         before |= {place.key: (place, place.get(), value) for place, value in zip(lifted, values, strict=True)}
         for place, value in zip(lifted, values, strict=True):
             place.set(value)
@@ -49,19 +51,20 @@ class Carried:
             after = step()
             if self._watch.is_on:
                 before |= {p.key: (p, old, old) for p, old in self._watch.differences() if p.key not in before}
-                self.places = [
-                    (p, _number(old)) for p, old, found in before.values() if self._comes_out(p.get(), found)
-                ]
-            return after, [place.get() for place, _ in self.places]
+                self.places = [p for p, _, found in before.values() if self._comes_out(p.get(), found)]
+            return after, {place.key: place.get() for place in self.places}
         finally:
-            for place in (*(place for place, _ in self.places), *lifted):
+            for place in (*self.places, *lifted):
                 place.set(before[place.key][1])
 
-    def set(self, values: Iterator[Any]) -> None:
-        """Sets them to what came out of a step."""
-        for (place, number), value in zip(self.places, values, strict=True):
-            # A number stays one.
-            place.set(value if number is None or isinstance(value, number) else number(value))
+    def set(self, value_of: Callable[[Any], Any]) -> None:
+        """Sets them to what came out of a step.
+
+        Args:
+            value_of: From the key of a place to its value.
+        """
+        for place, value in [(place, value_of(place.key)) for place in self.places]:
+            place.set(value)
 
     def _comes_out(self, now: Any, before: Any) -> bool:
         return now is not before and all(map(_may_come_out, self._leaves(now)))
@@ -70,7 +73,3 @@ class Carried:
 def _may_come_out(leaf: Any) -> bool:
     is_simple = leaf is None or isinstance(leaf, bool | int | float | str | Unseen)
     return is_simple or (tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable))
-
-
-def _number(before: Any) -> type | None:
-    return type(before) if type(before) in (int, float) else None

@@ -15,10 +15,11 @@ from fdt.capture.loop.carried import Carried
 from fdt.capture.loop.nests import leaves_of, packed, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
+from fdt.capture.loop.results import Kinds, Results
 from fdt.capture.refusals import in_place
 from fdt.capture.step import seeds
 from fdt.capture.step.draws import Draws
-from fdt.capture.step.unseen import Unseen, unseen
+from fdt.capture.step.unseen import unseen
 from fdt.capture.watching import Place, Watch
 from fdt.errors import FdtError, UnsupportedError
 from fdt.outline.rewriting import Site
@@ -27,8 +28,9 @@ from fdt.report import say
 # A step that reads numbers which change is traced so often before it is given up.
 _MAX_TRACES = 16
 _DATA, _UNKNOWN = object(), object()
-# Among results: what is set beside the step's own names.
-_SET = "what it sets"
+_NUMBERS = (int, float)
+# What may be computed again: nothing is drawn.
+_REPEATABLE = ("computed", "looked up")
 # Of lists that are drawn, longer ones are no arguments.
 _MAX_DRAWN = 256
 # Of what TensorFlow says of a step that cannot be traced, so much is quoted.
@@ -76,6 +78,10 @@ class _StaysError(Exception):
     """A step is no function of TensorFlow's."""
 
 
+class _SetsError(Exception):
+    """A step sets what Python was to look up, or compute, for it beforehand."""
+
+
 class _MakesVariablesError(Exception):
     """A step makes variables, which a function of TensorFlow's can make at one time only."""
 
@@ -89,8 +95,9 @@ class _Traced:
         watch: What else its Python read.
         lifted: Where numbers are that are given to it behind its arguments.
         num_seeds: How many random operations are given a seed in each step, behind those.
-        results: By name: what came out beside tensors, and where they are among it.
-        changed: Of these names, lists and dicts that are changed in place.
+        results: What it leaves in names and places.
+        names: Of these, names that are bound.
+        changed: Names of lists and dicts that are changed in place.
         carried: Attributes and other names that it sets.
     """
 
@@ -98,9 +105,33 @@ class _Traced:
     watch: Watch
     lifted: list[Place]
     num_seeds: int
-    results: dict[str, Any]
+    results: Results
+    names: Sequence[str]
     changed: frozenset[str]
     carried: Carried
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What a step is traced with.
+
+    Attributes:
+        function: The step.
+        given: By names of its parameters.
+        data: The leaves of these that are tensors in its traced form, by their places.
+        lifted: Places of numbers and tensors that are given to it beside.
+        numbers: Compute those of its arguments that Python has computed beforehand, by names.
+    """
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    data: Mapping[Any, Any]
+    lifted: list[Place]
+    numbers: Mapping[str, Callable[[], Any]]
+
+    def set_by_step(self) -> set[str]:
+        """Returns, at the end of the step, which of `numbers` are not what they were."""
+        return {name for name, compute in self.numbers.items() if not _is_same(_computed(compute), self.given[name])}
 
 
 class _Step:
@@ -116,6 +147,8 @@ class _Step:
         self._changing: set[Any] = set()
         # The same of numbers that functions of the script find elsewhere.
         self._lifted: dict[Any, Place] = {}
+        # By kinds of arguments: which results are numbers, as a trace tells in which all numbers are as they are.
+        self._kinds: dict[Any, Kinds] = {}
         # As what numbers that change are given to the step: its place in _WAYS.
         self._way = 0
         # Whether arrays of float64 are given to the step as float32, as TensorFlow takes those that meet such tensors: where it
@@ -138,9 +171,13 @@ class _Step:
         draws = Draws()
         try:
             given |= self._computed(function, numbers, draws)
-            traced, tensors = self._find_in_some_way(function, given)
+            computing = self._computing(function, numbers, given)
+            traced, tensors = self._find_in_some_way(_Call(function, given, {}, [], computing))
         except _MakesVariablesError:
             return self._run_here(function, given)
+        except _SetsError:
+            draws.undo()
+            return self.run(function, names, numbers)
         except _StaysError:
             # The script draws for itself, unless there is another way.
             draws.undo()
@@ -161,18 +198,16 @@ class _Step:
             after = function(**given)
         return {name: after[name] for name in self.site.results if name in after}
 
-    def _find_in_some_way(
-        self, function: Callable[..., Any], given: Mapping[str, Any]
-    ) -> tuple["_Traced", list[tf.Tensor]]:
+    def _find_in_some_way(self, call: _Call) -> tuple["_Traced", list[tf.Tensor]]:
         leaves: dict[Any, Any] = {}
-        for name, value in given.items():
+        for name, value in call.given.items():
             for i, leaf in enumerate(leaves_of(value)):
                 leaves[name, i] = leaf
                 leaves |= {(name, i, attribute): other for attribute, other in attached(leaf).items()}
         self._look_at_numbers(leaves)
         while True:
             try:
-                return self._find(function, given, leaves)
+                return self._find(call, leaves)
             except _StaysError:
                 # Numbers may be needed in another form, or as they are.
                 if self._way < len(_WAYS) - 1 and (self._changing or self._lifted):
@@ -184,11 +219,15 @@ class _Step:
 
     # ---- what it is given ---------------------------------------------------------------------------------------
 
+    def _parameters(self, function: Callable[..., Any]) -> Sequence[str]:
+        """Returns the names of what Python computes for the step."""
+        code = function.__code__
+        return code.co_varnames[len(self.site.reads) : code.co_argcount]
+
     def _computed(
         self, function: Callable[..., Any], numbers: Sequence[Callable[[], Any]], draws: Draws
     ) -> dict[str, Any]:
         """Returns what Python computes for the step, by the names of its parameters."""
-        parameters = function.__code__.co_varnames[len(self.site.reads) : function.__code__.co_argcount]
         values: list[Any] = []
         # Those that are there, or are a part of one that is.
         there: set[int] = set()
@@ -197,16 +236,20 @@ class _Step:
             values.append(value)
             if value is not None or self.site.within[place] in there:
                 there.add(place)
-        return dict(zip(parameters, values, strict=True))
+        return dict(zip(self._parameters(function), values, strict=True))
+
+    def _computing(
+        self, function: Callable[..., Any], numbers: Sequence[Callable[[], Any]], given: Mapping[str, Any]
+    ) -> dict[str, Callable[[], Any]]:
+        """Returns what computes the numbers that were given, and draws nothing."""
+        kinds = zip(self._parameters(function), numbers, self.site.numbers, strict=True)
+        return {name: compute for name, compute, kind in kinds if kind in _REPEATABLE and given[name] is not None}
 
     def _number(self, place: int, compute: Callable[[], Any], draws: Draws) -> Any:
         kind = self.site.numbers[place]
         if place in self._no_numbers or (kind == "array" and not self._has_arrays):
             return None
-        try:
-            value = draws.draw(*compute()) if kind == "drawn" else compute()
-        except Exception:  # the script's own expression: it may not be come to at all
-            value = None
+        value = _computed(lambda: draws.draw(*compute()) if kind == "drawn" else compute())
         # What is computed of tensors belongs into the step: a tape may have to see it.
         if isinstance(value, bool | int | float | np.generic) or (kind == "looked up" and _is_array(value)):
             return value
@@ -219,7 +262,7 @@ class _Step:
 
     def _look_at_numbers(self, leaves: Mapping[Any, Any]) -> None:
         for place, leaf in leaves.items():
-            if type(leaf) in (int, float) and self._numbers.setdefault(place, leaf) != leaf:
+            if type(leaf) in _NUMBERS and self._numbers.setdefault(place, leaf) != leaf:
                 self._changing.add(place)
 
     def _as_data(self, leaf: Any, changes: bool) -> Any:
@@ -231,31 +274,48 @@ class _Step:
 
     # ---- tracing ------------------------------------------------------------------------------------------------
 
-    def _find(
-        self, function: Callable[..., Any], given: Mapping[str, Any], leaves: Mapping[Any, Any]
-    ) -> tuple[_Traced, list[Any]]:
-        data = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
-        constants = tuple(_DATA if data[place] is not None else _identity(leaf) for place, leaf in leaves.items())
-        structure = tuple((name, repr(structure_of(value))) for name, value in given.items())
+    def _find(self, call: _Call, leaves: Mapping[Any, Any]) -> tuple[_Traced, list[Any]]:
+        tensors = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
+        data = {place: tensor for place, tensor in tensors.items() if tensor is not None}
+        constants = tuple(_DATA if place in data else _identity(leaf) for place, leaf in leaves.items())
+        structure = tuple((name, repr(structure_of(value))) for name, value in call.given.items())
         known = self._traced.setdefault((constants, structure, seeds.is_seeded()), [])
-        tensors = [value for value in data.values() if value is not None]
         changed: list[Place] = []
         for traced in known:
             changed = traced.watch.changed()
             if not changed:
-                return traced, [*tensors, *self._beside(traced)]
-        self._lifted |= {p.key: p for p in changed if type(p.get()) in (int, float) or _is_array(p.get())}
+                return traced, [*data.values(), *self._beside(traced)]
+        self._lifted |= {p.key: p for p in changed if type(p.get()) in _NUMBERS or _is_array(p.get())}
         self._num_traces += 1
         if self._num_traces > _MAX_TRACES:
             raise _StaysError(f"its Python reads what changes from step to step ({_MAX_TRACES} traces)")
-        is_data = {place for place, value in data.items() if value is not None}
-        traced = self._trace(function, given, is_data, tensors, num_seeds=0)
+        lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
+        numbers = {place for place, leaf in leaves.items() if type(leaf) in _NUMBERS}
+        form = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True)), structure
+        traced = self._trace_as_python(dataclasses.replace(call, data=data, lifted=lifted), numbers, form)
+        known.append(traced)
+        self._kept.append(call.given)
+        return traced, [*data.values(), *self._beside(traced)]
+
+    def _trace_as_python(self, call: _Call, numbers: set[Any], form: Any) -> _Traced:
+        """Traces a step whose results are numbers where those of plain Python are.
+
+        Args:
+            call: The step.
+            numbers: Places of leaves that are numbers.
+            form: Key of the kinds of its arguments.
+        """
+        gives_numbers = bool(call.lifted) or bool(numbers & call.data.keys())
+        if gives_numbers and form not in self._kinds:
+            data = {place: tensor for place, tensor in call.data.items() if place not in numbers}
+            self._kinds[form] = self._trace(dataclasses.replace(call, data=data, lifted=[]), {}).results.kinds
+        traced = self._trace(call, self._kinds[form] if gives_numbers else {})
+        if not gives_numbers:
+            self._kinds.setdefault(form, traced.results.kinds)
         if traced.num_seeds:
             # It draws random numbers, and is traced again with their seeds.
-            traced = self._trace(function, given, is_data, tensors, traced.num_seeds)
-        known.append(traced)
-        self._kept.append(given)
-        return traced, [*tensors, *self._beside(traced)]
+            return self._trace(call, self._kinds[form], traced.num_seeds)
+        return traced
 
     def _beside(self, traced: _Traced) -> list[Any]:
         """Returns what is given to a step behind its arguments."""
@@ -264,53 +324,60 @@ class _Step:
     def _values(self, lifted: Sequence[Place]) -> list[Any]:
         return [self._as_data(place.get(), changes=True) for place in lifted]
 
-    def _trace(
-        self,
-        function: Callable[..., Any],
-        given: Mapping[str, Any],
-        is_data: set[Any],
-        tensors: Sequence[Any],
-        num_seeds: int,
-    ) -> _Traced:
-        results: dict[str, Any] = {}
-        lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
-        num_taken, changed = 0, list[str]()
-        watch = Watch({place.key for place in lifted})
+    def _trace(self, call: _Call, kinds: Kinds, num_seeds: int = 0) -> _Traced:
+        results, names = Results(self.site, set(), {}), list[str]()
+        num_taken, changed, stale = 0, list[str](), set[str]()
+        watch = Watch({place.key for place in call.lifted})
         carried = Carried(watch, leaves_of)
 
-        def step(*data: tf.Tensor) -> list[tf.Tensor]:
-            nonlocal num_taken
-            values = iter(data[: len(is_data)])
-            of_lifted, of_seeds = data[len(is_data) :][: len(lifted)], data[len(is_data) + len(lifted) :]
+        def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            nonlocal num_taken, results
+            values = iter(tensors[: len(call.data)])
+            beside = tensors[len(call.data) :]
+            of_lifted, of_seeds = beside[: len(call.lifted)], beside[len(call.lifted) :]
             arguments = {}
-            for name, value in given.items():
-                leaves = [_argument((name, i), leaf, values, is_data) for i, leaf in enumerate(leaves_of(value))]
+            for name, value in call.given.items():
+                leaves = [_argument((name, i), leaf, values, call.data) for i, leaf in enumerate(leaves_of(value))]
                 arguments[name] = packed(value, leaves)
             own_seeds = seeds.Seeds(of_seeds)
             contents = {n: Contents(v) for n, v in arguments.items() if Contents.are_in(v) or type(v) is tuple}
+
+            def run() -> dict[str, Any]:
+                bound = call.function(**arguments)
+                stale.update(call.set_by_step())
+                return dict(bound)
+
             with own_seeds.taken(), unseen():
-                after, values_set = carried.traced(lambda: function(**arguments), lifted, of_lifted)
+                after, values_set = carried.traced(run, call.lifted, of_lifted)
             num_taken = own_seeds.count
-            tensors_out: list[tf.Tensor] = []
             changed[:] = [name for name, before in contents.items() if not before.are_as_before()]
-            after |= {name: self._changed(name, arguments[name], after, contents[name]) for name in changed}
-            results.clear()
-            results.update(self._taken(after, given, changed, tensors_out))
-            results[_SET] = self._sorted(_SET, values_set, set(), tensors_out)
-            return tensors_out
+            for name in changed:
+                self._check_changed(name, arguments[name], contents[name])
+            names[:] = [name for name in self.site.results if name in after and not _is_kept(name, after, arguments)]
+            given = {id(leaf) for value in call.given.values() for leaf in leaves_of(value)}
+            results = Results(self.site, given, kinds)
+            bound = {name: after[name] for name in names}
+            in_place = {_content_of(name): arguments[name] for name in changed}
+            for key, value in (bound | in_place | values_set).items():
+                results.add(key, value)
+            return results.tensors
 
         step.fdt_place = f"the step in lines {self.site.line} to {self.site.end_line}"  # type: ignore[attr-defined]
         traced = tf.function(step, autograph=False)
         of_seeds = [tf.TensorSpec([], tf.int64)] * (num_seeds + 1 if num_seeds else 0)
         try:
             with watch.watching():
-                concrete = traced.get_concrete_function(*tensors, *self._values(lifted), *of_seeds)
+                concrete = traced.get_concrete_function(*call.data.values(), *self._values(call.lifted), *of_seeds)
         except FdtError:
             raise
         except Exception as error:  # the script's own code runs here
             if _MAKES_VARIABLES in str(error):
                 raise _MakesVariablesError from None
             raise _StaysError(_reason(error, self.site.file)) from None
+        if stale:
+            parameters = self._parameters(call.function)
+            self._no_numbers |= {parameters.index(name) for name in stale}
+            raise _SetsError
         if watch.taken is not None:
             # What was taken is gone: the step cannot be run as it was either.
             raise UnsupportedError(
@@ -321,116 +388,57 @@ class _Step:
             raise _StaysError(watch.effects[0])
         # Gradients may be added up, and applied in later steps.
         self._observer.take_for_training(concrete.graph)
-        return _Traced(traced, watch, lifted, num_taken, results, frozenset(changed), carried)
+        return _Traced(traced, watch, call.lifted, num_taken, results, names, frozenset(changed), carried)
 
-    def _changed(self, name: str, value: Any, after: Mapping[str, Any], before: Contents) -> Any:
-        """Returns a list or dict that the step, or what it calls, has changed in place.
+    def _check_changed(self, name: str, value: Any, before: Contents) -> None:
+        """Refuses what the step, or what it calls, has changed in place, unless it can be changed so in each step.
 
         Raises:
-            _StaysError: It cannot be changed so in each step.
+            _StaysError: It is no list or dict.
         """
-        if type(value) in (list, dict) and (name not in self.site.results or after.get(name) is value):
-            return value
-        before.restore()
-        raise _StaysError(f"it changes {name}")
-
-    def _taken(
-        self, after: Mapping[str, Any], given: Mapping[str, Any], changed: Sequence[str], outputs: list[tf.Tensor]
-    ) -> dict[str, Any]:
-        """Sorts out what a step has bound: tensors become its outputs."""
-        known = {id(leaf) for value in given.values() for leaf in leaves_of(value)}
-        taken = {}
-        for name in dict.fromkeys((*self.site.results, *changed)):
-            if name not in after:
-                continue
-            taken[name] = self._sorted(name, after[name], known, outputs)
-        return taken
-
-    def _sorted(self, name: str, value: Any, known: set[int], outputs: list[tf.Tensor]) -> tuple[Any, list[Any]]:
-        places: list[_Tensor | _Array | _Constant] = []
-        for leaf in leaves_of(value):
-            if isinstance(leaf, Unseen):
-                places.append(_Array(len(outputs)))
-                outputs.append(leaf.tensor)
-            elif tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
-                others = attached(leaf)
-                places.append(_Tensor(len(outputs), {name: len(outputs) + 1 + i for i, name in enumerate(others)}))
-                outputs += [leaf, *others.values()]
-            else:
-                places.append(_Constant(leaf if _may_leave(leaf, known) else Spent(name, self.site)))
-        return structure_of(value), places
+        if type(value) not in (list, dict):
+            before.restore()
+            raise _StaysError(f"it changes {name}")
 
     # ---- what comes out -----------------------------------------------------------------------------------------
 
     def _results(self, traced: _Traced, outputs: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        results = {}
-        for name, (structure, places) in traced.results.items():
-            leaves = [_at(place, outputs) for place in places]
-            value = packed(structure, leaves)
-            if name == _SET:
-                traced.carried.set(value)
-                continue
-            if (
-                type(given.get(name)) in (int, float)
-                and (name, 0) in self._numbers
-                and not isinstance(value, int | float)
-            ):
-                # A number stays one.
-                value = type(given[name])(resolved(value).numpy())
-            if name in traced.changed:
-                put_into(given[name], value)
-            else:
-                results[name] = value
+        results = {name: traced.results.of(name, outputs) for name in traced.names}
+        for name in traced.changed:
+            put_into(given[name], traced.results.of(_content_of(name), outputs))
+        traced.carried.set(lambda key: traced.results.of(key, outputs))
         return results
 
 
-@dataclasses.dataclass(frozen=True)
-class _Constant:
-    value: Any
+def _content_of(name: str) -> Any:
+    """Returns the key of what a step has put into a list or dict that it was given."""
+    return "content", name
 
 
-@dataclasses.dataclass(frozen=True)
-class _Array:
-    output: int
+def _is_kept(name: str, after: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a name is still bound to the list or dict that the step was given: that is changed in place, if at all."""
+    return type(after[name]) in (list, dict) and after[name] is given.get(name)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tensor:
-    output: int
-    attached: dict[str, int]
-
-
-def _at(place: _Tensor | _Array | _Constant, outputs: Sequence[Any]) -> Any:
-    if isinstance(place, _Constant):
-        return place.value
-    if isinstance(place, _Array):
-        return resolved(outputs[place.output]).numpy()
-    others = {name: outputs[output] for name, output in place.attached.items()}
-    return attach(outputs[place.output], others) if others else outputs[place.output]
-
-
-def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], is_data: set[Any]) -> Any:
+def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Mapping[Any, Any]) -> Any:
     """Returns what a step is traced with for a leaf."""
-    if place not in is_data:
+    if place not in data:
         return leaf
     tensor = next(values)
-    return attach(tensor, {name: next(values) for name in NAMES if (*place, name) in is_data})
+    return attach(tensor, {name: next(values) for name in NAMES if (*place, name) in data})
 
 
-class Spent:
-    """Stands for what a step has made beside tensors, and left in a name: a tape, for example."""
+def _computed(compute: Callable[[], Any]) -> Any:
+    """Returns what an expression of the script's comes to; None if it cannot be computed: it may not be come to at all."""
+    try:
+        return compute()
+    except Exception:  # the script's own
+        return None
 
-    def __init__(self, name: str, site: Site) -> None:
-        object.__setattr__(self, "_fdt_why", f"{name!r} was made by the step in lines {site.line} to {site.end_line}")
 
-    def __getattr__(self, name: str) -> Any:
-        """Raises.
-
-        Raises:
-            AttributeError: Always.
-        """
-        why = object.__getattribute__(self, "_fdt_why")
-        raise AttributeError(f"{why}, which ran on the pool: {name!r} of it is not here. Use it inside the step.")
+def _is_same(one: Any, other: Any) -> bool:
+    is_number = type(one) is type(other) and isinstance(one, bool | int | float | np.generic)
+    return one is other or (is_number and bool(one == other))
 
 
 def _found(name: str, names: Mapping[str, Any], function: Callable[..., Any]) -> Any:
@@ -458,12 +466,6 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_wide(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == np.float64
-
-
-def _may_leave(leaf: Any, known: set[int]) -> bool:
-    """Whether what a step was traced with is right for the script, too."""
-    simple = leaf is None or isinstance(leaf, bool | int | float | str | bytes | tf.Variable | np.generic)
-    return simple or id(leaf) in known
 
 
 def _identity(leaf: Any) -> Any:

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+# Not `type(tf.constant(0))`: an operation at import initialises TensorFlow before the script configures it.
+from tensorflow.python.framework.ops import EagerTensor
+
 # What Python needs of the object itself.
 _OWN = {
     "__abstractmethods__", "__array__", "__class__", "__class_getitem__", "__delattr__", "__dict__", "__dir__", "__doc__",
@@ -82,9 +85,8 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 def _pass_on_special_methods() -> None:
     """Python looks these up on the class, past __getattribute__."""
-    eager = type(tf.constant(0))
-    for name in dir(eager):
-        if name.startswith("__") and name not in _OWN and callable(getattr(eager, name)):
+    for name in dir(EagerTensor):
+        if name.startswith("__") and name not in _OWN and callable(getattr(EagerTensor, name)):
             setattr(PendingTensor, name, _passed_on(name))
 
 

@@ -59,6 +59,13 @@ Generator = random.Random | np.random.RandomState | np.random.Generator
 _SETTING = frozenset({"seed", "shuffle", "getstate", "setstate", "get_state", "set_state"})
 
 
+# Methods of arrays that only compute.
+_OF_ARRAYS = frozenset(
+    "all any argmax argmin argsort astype clip copy cumsum diagonal flatten max mean min prod ravel repeat reshape round "
+    "squeeze std sum swapaxes transpose var".split()
+)
+
+
 class Draws:
     """Numbers that are drawn for a step, which may turn out to draw them itself."""
 
@@ -67,10 +74,12 @@ class Draws:
         self._before: list[list[tuple[Generator, Any]]] = []
 
     def draw(self, functions: Sequence[Any], compute: Callable[[], Any]) -> Any:
-        """Returns what is computed of what functions draw; None, and nothing is drawn, if another is among them."""
+        """Returns what is computed of what functions draw, or arrays give; None, and nothing is drawn, if there is another."""
         self._before.append([])
         for function in functions:
             generator = getattr(function, "__self__", None)
+            if isinstance(generator, np.ndarray) and function.__name__ in _OF_ARRAYS:
+                continue
             if not isinstance(generator, Generator) or function.__name__ in _SETTING:
                 return None
             self._before[-1].append((generator, state(generator)))

@@ -95,12 +95,12 @@ def eager_class() -> Results:
 
 @case
 def eager_by_hand() -> Results:
-    """No Keras: Adam by hand over lists of moments, a rate that decays, slices of arrays for batches."""
+    """No Keras: Adam by hand over lists of moments, numbers at first, a rate that decays, slices of arrays for batches."""
     random = np.random.default_rng(0)
     w1 = tf.Variable(random.normal(size=(64, 24)).astype("float32") * 0.2)
     w2 = tf.Variable(random.normal(size=(24, 10)).astype("float32") * 0.2)
     weights = [w1, w2]
-    first, second = [tf.zeros_like(w) for w in weights], [tf.zeros_like(w) for w in weights]
+    first, second, best = [0] * len(weights), [0.0] * len(weights), None
     beta_1, beta_2, t, losses = 0.9, 0.99, 0, []
     images, labels = digits(UNEVEN)
     for epoch in range(EPOCHS):
@@ -115,14 +115,15 @@ def eager_by_hand() -> Results:
                 first[i] = beta_1 * first[i] + (1 - beta_1) * g
                 second[i] = beta_2 * second[i] + (1 - beta_2) * g**2
                 w.assign_sub(rate * (first[i] / (1 - beta_1**t)) / (tf.sqrt(second[i] / (1 - beta_2**t)) + 1e-7))
+            best = loss if best is None else tf.minimum(best, loss)
             losses.append(loss.numpy())
-    values = {"history/loss": np.asarray(losses, np.float64), "count/t": np.asarray(t)}
+    values = {"history/loss": np.asarray([*losses, best.numpy()], np.float64), "count/t": np.asarray(t)}
     return {**values, **from_weights([w.numpy() for w in (*weights, *first, *second)])}
 
 
 @case
 def eager_gan() -> Results:
-    """Critic and generator in turn, a tape each; labels are smoothed by a number that changes."""
+    """Critic and generator in turn, a tape each, deleted when it is spent; labels are smoothed by a number that changes."""
     generator = keras.Sequential([keras.Input((8,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(64, "sigmoid")])
     critic = keras.Sequential([keras.Input((64,)), keras.layers.Dense(24, "relu"), keras.layers.Dense(1)])
     of_generator, of_critic = keras.optimizers.Adam(1e-3), keras.optimizers.Adam(2e-3)
@@ -132,15 +133,17 @@ def eager_gan() -> Results:
         for images, _ in batches():
             noise = tf.constant(random.normal(size=(len(images), 8)).astype("float32"))
             made = generator(noise, training=True)
-            with tf.GradientTape() as tape:
+            with tf.GradientTape(persistent=True) as tape:
                 real, fake = critic(images, training=True), critic(made, training=True)
                 of_both = loss_of(smooth * tf.ones_like(real), real) + loss_of(tf.zeros_like(fake), fake)
             gradients = tape.gradient(of_both, critic.trainable_variables)
             of_critic.apply_gradients(zip(gradients, critic.trainable_variables, strict=True))
+            del tape
             with tf.GradientTape() as tape:
                 fooled = critic(generator(noise, training=True), training=True)
                 loss = loss_of(tf.ones_like(fooled), fooled)
             gradients = tape.gradient(loss, generator.trainable_variables)
+            del tape
             of_generator.apply_gradients(zip(gradients, generator.trainable_variables, strict=True))
             seen.append([loss.numpy(), of_both.numpy()])
         smooth *= 0.9
