@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from fdt.config import RunConfig, ServeConfig
     from fdt.pool.server import Server
     from fdt.pool.state_folder import StateFolder
+    from fdt.second_run import SecondRun
     from fdt.session import Session
+    from fdt.verification import InDouble, Verification
 
 _FAILED = 125
 
@@ -186,7 +188,51 @@ def _verify(options: Verify) -> int:
     if not _readable(options):
         return 2
     require_launchers(["sync"])
-    return _run_in_session(verify_config(options))
+    import contextlib
+    import dataclasses
+
+    from fdt.second_run import SecondRun
+
+    config = verify_config(options)
+
+    def in_double(tell: Callable[[Any], None]) -> None:
+        _run_in_session(dataclasses.replace(config, in_double=True), _Conclusion(tell=tell))
+
+    with contextlib.closing(SecondRun(in_double)) as second:
+        return _run_in_session(config, _Conclusion(second))
+
+
+class _Conclusion:
+    """What becomes of what `fdt verify` has compared, once the session is over."""
+
+    def __init__(self, second: "SecondRun | None" = None, tell: Callable[[Any], None] | None = None):
+        """
+        Args:
+            second: Runs the script in double precision.
+            tell: Takes the steps that this run has made in double precision; None if it does not compute so.
+        """
+        self._second, self._tell = second, tell
+
+    def status(self, verification: "Verification") -> int:
+        """Says it, or hands it on; returns the exit status."""
+        if self._tell is not None:
+            self._tell(verification)
+            return 0
+        verdict, lines = verification.conclusion(self._in_double(verification))
+        for line in lines:
+            _say(line)
+        return verdict.value
+
+    def _in_double(self, verification: "Verification") -> "InDouble | None":
+        from fdt.verification import InDouble, Verdict
+
+        if self._second is None or not verification.steps or verification.within_tolerance:
+            return None
+        _say("making these steps once more in double precision")
+        made: Verification | None = self._second.ask()
+        if made is None or not made.steps:
+            return InDouble(Verdict.UNPROVEN, f"the script does not run: {self._second.last_words()}")
+        return made.shown_in_double(len(verification.steps))
 
 
 def _check(options: Check) -> int:
@@ -253,7 +299,7 @@ def _readable(options: OfScript) -> bool:
     return True
 
 
-def _run_in_session(config: "RunConfig") -> int:
+def _run_in_session(config: "RunConfig", conclusion: _Conclusion | None = None) -> int:
     """Runs the script; the order in which things end is told in `fdt.script`."""
     import atexit
     import contextlib
@@ -274,7 +320,7 @@ def _run_in_session(config: "RunConfig") -> int:
             # A child that the script forked has run to the end of the script. The session is its parent's.
             ending.pop_all()
             return status
-        return _end(session, config, status)
+        return _end(session, config, status, conclusion)
 
 
 def _stays(config: "RunConfig") -> Callable[[str], None] | None:
@@ -282,18 +328,17 @@ def _stays(config: "RunConfig") -> Callable[[str], None] | None:
     return _say if config.else_local else None
 
 
-def _end(session: "Session", config: "RunConfig", status: int) -> int:
+def _end(session: "Session", config: "RunConfig", status: int, conclusion: _Conclusion | None) -> int:
     from fdt.errors import FdtError
     from fdt.script import INTERRUPTED, never_began
 
     shown = 130 if status == INTERRUPTED else status
-    if never_began():
-        pass
-    elif session.verification is not None:
-        for line in session.verification.conclusion():
-            _say(line)
-        status = status or (0 if session.verification.passed else 1)
-    elif not session.distributed and status not in (INTERRUPTED, _FAILED):
+    if (
+        session.verification is None
+        and not never_began()
+        and not session.distributed
+        and status not in (INTERRUPTED, _FAILED)
+    ):
         _say(f"no training step was found in {config.script}; nothing was distributed")
     try:
         session.close(shown)
@@ -301,6 +346,8 @@ def _end(session: "Session", config: "RunConfig", status: int) -> int:
     except (FdtError, OSError) as error:
         _say(str(error))
         return status or _FAILED
+    if session.verification is not None and conclusion is not None and not never_began():
+        return status or conclusion.status(session.verification)
     return status
 
 

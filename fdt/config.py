@@ -143,6 +143,8 @@ class RunConfig:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # `fdt verify`: how many steps are made twice, and what difference is rounding.
     verify_steps: int = 0
+    # Keras computes in double precision.
+    in_double: bool = False
     # `fdt check`: nothing is trained.
     only_looks: bool = False
     tolerance: float = 1e-4

@@ -19,11 +19,13 @@ class Batches(Protocol):
         element: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
         batch_size: Rows of a full batch; None if that is not known beforehand.
         rows: Rows of every batch; None if they differ or are not known.
+        rows_told: The same, where the data set's own specs say so; plain Keras then traces its step for that number.
     """
 
     element: Element
     batch_size: int | None
     rows: int | None
+    rows_told: int | None
 
     def begin(self, job: Job) -> None:
         """Starts to send what can be sent beforehand."""
@@ -46,13 +48,15 @@ class ArrayBatches:
         num_batches: In an epoch.
     """
 
-    def __init__(self, structure: Any, batch_size: int, tree: Any):
+    def __init__(self, structure: Any, batch_size: int, tree: Any, rows_told: int | None = None):
         """
         Args:
             structure: Nested, of arrays; None stays None.
             batch_size: Rows of a full batch.
             tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
+            rows_told: See `Batches`.
         """
+        self.rows_told = rows_told
         flat = tree.flatten(structure)
         self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
         self.batch_size: int | None = batch_size
@@ -82,7 +86,11 @@ class ArrayBatches:
 
 
 class StreamedBatches:
-    """Whatever Keras can iterate over; see `Batches`. Every batch is sent with its step."""
+    """Whatever Keras can iterate over; see `Batches`. Every batch is sent with its step.
+
+    Attributes:
+        specs: Nested structure of type specs, as the data set has them.
+    """
 
     def __init__(self, specs: Any, tree: Any):
         """Reads what a batch looks like.
@@ -91,10 +99,10 @@ class StreamedBatches:
             specs: Nested structure of type specs.
             tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
         """
-        self.element = element_of(specs, tree)
+        self.specs, self.element = specs, element_of(specs, tree)
         first = next(spec for spec in tree.flatten(specs) if spec is not None)
         self.batch_size = first.shape[0] if first.shape.rank else None
-        self.rows = self.batch_size
+        self.rows = self.rows_told = self.batch_size
 
     def begin(self, job: Job) -> None:
         """Nothing is sent beforehand."""

@@ -80,6 +80,16 @@ class Element:
         specs = [spec for leaf in self._present() for spec in leaf.specs()]
         return [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs] if self._grouped else specs
 
+    def specs_of_rows(self, rows: int | None) -> list[tf.TensorSpec]:
+        """Returns what the arrays look like if all batches have so many rows; of what is no dense array that stays open."""
+        if self._grouped or rows is None:
+            return self.specs()
+        return [
+            tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype) if isinstance(leaf, Dense) else spec
+            for leaf in self._present()
+            for spec in leaf.specs()
+        ]
+
     def encode(self, batch: Any) -> list[np.ndarray]:
         """Returns the arrays of a batch."""
         values = self._flatten(batch)

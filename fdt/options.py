@@ -259,10 +259,11 @@ class Check(OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
 class Verify(OfWorkers, OfPool, OfScript):
     """Make a script's first training steps twice, here and on a pool, and compare."""
 
-    epilog: ClassVar[str | None] = ("Exit status 0 if all steps agree, 1 if not. The script ends after the last step "
-        "that is compared; its training is synchronous (--mode sync).")
+    epilog: ClassVar[str | None] = ("Exit status 0 if all steps agree, 1 if one differs, 3 if it is not proven that "
+        "a difference is rounding. The script ends after the last step that is compared; its training is synchronous.")
     steps: int = option(10, "how many steps are compared (default: 10)", "S", values.num_steps)
-    tolerance: float = option(0.0001, "the largest difference that counts as rounding, relative (default: 1e-4)", "X",
+    tolerance: float = option(0.0001, "the largest difference that counts as rounding, relative to what a step changes "
+        "(default: 1e-4)", "X",
         values.tolerance)
 
 

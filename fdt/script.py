@@ -27,6 +27,7 @@ import re
 import runpy
 import signal
 import sys
+import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -264,10 +265,12 @@ def _status_of(error: BaseException | None) -> int:
         return _exit_status(error)
     peel(error)
     if isinstance(error, FdtError) and getattr(sys, "excepthook", None) is sys.__excepthook__:
-        # Where it happened, as ever; what it says stands below, once.
+        # Where in the script it happened: libraries on the way there are not at fault. What it says stands below, once.
+        peel(error, _is_a_librarys)
         _set_last(type(error), error, error.__traceback__)
         shown, said = traceback.format_exception(error), traceback.format_exception_only(error)
-        _tell("".join(shown[: len(shown) - len(said)]) + f"fdt: {error}")
+        where = "" if error.__traceback__ is None else "".join(shown[: len(shown) - len(said)])
+        _tell(f"{where}fdt: {error}")
         return error.exit_status
     leaving = _show(error)
     if leaving is not None:
@@ -338,33 +341,44 @@ def _interrupt_silently() -> NoReturn:
 # Tracebacks.
 
 
-def peel(error: BaseException) -> None:
-    """Takes our frames out of the traceback of an exception and of all that are chained to it or grouped in it."""
+_Entries = list[types.TracebackType]
+
+
+def peel(error: BaseException, leaves: Callable[[_Entries, int], bool] | None = None) -> None:
+    """Takes frames out of the traceback of an exception and of all that are chained to it or grouped in it.
+
+    Args:
+        error: The exception.
+        leaves: Whether an entry goes, of all and its place among them; None: ours go.
+    """
+    leaves = leaves or _is_ours
     waiting, seen = [error], set()
     while waiting:
         current = waiting.pop()
         if id(current) in seen:
             continue
         seen.add(id(current))
-        current.__traceback__ = _without_ours(current.__traceback__)
+        current.__traceback__ = _without(current.__traceback__, leaves)
         linked = (current.__cause__, current.__context__, *getattr(current, "exceptions", ()))
         waiting.extend(other for other in linked if isinstance(other, BaseException))
 
 
-def _without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    entries = []
+def _without(
+    traceback: types.TracebackType | None, leaves: Callable[[_Entries, int], bool]
+) -> types.TracebackType | None:
+    entries: _Entries = []
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
     kept = None
     for index in reversed(range(len(entries))):
-        if not _is_ours(entries, index):
+        if not leaves(entries, index):
             entries[index].tb_next = kept
             kept = entries[index]
     return kept
 
 
-def _is_ours(entries: list[types.TracebackType], index: int) -> bool:
+def _is_ours(entries: _Entries, index: int) -> bool:
     """Ours, or a frame of the import system next to ours: python hides those, but not when our hook stands between."""
 
     def filename(position: int) -> str:
@@ -379,3 +393,18 @@ def _is_ours(entries: list[types.TracebackType], index: int) -> bool:
         if 0 <= position < len(entries) and filename(position).startswith(_HOUSE):
             return True
     return False
+
+
+def _is_a_librarys(entries: _Entries, index: int) -> bool:
+    """Whether an entry is of no file of the script's: of what is installed, of Python's own, or made of a file by AutoGraph."""
+    code = entries[index].tb_frame.f_code
+    if code.co_filename == getattr(sys.modules["__main__"], "__file__", None):
+        return False
+    made = os.path.basename(code.co_filename).startswith("__autograph_generated_file")
+    return made or code.co_filename.startswith((*_libraries(), "<frozen "))
+
+
+def _libraries() -> tuple[str, ...]:
+    """Returns the folders of what is installed and of Python's own modules."""
+    paths = sysconfig.get_paths()
+    return tuple(os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib"))

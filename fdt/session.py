@@ -32,7 +32,9 @@ class Session:
 
     def __init__(self, config: RunConfig):
         self.config = config
-        self.verification = Verification(config.verify_steps, config.tolerance) if config.verify_steps else None
+        self.verification = (
+            Verification(config.verify_steps, config.tolerance, config.in_double) if config.verify_steps else None
+        )
         self.distributed = False
         self._report = Report(config)
         self._resources = contextlib.ExitStack()

@@ -1,15 +1,34 @@
 """Whether the pool trains as this machine does: the same steps from the same state, compared variable by variable."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import enum
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
 
-# A difference that is so many times what the last digit of the weights makes is still taken for rounding: a sum over rows in
-# another order rounds more often than once.
+Values = Mapping[str, "np.ndarray"]
+
+# A sum over rows in another order rounds more often than once: so many times what the weights' last digit makes is rounding,
 _ROUNDINGS = 10
+# but never so many times the tolerance: an error of that size would pass as rounding.
+_STRETCH = 5
+# A difference that is so many times what rounding makes here is none.
+_NO_ROUNDING = 100
+# In double precision, rounding is a billionth of what it is in single precision; an error stays what it is.
+_DOUBLE_SHRINKS = 1e-2
+# A weight that a step changes by less than this part of its largest change is compared with that part: its gradient may be
+# rounding alone, as that of a bias in front of a BatchNormalization is.
+_SMALL = 1e-2
+
+
+class Verdict(enum.Enum):
+    """What comparing steps came to; its value is the exit status of `fdt verify`."""
+
+    AGREES = 0
+    DIFFERS = 1
+    UNPROVEN = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +37,31 @@ class Difference:
 
     Attributes:
         name: Of the variable, or "loss".
-        value: The largest difference of an entry, relative to the largest entry if that is above 1.
+        value: The largest difference of an entry; see `differences`.
     """
 
     name: str
     value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1e} ({self.name})"
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeTwice:
+    """Variables by their names, before and after a step.
+
+    Attributes:
+        before: Both began with these.
+        in_place: This machine's, after the step.
+        on_pool: The pool's, after the step.
+        trained: Names of those that are trained.
+    """
+
+    before: Values
+    in_place: Values
+    on_pool: Values
+    trained: Collection[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,36 +70,55 @@ class ComparedStep:
 
     Attributes:
         step: Counted from 1, over the whole script.
-        losses: In place and on the pool; None where the step tells no loss.
         differences: Of the loss and of every variable, the largest first.
-        rounding: The largest difference that steps on this machine have from its own, from weights that were off by their last
+        rounding: The largest difference that the step on this machine has from itself, from weights that were off by their last
             digit; 0 where it was not asked for.
     """
 
     step: int
-    losses: tuple[float, float] | None
     differences: tuple[Difference, ...]
     rounding: float
 
-    def agrees(self, tolerance: float) -> bool:
-        """Returns whether both are the same, but for rounding."""
-        return self.differences[0].value <= max(tolerance, _ROUNDINGS * self.rounding)
+    def verdict(self, tolerance: float) -> Verdict:
+        """Returns what this step alone shows."""
+        value = self.differences[0].value
+        if value <= tolerance or (value <= _ROUNDINGS * self.rounding and value < _STRETCH * tolerance):
+            return Verdict.AGREES
+        return Verdict.DIFFERS if value > _NO_ROUNDING * self.rounding else Verdict.UNPROVEN
+
+
+@dataclasses.dataclass(frozen=True)
+class InDouble:
+    """What the same steps came to in double precision.
+
+    Attributes:
+        verdict: UNPROVEN if the script does not make as many steps in double precision.
+        line: What there is to say of it.
+    """
+
+    verdict: Verdict
+    line: str
 
 
 class Verification:
     """Gathers compared steps until there are enough."""
 
-    def __init__(self, num_steps: int, tolerance: float) -> None:
+    def __init__(self, num_steps: int, tolerance: float, in_double: bool = False) -> None:
         """Begins with none.
 
         Args:
             num_steps: How many are enough.
-            tolerance: The largest difference that is only rounding.
+            tolerance: The largest difference that is only rounding, in single precision.
+            in_double: Whether the script is to compute in double precision.
         """
-        self.num_steps, self.tolerance = num_steps, tolerance
+        self.num_steps = num_steps
+        self.tolerance = tolerance * _DOUBLE_SHRINKS if in_double else tolerance
+        self.in_double = in_double
         self.steps: list[ComparedStep] = []
         # What is known to make a difference, in words.
         self.reasons: dict[str, None] = {}
+        # Trained variables that are of another precision although the script is to compute in double precision.
+        self._others: dict[str, None] = {}
 
     @property
     def complete(self) -> bool:
@@ -68,80 +126,145 @@ class Verification:
         return len(self.steps) >= self.num_steps
 
     @property
-    def passed(self) -> bool:
-        """Whether there are steps, and all of them agree."""
-        return bool(self.steps) and all(step.agrees(self.tolerance) for step in self.steps)
+    def verdict(self) -> Verdict:
+        """What the steps show by themselves; no steps show nothing."""
+        if not self.steps:
+            return Verdict.DIFFERS
+        verdicts = {step.verdict(self.tolerance) for step in self.steps}
+        return next(v for v in (Verdict.DIFFERS, Verdict.UNPROVEN, Verdict.AGREES) if v in verdicts)
 
-    def add(
-        self,
-        losses: tuple[float, float] | None,
-        in_place: Mapping[str, "np.ndarray"],
-        on_pool: Mapping[str, "np.ndarray"],
-        nudged: Callable[[], Mapping[str, "np.ndarray"]],
-    ) -> str:
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether no step has a difference that rounding would have to explain."""
+        return bool(self.steps) and all(s.differences[0].value <= self.tolerance for s in self.steps)
+
+    def add(self, losses: tuple[float, float] | None, made: MadeTwice, nudged: Callable[[], Values]) -> str:
         """Compares a step; returns a line about it.
 
         Args:
             losses: In place and on the pool.
-            in_place: This machine's variables after the step.
-            on_pool: The pool's, by the same names.
-            nudged: Returns this machine's again, from weights that were off by their last digit.
+            made: The variables.
+            nudged: Returns this machine's after the step again, from weights that were off by their last digit.
         """
-        differences = [Difference(name, distance(in_place[name], on_pool[name])) for name in in_place]
+        if self.in_double:
+            self._others |= dict.fromkeys(n for n in sorted(made.trained) if made.before[n].dtype.name != "float64")
+        found = differences(made, made.on_pool)
         if losses is not None:
-            differences.append(Difference("loss", _relative(*losses)))
-        differences.sort(key=lambda difference: -difference.value)
+            found.append(Difference("loss", _relative(*losses)))
+        found.sort(key=lambda difference: -difference.value)
         rounding, also = 0.0, ""
-        if differences[0].value > self.tolerance:
-            own = nudged()
-            rounding = max(distance(in_place[name], own[name]) for name in in_place)
+        if found[0].value > self.tolerance:
+            rounding = max(difference.value for difference in differences(made, nudged()))
             also = f"; weights off by their last digit make one of {rounding:.1e} here"
-        self.steps.append(ComparedStep(len(self.steps) + 1, losses, tuple(differences), rounding))
+        self.steps.append(ComparedStep(len(self.steps) + 1, tuple(found), rounding))
         shown = "" if losses is None else f"loss {losses[0]:.6g} in place, {losses[1]:.6g} on the pool; "
-        return f"step {len(self.steps)}: {shown}largest difference {_told(differences[0])}{also}"
+        return f"step {len(self.steps)}: {shown}largest difference {found[0]}{also}"
 
-    def conclusion(self) -> list[str]:
-        """Returns what there is to say at the end."""
+    def shown_in_double(self, num_steps: int) -> InDouble:
+        """Returns what these steps, made in double precision, show.
+
+        Args:
+            num_steps: How many the script has made in single precision.
+        """
+        if self._others:
+            name = next(iter(self._others))
+            return InDouble(Verdict.UNPROVEN, f"the script chooses the precision of {name} itself")
+        if len(self.steps) < num_steps:
+            return InDouble(Verdict.UNPROVEN, f"the script makes {len(self.steps)} of {num_steps} steps")
+        verdict = Verdict.AGREES if self.within_tolerance else Verdict.DIFFERS
+        return InDouble(verdict, f"largest difference {self._worst.differences[0]}")
+
+    @property
+    def _worst(self) -> ComparedStep:
+        return max(self.steps, key=lambda step: step.differences[0].value)
+
+    def conclusion(self, in_double: InDouble | None) -> tuple[Verdict, list[str]]:
+        """Returns what there is to say at the end.
+
+        Args:
+            in_double: What the same steps came to in double precision; None if that was not asked for.
+        """
         if not self.steps:
-            return ["no training step was found, so nothing was verified"]
-        worst = max(self.steps, key=lambda step: step.differences[0].value)
+            return Verdict.DIFFERS, ["no training step was found, so nothing was verified"]
         counted = f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}"
-        line = f"{counted} compared: largest difference {_told(worst.differences[0])} in step {worst.step}"
-        if self.passed and worst.differences[0].value <= self.tolerance:
-            return [f"{line}, within the tolerance of {self.tolerance:g}"]
-        if self.passed:
-            return [
-                f"{line}; that is rounding, which these steps magnify: on this machine alone, weights off by their last digit "
-                f"lead to differences of {worst.rounding:.1e}"
-            ]
-        first = next(step for step in self.steps if not step.agrees(self.tolerance))
+        line = f"{counted} compared: largest difference {self._worst.differences[0]} in step {self._worst.step}"
+        if self.within_tolerance:
+            return Verdict.AGREES, [f"{line}, within the tolerance of {self.tolerance:g}"]
+        lines = [f"{line}, beyond the tolerance of {self.tolerance:g}"]
+        if in_double is not None:
+            lines.append(f"in double precision: {in_double.line}")
+        verdict = Verdict.UNPROVEN if in_double is None else in_double.verdict
+        if verdict is not Verdict.UNPROVEN:
+            rounding = "the difference is rounding: in double precision it is gone"
+        else:
+            verdict = self.verdict
+            rounding = "the difference is rounding: weights off by their last digit make as large a one on this machine"
+        if verdict is Verdict.AGREES:
+            return verdict, [*lines, rounding]
+        return verdict, [*lines, *self._arose(verdict)]
+
+    def _arose(self, verdict: Verdict) -> list[str]:
+        """Returns where a difference came from, that is an error or may be one."""
+        first = next(step for step in self.steps if step.differences[0].value > self.tolerance)
         beyond = [d for d in first.differences if d.value > self.tolerance]
         more = f", and {len(beyond) - 3} more" if len(beyond) > 3 else ""
-        return [
-            f"{line}, beyond the tolerance of {self.tolerance:g}",
-            f"it arose in step {first.step}: {', '.join(map(_told, beyond[:3]))}{more}",
-            *(
-                [f"it may come from this: {reason}" for reason in self.reasons]
-                or ["no layer of the model explains it; please report this with the script"]
-            ),
-        ]
+        lines = [f"it arose in step {first.step}: {', '.join(map(str, beyond[:3]))}{more}"]
+        if self.reasons:
+            return [*lines, *(f"it may come from this: {reason}" for reason in self.reasons)]
+        if verdict is Verdict.UNPROVEN:
+            lines.append(
+                "not proven: rounding may make such a difference in this script, and so may an error. Have the script compute "
+                "in double precision (keras.config.set_floatx('float64'), data of float64), and verify that"
+            )
+        else:
+            lines.append("rounding does not make such a difference; please report this with the script")
+        return lines
 
 
-def distance(one: "np.ndarray", other: "np.ndarray") -> float:
-    """Returns the largest difference of an entry, relative to the largest entry if that is above 1; inf for a NaN.
+def differences(made: MadeTwice, after: Values) -> list[Difference]:
+    """Returns how far values after a step are from this machine's.
 
-    Strings are equal, or differ infinitely.
+    Those of trained variables are relative to the largest change that the step makes to an entry, beyond the last two digits of
+    the values themselves: an error of a gradient is as visible at a small learning rate as at a large one. Those of other
+    numbers are relative to the largest entry, if that is above 1; what is no number of reals is equal or not.
+
+    Args:
+        made: The step.
+        after: What is compared with `made.in_place`.
+    """
+    changes = {name: _largest(made.in_place[name], made.before[name]) for name in made.trained}
+    least = _SMALL * max(changes.values(), default=0.0)
+    found = []
+    for name, mine in made.in_place.items():
+        if name in changes:
+            value = distance(mine, after[name], max(changes[name], least) or None)
+        else:
+            value = distance(mine, after[name])
+        found.append(Difference(name, value))
+    return found
+
+
+def distance(one: "np.ndarray", other: "np.ndarray", scale: float | None = None) -> float:
+    """Returns the largest difference of an entry; inf for a NaN.
+
+    Args:
+        one: An array.
+        other: Another.
+        scale: What differences are relative to, beyond two roundings of an entry; None for the largest entry, if above 1.
     """
     import numpy as np
 
     if one.shape != other.shape or (one.dtype == object and not np.array_equal(one, other)):
         return float("inf")
-    if one.dtype == object:
-        return 0.0
-    wide = np.complex128 if one.dtype.kind == "c" else np.float64
-    first, second = one.astype(wide), other.astype(wide)
+    kind = _kind(one)
+    if kind is None:
+        return 0.0 if np.array_equal(one, other) else float("inf")
+    first, second = one.astype(kind), other.astype(kind)
     apart = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0, np.abs(first - second))
-    scale = max(1.0, float(np.max(np.abs(first), initial=0.0)))
+    if scale is None:
+        scale = max(1.0, float(np.max(np.abs(first), initial=0.0)))
+    else:
+        apart = np.maximum(0.0, apart - 2 * _epsilon(one) * np.maximum(np.abs(first), np.abs(second)))
     return float(np.nan_to_num(np.max(apart, initial=0.0) / scale, nan=float("inf")))
 
 
@@ -161,13 +284,40 @@ def nudged(value: "np.ndarray") -> "np.ndarray":
     return np.where(value == 0, value, np.nextafter(value, towards))
 
 
+def _kind(array: "np.ndarray") -> Any:
+    """Returns the type in which an array's values are compared as numbers; None if they are equal or not."""
+    import ml_dtypes
+    import numpy as np
+
+    if array.dtype.kind == "c":
+        return np.complex128
+    try:
+        ml_dtypes.finfo(array.dtype)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return np.float64
+
+
+def _epsilon(array: "np.ndarray") -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(array.dtype).eps)
+
+
+def _largest(one: "np.ndarray", other: "np.ndarray") -> float:
+    """Returns the largest finite difference of an entry."""
+    import numpy as np
+
+    kind = _kind(one)
+    if kind is None:
+        return 0.0
+    apart = np.abs(one.astype(kind) - other.astype(kind))
+    return float(np.max(np.where(np.isfinite(apart), apart, 0.0), initial=0.0))
+
+
 def _relative(one: float, other: float) -> float:
     import numpy as np
 
     if one == other or (np.isnan(one) and np.isnan(other)):
         return 0.0
     return float(np.nan_to_num(abs(one - other) / max(abs(one), 1e-12), nan=float("inf")))
-
-
-def _told(difference: Difference) -> str:
-    return f"{difference.value:.1e} ({difference.name})"

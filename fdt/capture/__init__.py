@@ -60,6 +60,8 @@ class Training:
         """See `Capture`."""
         from fdt.capture.keras.fit import KerasFit
 
+        if self._session.config.in_double:
+            keras.compute_in_double()
         fit = KerasFit(self._session, keras, self._variables(touch))
         self._session.before_close(fit.close)
         return fit

@@ -66,6 +66,12 @@ class Rows:
     batch_size: int
     numbers: tf.data.Dataset
 
+    @property
+    def rows_told(self) -> int | None:
+        """How many rows every batch has, if the data set's specs say so."""
+        told: int | None = self.numbers.element_spec.shape[0]
+        return told
+
 
 def untuned(numbers: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a data set of row numbers for which TensorFlow tunes nothing.

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from tensorflow.python.framework import ops
+from tensorflow.python.util import deprecation
 
 # Their kernels do as much as the forward operation whose gradient they are; the input that is as large as its output there.
 _OF_CONVOLUTIONS = {
@@ -39,7 +40,9 @@ def flops(op: Any, rows: int = 1) -> int:
     if not counts(op.type):
         return 0
     try:
-        counted = int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
+        # TensorFlow's own table of these calls a function that it has deprecated.
+        with deprecation.silence():
+            counted = int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
     except (ValueError, TypeError, AttributeError):
         counted = 0
     return counted or (_product(op, rows) if "MatMul" in op.type else 0)

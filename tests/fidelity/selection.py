@@ -28,7 +28,7 @@ _TWO_WORKERS = (
     "global_clipnorm accumulation "
     "sparse_embedding subclassed_lazy custom_train_step gan mean_teacher "
     # Data.
-    "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length "
+    "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_ran_out "
     "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_batches_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_pydataset data_pandas "
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan data_on_batch_in_turn data_on_batch_frozen "

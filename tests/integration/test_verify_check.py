@@ -106,6 +106,50 @@ model.compile("sgd", "mse")
 model.fit(x[:, :, None], y, batch_size=20, epochs=2, verbose=0, shuffle=False)
 """
 )
+# Batches of one size, which a step knows while it is traced: the means of single losses then count rows, not steps.
+TWO_LOSSES = (
+    DATA
+    + """
+inputs = keras.Input((6,))
+model = keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(inputs) for name in "ab"})
+model.compile("sgd", {"a": "mse", "b": "mae"})
+data = tf.data.Dataset.from_tensor_slices((x, {"a": y, "b": y})).batch(60, drop_remainder=True)
+model.fit(data, epochs=3, verbose=0)
+"""
+)
+DRAWING = (
+    DATA
+    + """
+class Noisy(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.out = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.out(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x + tf.random.normal(tf.shape(x))) - tf.cast(y, self.compute_dtype)) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"l": loss}
+
+model = Noisy()
+model(x[:1])
+model.compile(keras.optimizers.SGD(0.1))
+model.optimizer.build(model.trainable_variables)
+model.fit(x, y, batch_size=20, epochs=1, verbose=0, shuffle=False)
+"""
+)
+# The pool's step is the first that is traced: its gradients are wrong by a thousandth.
+WRONG = DRAWING.replace(
+    "        self.optimizer.apply(",
+    "        wrong, self.traced = getattr(self, 'traced', 1e-3), 0.0\n"
+    "        gradients = [gradient * (1 + wrong) for gradient in gradients]\n"
+    "        self.optimizer.apply(",
+)
 EAGER = LOOP.replace("@tf.function\n", "")
 
 
@@ -141,6 +185,8 @@ SCRIPTS = {
     "neighbours": NEIGHBOURS,
     "neighbours streamed": STREAMED_NEIGHBOURS,
     "stateful": STATEFUL,
+    "two losses": TWO_LOSSES,
+    "drawing": DRAWING,
 }
 
 
@@ -161,6 +207,14 @@ def test_plain_script_passes(text: str, pool: Pool, tmp_path: Path) -> None:
     assert "6 steps compared" in verified.stderr
     assert "within the tolerance" in verified.stderr
     assert "after" not in verified.stdout
+
+
+def test_wrong_gradients_are_no_rounding(pool: Pool, tmp_path: Path) -> None:
+    assert WRONG != DRAWING
+    said = fdt("verify", tmp_path, WRONG, "--steps", "2", *pool.options).expect(1).stderr
+    assert "largest difference 1.0e-03 (noisy/dense/" in said
+    assert "in double precision: largest difference 1.0e-03 (noisy/dense/" in said
+    assert "rounding does not make such a difference" in said
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])

@@ -87,8 +87,10 @@ def test_status(source: str, status: int, tmp_path: Path) -> None:
     assert script.run(_write(tmp_path, source), []) == status
 
 
-def test_an_error_of_ours_is_said_after_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _write(tmp_path, "from fdt.errors import UnsupportedError as E\n\ndef fit():\n    raise E('no')\n\nfit()\n")
+def test_an_error_of_ours_shows_the_scripts_lines_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A function of Python's own stands between.
+    text = "import re\nfrom fdt.errors import UnsupportedError as E\ndef fit(_):\n    raise E('no')\n\nre.sub('a', fit, 'a')\n"
+    path = _write(tmp_path, text)
     script.run(path, [])
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -97,6 +99,9 @@ def test_an_error_of_ours_is_said_after_the_traceback(tmp_path: Path, capsys: py
         f'File "{path}", line 4, in fit',
     ]
     assert lines[-2:] == ["    raise E('no')", "fdt: no"]
+    # Errors of the script's own have all of theirs.
+    script.run(_write(tmp_path, text.replace("raise E('no')", "1 / 0")), [])
+    assert "/re/__init__.py" in capsys.readouterr().err
 
 
 def _compiled(source: str, filename: str) -> dict[str, object]:
@@ -136,7 +141,7 @@ def test_our_frames_are_peeled_off_wherever_they_stand() -> None:
 
 def test_the_import_system_around_our_hook_is_peeled_off_too() -> None:
     frames = [_entry(name) for name in ("train.py", _IMPORT, _IMPORT, _OURS, _IMPORT, "module.py", _IMPORT, "x.py")]
-    kept = [entry.tb_frame.f_code.co_filename for entry in _walk(script._without_ours(_chain(frames)))]
+    kept = [entry.tb_frame.f_code.co_filename for entry in _walk(script._without(_chain(frames), script._is_ours))]
     assert kept == ["train.py", "module.py", _IMPORT, "x.py"]
 
 

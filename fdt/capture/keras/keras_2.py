@@ -71,6 +71,14 @@ class Keras2:
         """See `KerasVersion`: Keras 2 has AutoGraph convert a script's own train_step, and the layers that it calls."""
         return with_autograph(train_step)
 
+    def step_in_place(self, model: Any) -> Any:
+        """See `KerasVersion`."""
+        return tf.function(self.converted(model.train_step), autograph=False)
+
+    def compute_in_double(self) -> None:
+        """See `KerasVersion`."""
+        tf_keras.backend.set_floatx("float64")
+
     def averages_in_bar(self) -> bool:
         """What a train_step returns of its own."""
         return True
@@ -140,7 +148,7 @@ class _Data:
             self._reading = run
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
             if taken is not None:
-                run.batches = ArrayBatches(taken.structure, taken.batch_size, tf.nest)
+                run.batches = ArrayBatches(taken.structure, taken.batch_size, tf.nest, taken.rows_told)
                 kwargs["x"] = taken.numbers
         try:
             handler = original(**kwargs)

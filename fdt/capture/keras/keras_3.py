@@ -71,6 +71,18 @@ class Keras3:
         """Keras 3 has nothing converted."""
         return train_step
 
+    def step_in_place(self, model: Any) -> Any:
+        """See `KerasVersion`: a function around it draws other numbers, since seeds are taken from places in the graph."""
+
+        def step(data: Any) -> Any:
+            return model.distribute_strategy.run(model.train_step, args=(data,))
+
+        return tf.function(tf.autograph.experimental.do_not_convert(step), jit_compile=model.jit_compile)
+
+    def compute_in_double(self) -> None:
+        """See `KerasVersion`."""
+        keras.config.set_floatx("float64")
+
     def averages_in_bar(self) -> bool:
         """Keras 3 shows the last one there."""
         return False
@@ -169,7 +181,8 @@ def _batches(adapter: Any, run: TracedRun, fit: KerasHooks) -> tuple[Batches, An
         return batches, _RowNumbers(rows, batch_size=batch_size, shuffle=adapter._shuffle)
     taken = fit.rows_of(adapter.get_tf_dataset()) if isinstance(adapter, TFDatasetAdapter) else None
     if taken is not None:
-        return ArrayBatches(taken.structure, taken.batch_size, keras.tree), TFDatasetAdapter(taken.numbers)
+        batches = ArrayBatches(taken.structure, taken.batch_size, keras.tree, taken.rows_told)
+        return batches, TFDatasetAdapter(taken.numbers)
     run.check_streamed(type(adapter).__name__)
     return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree), adapter
 

@@ -78,7 +78,8 @@ def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
         if described.role == program_pb2.ROLE_OTHER and id(variable) not in of_layers and traced.writes(variable):
             lines.append(
                 f"state of the step's own ({variable.name.removesuffix(':0')}): no optimizer's or metric's; every "
-                "worker updates one by its own rows, and they are averaged where the script looks"
+                "worker updates one by its own rows, and the script sees their mean: of a count of rows, "
+                f"1/{config.num_workers}. Keep a count in a metric, such as keras.metrics.Sum"
             )
     return lines
 

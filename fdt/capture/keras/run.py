@@ -196,10 +196,15 @@ class Run(TracedRun):
             # Keras may keep the dict it was given last: it has to see the final numbers.
             if isinstance(last, dict) and isinstance(self._logs, dict):
                 last.update(self._logs)
-        # A step of several fails as one, and so does a compiled one: nothing of it is done.
-        if self._ran_out and self.keras.steps_per_execution(self.model) == 1 and not self.model.jit_compile:
-            for variable, step in self._step.traced.advances:
-                variable.assign_add(step)
+        # A step of several fails as one, and so does a compiled one: nothing of it is done. An eager one is never begun.
+        model = self.model
+        if (
+            self._ran_out
+            and self.keras.steps_per_execution(model) == 1
+            and not (model.jit_compile or model.run_eagerly)
+        ):
+            assert self.batches is not None
+            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
         self._in_epoch, self._ran_out = 0, False
 
     def finish(self) -> None:

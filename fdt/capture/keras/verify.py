@@ -1,6 +1,6 @@
 """A `fit` whose first steps are made twice, on this machine and on the pool, from the same state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,16 @@ from fdt.capture.keras.opening import own_views
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
-from fdt.capture.step.variables import tf_variable
-from fdt.packing import as_array, content, pack, unpack
+from fdt.capture.step.variables import tf_variable, tf_variables
+from fdt.data import StreamedBatches
+from fdt.packing import as_array, pack, unpack
 from fdt.report import say
 from fdt.session import Session
 from fdt.v1 import job_pb2, program_pb2
-from fdt.verification import Verification, nudged
+from fdt.verification import MadeTwice, Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
+_METRIC = program_pb2.ROLE_METRIC
 
 
 class VerifiedRun(Run):
@@ -33,39 +35,36 @@ class VerifiedRun(Run):
     ):
         super().__init__(session, keras, model, audience)
         self._verification = verification
+        # Plain Keras's step, and the same again for weights that are off by their last digit: each draws what the other does.
         self._local: Any = None
-        # What the variables were after the last step: what is different by the next one, the script has changed.
+        self._again: Any = None
+        # What the variables were here after the last step: a metric that is another by the next one, the script has reset.
         self._known: list[np.ndarray] | None = None
-        # What they would have been, had the weights been off by their last digit before the first one.
-        self._nudged: list[np.ndarray] = []
 
     def prepare(self, force: bool) -> None:
         """Traces the step for both."""
         super().prepare(force)
-        assert self._step is not None
-        self._local = tf.function(self.keras.converted(self.model.train_step), autograph=False, reduce_retracing=True)
+        assert isinstance(self.batches, StreamedBatches)
+        with in_place():
+            self._local, self._again = (
+                self.keras.step_in_place(self.model).get_concrete_function(self.batches.specs) for _ in range(2)
+            )
 
     def run_step(self, iterator: Any) -> Any:
-        """Makes the step on the pool, then here; compares."""
+        """Makes the step on the pool, then here, from the same variables; compares."""
         assert self._step is not None and self.batches is not None
         item = next(iter(iterator))
-        step, traced = self._step, self._step.traced
-        changed, values = self._changed()
-        self._job.assign(step.program, changed, values)
-        self.batches.run(self._job, step.program, item)
-        answer = self._job.request(step.program, _ALL).result()
-        specs = [variable.tensor for variable in traced.program.variables]
-        indices = list(answer.variables)
-        theirs = dict(zip(indices, unpack(answer.values, [specs[i] for i in indices]), strict=True))
+        before = self._values()
+        theirs, answer = self._on_pool(item, before)
         with in_place():
-            self._make_nudged(item, changed)
+            again = self._nudged(item, before)
             logs = self._local(item)
-        mine = self._values()
+        mine = self._known = self._values()
         losses = self._losses(logs, answer, theirs, mine)
-        names = self._names()
-        here, there = {names[i]: mine[i] for i in indices}, {names[i]: theirs[i] for i in indices}
-        say(self._verification.add(losses, here, there, lambda: {names[i]: self._nudged[i] for i in indices}))
-        self._known = mine
+        names, roles = self._names(), self._roles()
+        trained = {names[i] for i in theirs if roles[i] == program_pb2.ROLE_TRAINABLE}
+        made = MadeTwice(self._seen(before, theirs), self._seen(mine, theirs), self._seen(theirs, theirs), trained)
+        say(self._verification.add(losses, made, lambda: self._seen(again, theirs)))
         self._steps += 1
         self._in_epoch += 1
         if self._verification.complete:
@@ -73,26 +72,65 @@ class VerifiedRun(Run):
             raise SystemExit(0)
         return logs
 
+    def _on_pool(self, item: Any, before: Sequence[np.ndarray]) -> tuple[dict[int, np.ndarray], Answer]:
+        """Makes a step there; returns the variables after it, by their places, and the answer that they came with."""
+        assert self._step is not None and self.batches is not None
+        program, known, roles = self._step.program, self._known, self._roles()
+        # States of metrics may be in other units there; see `_seen`.
+        sent = [
+            place
+            for place, value in enumerate(before)
+            if known is None or roles[place] != _METRIC or value.tobytes() != known[place].tobytes()
+        ]
+        self._job.assign(program, sent, pack([before[place] for place in sent]))
+        self.batches.run(self._job, program, item)
+        answer = self._job.request(program, _ALL).result()
+        indices = list(answer.variables)
+        specs = [self._step.traced.program.variables[i].tensor for i in indices]
+        return dict(zip(indices, unpack(answer.values, specs), strict=True)), answer
+
     def _open(self) -> None:
         super()._open()
         assert self._step is not None
         views = own_views(self._config, self._step.traced)
         self._verification.reasons |= dict.fromkeys(views)
 
-    def _make_nudged(self, item: Any, changed: Sequence[int]) -> None:
-        """Makes the step, here, from what the variables would be if the weights had been off by their last digit."""
-        assert self._step is not None
-        traced, before = self._step.traced, self._values()
-        if not self._nudged:
-            trained = [v.role == program_pb2.ROLE_TRAINABLE for v in traced.program.variables]
-            self._nudged = [nudged(v) if is_trained else v for v, is_trained in zip(before, trained, strict=True)]
-        else:
-            for i in changed:
-                self._nudged[i] = before[i]
-        self._assign(self._nudged)
-        self._local(item)
-        self._nudged = self._values()
+    def _nudged(self, item: Any, before: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the variables after the step, here, if the weights had been off by their last digit."""
+        trained = [role == program_pb2.ROLE_TRAINABLE for role in self._roles()]
+        self._assign(
+            [nudged(value) if of_trained else value for value, of_trained in zip(before, trained, strict=True)]
+        )
+        self._again(item)
+        after = self._values()
         self._assign(before)
+        return after
+
+    def _seen(self, values: Any, places: Iterable[int]) -> dict[str, np.ndarray]:
+        """Returns variables by their names, and of metrics the results.
+
+        Their states may be in other units: a mean counts rows where it is told while it is traced how many these are, and
+        else steps.
+
+        Args:
+            values: By their places in the step.
+            places: Of those that there are values of.
+        """
+        assert self._step is not None
+        variables, now, names = self._step.traced.variables, self._values(), self._names()
+        metrics = self.keras.metrics(self.model)
+        states = {id(variable) for metric in metrics for variable in tf_variables(metric.variables)}
+        seen = {names[i]: values[i] for i in places if id(variables[i]) not in states}
+        self._assign([values[i] if i in places and id(variables[i]) in states else now[i] for i in range(len(now))])
+        for number, metric in enumerate(metrics):
+            for part, result in enumerate(tf.nest.flatten(metric.result())):
+                seen[f"result of {metric.name} ({number}.{part})"] = np.asarray(result)
+        self._assign(now)
+        return seen
+
+    def _roles(self) -> list["program_pb2.Role"]:
+        assert self._step is not None
+        return [variable.role for variable in self._step.traced.program.variables]
 
     def _assign(self, values: Sequence[np.ndarray]) -> None:
         assert self._step is not None
@@ -119,15 +157,6 @@ class VerifiedRun(Run):
         assert self._step is not None
         return [as_array(variable).copy() for variable in self._step.traced.variables]
 
-    def _changed(self) -> tuple[list[int], Any]:
-        """Returns what the script has changed since the last step; at first all."""
-        assert self._step is not None
-        if self._known is None:
-            return self._step.state.changes()
-        now, known = self._values(), self._known
-        different = [i for i, value in enumerate(now) if not np.array_equal(content(value), content(known[i]))]
-        return different, pack([now[i] for i in different])
-
     def _losses(
         self, logs: Any, answer: Answer, theirs: dict[int, np.ndarray], mine: list[np.ndarray]
     ) -> tuple[float, float] | None:
@@ -136,7 +165,7 @@ class VerifiedRun(Run):
         if not isinstance(logs, dict) or np.ndim(logs.get("loss", [0])) > 0:
             return None
         traced = self._step.traced
-        metrics = [i for i, v in enumerate(traced.program.variables) if v.role == program_pb2.ROLE_METRIC]
+        metrics = [i for i, v in enumerate(traced.program.variables) if v.role == _METRIC]
         for i in metrics:
             traced.variables[i].assign(theirs[i])
         loss = float(np.asarray(traced.logs(answer.outputs)["loss"]))

@@ -51,6 +51,12 @@ class KerasVersion(Protocol):
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a train_step as this Keras would trace it."""
 
+    def step_in_place(self, model: Any) -> Any:
+        """Returns a tf.function of one batch that makes a step on this machine, as this Keras traces it for its own `fit`."""
+
+    def compute_in_double(self) -> None:
+        """Has all that is built from now on compute in double precision, unless the script chooses another."""
+
     def averages_in_bar(self) -> bool:
         """Returns whether the progress bar averages what is no metric over the steps that it hears of, to an epoch's end."""
 

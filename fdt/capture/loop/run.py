@@ -96,8 +96,7 @@ class LoopRun:
         """Counts on what TensorFlow counts on in a step that fails for want of data."""
         for key, step in self._steps.items():
             if key[0] == id(function):
-                for variable, count in step.traced.advances:
-                    variable.assign_add(count)
+                step.traced.run_out()
                 return
 
 

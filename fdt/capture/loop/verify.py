@@ -1,5 +1,7 @@
 """Loops of the script's own whose first steps are made twice, on this machine and on the pool, from the same state."""
 
+import contextlib
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +14,12 @@ from fdt.capture.loop.run import LoopRun, LoopStep
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
 from fdt.capture.remote import RemoteVariables
+from fdt.capture.step.draws import replayed
 from fdt.packing import as_array
 from fdt.report import say
 from fdt.session import Session
 from fdt.v1 import program_pb2
-from fdt.verification import Verification, nudged
+from fdt.verification import MadeTwice, Verification, nudged
 
 
 class VerifiedLoop(LoopRun):
@@ -25,9 +28,12 @@ class VerifiedLoop(LoopRun):
     def __init__(self, session: Session, variables: RemoteVariables, verification: Verification):
         super().__init__(session, variables)
         self._verification = verification
+        # Of each function another that is traced by itself: each draws what the other does. And the functions themselves, which
+        # the keys name.
+        self._again: dict[int, tuple[Any, Any]] = {}
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
-        """Makes a step on the pool, then here; compares."""
+        """Makes a step on the pool, then here, from the same variables; compares."""
         with self._variables.paused():
             step, _ = self._step_for(function, args, kwargs)
             variables = step.traced.variables
@@ -35,33 +41,39 @@ class VerifiedLoop(LoopRun):
             on_pool = [resolved(output) for output in super().run(function, args, kwargs)]
             self._variables.come_home()
             theirs = _values(variables)
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
             with in_place():
+                again = self._nudged(step, before, function, args, kwargs)
+                _assign(variables, before)
                 outputs = flat_outputs(function(*args, **kwargs))
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
         self._variables.changed_at_home(step)
         self._verification.reasons |= dict.fromkeys(own_views(self._session.config, step.traced))
-        roles = [variable.role for variable in step.traced.program.variables]
-        names = dict(enumerate(_names(step)))
+        names = _names(step)
 
-        def again() -> dict[str, np.ndarray]:
-            with self._variables.paused(), in_place():
-                for i, value in enumerate(before):
-                    variables[i].assign(nudged(value) if roles[i] == program_pb2.ROLE_TRAINABLE else value)
-                function(*args, **kwargs)
-                own = _values(variables)
-                for variable, value in zip(variables, mine, strict=True):
-                    variable.assign(value)
-            return {name: own[i] for i, name in names.items()}
+        def named(values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+            return dict(zip(names, values, strict=True))
 
-        here, there = ({name: values[i] for i, name in names.items()} for values in (mine, theirs))
-        say(self._verification.add(_losses(outputs, on_pool), here, there, again))
+        trained = [name for name, is_trained in zip(names, _trained(step), strict=True) if is_trained]
+        made = MadeTwice(named(before), named(mine), named(theirs), trained)
+        say(self._verification.add(_losses(outputs, on_pool), made, lambda: named(again)))
         if self._verification.complete:
             # Nothing that the script could catch by accident: enough has been seen.
             raise SystemExit(0)
         return outputs
+
+    def _nudged(
+        self, step: LoopStep, before: Sequence[np.ndarray], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[np.ndarray]:
+        """Returns the variables after the step, here, if the weights had been off by their last digit."""
+        variables = step.traced.variables
+        pairs = zip(before, _trained(step), strict=True)
+        _assign(variables, [nudged(value) if is_trained else value for value, is_trained in pairs])
+        _, again = self._again.setdefault(id(function), (function, function._clone(None)))
+        # It is traced, which TensorFlow has done for the script.
+        with replayed(), contextlib.redirect_stdout(io.StringIO()):
+            again(*args, **kwargs)
+        return _values(variables)
 
     def close(self) -> None:
         """Writes no account: the time was spent on comparing."""
@@ -69,6 +81,15 @@ class VerifiedLoop(LoopRun):
 
 def _values(variables: Sequence[tf.Variable]) -> list[np.ndarray]:
     return [as_array(variable).copy() for variable in variables]
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _trained(step: LoopStep) -> list[bool]:
+    return [variable.role == program_pb2.ROLE_TRAINABLE for variable in step.traced.program.variables]
 
 
 def _names(step: LoopStep) -> list[str]:

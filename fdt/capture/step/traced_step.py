@@ -1,11 +1,12 @@
 """What a trace leaves: the program, and what ties it to the script's own objects."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from fdt.blobs import Buffer
+from fdt.capture.step.without_data import WithoutData
 from fdt.capture.watching import Watch
 from fdt.errors import UnsupportedError
 from fdt.packing import unpack_outputs
@@ -32,7 +33,6 @@ class TracedStep:
     Attributes:
         program: The StepProgram.
         variables: The script's tf.Variables, in the program's order.
-        advances: Variables that plain Keras counts on, by so much, in a step that finds no more data.
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
         prints: Whether it prints by itself, where it runs.
@@ -48,7 +48,6 @@ class TracedStep:
         program: program_pb2.StepProgram,
         variables: list[tf.Variable],
         logs: Any,
-        advances: list[tuple[tf.Variable, Any]],
         written: set[int],
         graph: Any,
         normalisations: Iterable[Any] = (),
@@ -58,12 +57,24 @@ class TracedStep:
     ):
         self.program = program
         self.variables = variables
-        self.advances = advances
         self.normalisations = tuple(normalisations)
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
         self.prints, self.moved, self.graph = prints, moved, graph
         self._written = written
+        # By what a batch looks like.
+        self._without_data: dict[str, WithoutData] = {}
         self._logs = logs
+
+    def run_out(self, specs: Sequence[tf.TensorSpec] | None = None) -> None:
+        """Does here what plain python does in a step that finds no more data.
+
+        Args:
+            specs: What the arrays of a batch look like in plain python; None if they look as they were traced.
+        """
+        key = repr(specs)
+        if key not in self._without_data:
+            self._without_data[key] = WithoutData(self.graph, self.variables, specs)
+        self._without_data[key]()
 
     def trained(self) -> list[tf.Variable]:
         """Returns the variables by which gradients are computed."""

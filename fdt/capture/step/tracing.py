@@ -1,17 +1,15 @@
 """Traces a training step into a program: what it calls is observed, what it computes is left as it is."""
 
-import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from fdt.capture.step.metrics import check_additive
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.roles import describing, role_by_writes
 from fdt.capture.step.traced_step import TracedStep
-from fdt.capture.step.writes import Writes, is_random, stands_on_no, updated_between, written
+from fdt.capture.step.writes import Writes, is_random, updated_between, written
 from fdt.config import RunConfig
 from fdt.element import Element
 from fdt.errors import UnsupportedError
@@ -55,7 +53,6 @@ class StepTrace:
         self._check_outputs(concrete.outputs)
         describe = describing(concrete.graph, opened, self._seen, self._role)
         program, variables = export(concrete, opened, describe)
-        advances = self._advances(concrete.graph, len(element.specs()))
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         graph, layers = concrete.graph, self._seen.normalisations.values()
         changed, draws = written(graph, variables), is_random(graph)
@@ -63,7 +60,7 @@ class StepTrace:
             handle = updated_between(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
             moved = next((v for v in variables if v.handle is handle), None)
             self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
-        return TracedStep(program, variables, logs, advances, changed, graph, layers, draws, printing, self._seen.moved)
+        return TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
 
     def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any]:
         """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""
@@ -97,20 +94,6 @@ class StepTrace:
                     f"train_step returns a tensor of shape {output.shape}, which depends on the size of the batch. Expected: "
                     "a dict of scalars (see keras.Model.train_step). Return reduced values."
                 )
-
-    def _advances(self, graph: Any, num_inputs: int) -> list[tuple[tf.Variable, Any]]:
-        """Returns what counts on even in a step that finds no more data, and by how much.
-
-        In plain Keras the step that is to fetch the next batch fails when there is none; what stands on no data has been
-        done by then: iterations, and the draws of random layers.
-        """
-        counts = collections.Counter(id(seed) for seed in self._seen.seeds)
-        seeds = {id(seed): seed for seed in self._seen.seeds}.values()
-        candidates: list[tuple[tf.Variable, Any]] = [(seed, np.array([0, counts[id(seed)]])) for seed in seeds]
-        # Not `iterations`, which with accumulated gradients counts updates.
-        candidates += [(v, 1) for v in {id(o.iterations): o.iterations for o in self._seen.optimizers}.values()]
-        inputs = {t.op.name for t in graph.inputs[: 1 + num_inputs]}
-        return [(variable, step) for variable, step in candidates if stands_on_no(inputs, graph, variable)]
 
     def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
         """Returns the role of a variable that is no optimizer's, metric's or seed."""

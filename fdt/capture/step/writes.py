@@ -14,14 +14,14 @@ _DRAWS = (
     "CandidateSampler",
     "SampleDistortedBoundingBox",
 )
-_READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 
 
 def written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
     """Returns the identities of the variables of which a step does more than read them."""
     handles = {internal.name: external for external, internal in graph.captures}
     by_handle = {id(variable.handle): id(variable) for variable in variables}
-    touched = (t.name for o in graph.get_operations() if o.type not in _READERS for t in o.inputs if t.name in handles)
+    touched = (t.name for o in graph.get_operations() if o.type not in READERS for t in o.inputs if t.name in handles)
     return {by_handle[id(handles[name])] for name in touched if id(handles[name]) in by_handle}
 
 
@@ -45,7 +45,7 @@ class Writes:
         """
         handles = {internal.name for external, internal in graph.captures if external is variable.handle}
         users = [o for o in graph.get_operations() if any(t.name in handles for t in o.inputs)]
-        waiting = [o for o in users if o.type not in _READERS]
+        waiting = [o for o in users if o.type not in READERS]
         self._writes = bool(waiting)
         self.are_random_states = any("RngReadAndSkip" in o.type for o in users)
         inputs = {t.op.name for t in graph.inputs[: len(graph.inputs) - len(graph.captures)]}
@@ -72,25 +72,6 @@ class Writes:
         return self._writes
 
 
-def stands_on_no(inputs: set[str], graph: Any, variable: tf.Variable) -> bool:
-    """Returns whether a variable is written, and nothing that is written stands on one of these inputs."""
-    handles = {internal.name for external, internal in graph.captures if external is variable.handle}
-    waiting = [
-        operation
-        for operation in graph.get_operations()
-        if "Assign" in operation.type and operation.inputs[0].name in handles
-    ]
-    written, seen = bool(waiting), set()
-    while waiting:
-        operation = waiting.pop()
-        if operation.name in inputs:
-            return False
-        if operation.name not in seen:
-            seen.add(operation.name)
-            waiting += [*(t.op for t in operation.inputs), *operation.control_inputs]
-    return written
-
-
 def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | None:
     """Returns the handle of a variable that a step updates, and then updates again by a gradient at the new place.
 
@@ -109,7 +90,7 @@ def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | N
     updates = {
         o.name: {t.name for t in o.inputs if t.name in handles}
         for o in operations
-        if o.type not in _READERS and "Call" not in o.type and _stands_on(o, {mark.name for mark in marks})
+        if o.type not in READERS and "Call" not in o.type and _stands_on(o, {mark.name for mark in marks})
     }
     for mark in marks:
         for name in _behind(mark):

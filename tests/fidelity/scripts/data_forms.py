@@ -79,6 +79,16 @@ def data_dataset_unknown_length() -> Results:
 
 
 @case
+def data_dataset_ran_out() -> Results:
+    """A step that finds no more data counts the rows that it would have had, where all batches have as many."""
+    full = dataset().filter(lambda x, y: y >= 0).batch(BATCH, drop_remainder=True)
+    epochs: list[float] = []
+    told = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.extend(map(float, logs.values())))
+    model = compiled(optimizer=keras.optimizers.AdamW(0.01, weight_decay=0.1))
+    return {**fit(model, full, batch_size=None, callbacks=[told]), "logs/epochs": np.array(epochs)}
+
+
+@case
 def data_dataset_class_weight() -> Results:
     weights = {number: 1.0 + number / 5 for number in range(10)}
     return fit(compiled(), dataset().batch(BATCH), batch_size=None, class_weight=weights)
