@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import tensorflow as tf
 import tf_keras
@@ -121,7 +121,8 @@ class _Data:
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
         self._reading: TracedRun | None = None
-        self._handlers: dict[int, tuple[Any, TracedRun]] = {}
+        # A run's, as long as the `fit` has it.
+        self._runs: WeakKeyDictionary[Any, TracedRun] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
@@ -150,7 +151,7 @@ class _Data:
             run.check_streamed(type(handler._adapter).__name__)
             run.batches = StreamedBatches(handler._dataset.element_spec, tf.nest)
         run.steps_in_epoch = handler.inferred_steps
-        self._handlers = {id(handler): (handler, run)}
+        self._runs[handler] = run
         return handler
 
     def _slice_inputs(self, original: Callable[..., Any], adapter: Any, indices: Any, inputs: Any) -> Any:
@@ -165,6 +166,6 @@ class _Data:
     def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:
         with original(handler):
             yield
-        _, run = self._handlers.get(id(handler), (None, None))
+        run = self._runs.get(handler)
         if run is not None:
             run.end_epoch()

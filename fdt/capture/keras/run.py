@@ -43,19 +43,20 @@ class Run(TracedRun):
         self._job = session.job()
         self._begin_account()
         self._step: RemoteStep | None = None
-        self._epochs = 0
         self._in_epoch = 0
         self._logs: Any = {}
         self._refreshing = Refreshing()
         self._stale = False
         self._ran_out = False
+        # Whether another run has trained since the last step.
+        self._was_suspended = False
 
     def _begin_account(self) -> None:
         self._started_s = time.monotonic()
         self._job.begin_fit()
         self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
         self._usage_before = list(self._job.usage)
-        self._steps = 0
+        self._steps = self._epochs = 0
 
     def _leave_out(self) -> None:
         """Begins the account anew."""
@@ -107,6 +108,8 @@ class Run(TracedRun):
             self._ran_out = True
             raise StopIteration
         self._check_unchanged()
+        if self._was_suspended:
+            self._take_up()
         if not all(map(self.batches.takes, items)):
             self._group()
         if self._in_epoch == 0 or self._audience.state_each_step:
@@ -138,14 +141,38 @@ class Run(TracedRun):
 
     def _group(self) -> None:
         """Goes on with a step for batches whose tensors differ in their numbers of rows."""
-        assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
-        self._refreshing.settle()
-        if self._stale:
-            self._pull(_ALL)
+        assert self.batches is not None
+        self._bring_home()
         self.batches.element = self.batches.element.in_groups()
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Goes on with the step that there is for the batches by now, and with the script's values."""
+        assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
         self._step = self.model.train_function.step(self.batches.element, self._trace)
         self._step.begin(self._job)
         self._job.assign(self._step.program, *self._step.state.changes())
+        # Of a model that was compiled anew they have other keys.
+        self._was_suspended, self._logs = False, {}
+
+    def _bring_home(self) -> None:
+        self._refreshing.settle()
+        if self._stale:
+            self._pull(_ALL)
+
+    def suspend(self) -> None:
+        """Another run is about to train, in a callback: it finds this one's values, and its steps are on no other account."""
+        if self._step is not None:
+            self._bring_home()
+            if self._steps:
+                self._record()
+
+    def resume(self) -> None:
+        """The other run has ended. What it has left in the script's objects goes to the pool with the next step."""
+        if isinstance(self.model.train_function, RemoteTrainFunction):
+            self.model.train_function.run = self
+        self._was_suspended = True
+        self._begin_account()
 
     def _refresh_logs(self, steps: int, first: bool) -> None:
         """Gives the progress bar the newest numbers, and waits for them in an epoch's first and last step alone.
@@ -183,10 +210,9 @@ class Run(TracedRun):
         """Brings everything home and writes the account of this training."""
         if self._step is None:
             return
-        self._refreshing.settle()
-        if self._stale or not self._steps:
-            self._pull(_ALL)
-        self._record()
+        self._bring_home()
+        if self._steps or not self._was_suspended:
+            self._record()
 
     def _pull(self, what: "job_pb2.Drain.What") -> None:
         assert self._step is not None
