@@ -20,7 +20,7 @@ _TWO_WORKERS = (
     "validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_1_full_bar "
     "early_stopping rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
     "weights_per_batch fits_in_a_callback stop_in_epoch tensors_float64_default_batch keras_callbacks "
-    "interrupted_and_resumed "
+    "interrupted_and_resumed fit_summaries layer_summaries step_that_a_callback_sets_up "
     "weighted_metrics jit_compiled mixed_precision stateful_lstm "
     # After the loop.
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand recompiled frozen_recompiled "
@@ -105,7 +105,7 @@ _KERAS_2 = (
     "auc_precision_recall two_inputs_two_outputs custom_metric metric_of_a_batch masked_gru stateful_lstm "
     "evaluate_predict save_load second_fit recompiled frozen_recompiled validation_split verbose_1 verbose_1_full_bar "
     "early_stopping batch_logs rate_per_batch fits_in_a_callback stop_in_epoch steps_per_epoch "
-    "interrupted_and_resumed weights_per_batch "
+    "interrupted_and_resumed weights_per_batch layer_summaries step_that_reads_the_counter "
     "weighted_metrics sparse_embedding subclassed_lazy custom_train_step data_dataset_shuffled "
     "data_dataset_unknown_length data_dataset_mapped data_steps_per_execution data_generator data_pydataset "
     "data_ragged data_strings data_on_batch_gan loop_metrics loop_gan loop_checkpoint older_momentum older_adam "

@@ -39,17 +39,12 @@ class VerifiedRun(Run):
         # What they would have been, had the weights been off by their last digit before the first one.
         self._nudged: list[np.ndarray] = []
 
-    def prepare(self, force: bool) -> None:
-        """Traces the step for both."""
-        super().prepare(force)
-        assert self._step is not None
-        self._local = tf.function(self.keras.converted(self.model.train_step), autograph=False, reduce_retracing=True)
-
     def run_step(self, iterator: Any) -> Any:
         """Makes the step on the pool, then here; compares."""
-        assert self._step is not None and self.batches is not None
+        assert self.batches is not None
+        step = self._find_step()
+        traced = step.traced
         item = next(iter(iterator))
-        step, traced = self._step, self._step.traced
         changed, values = self._changed()
         self._job.assign(step.program, changed, values)
         self.batches.run(self._job, step.program, item)
@@ -76,6 +71,7 @@ class VerifiedRun(Run):
     def _open(self) -> None:
         super()._open()
         assert self._step is not None
+        self._local = tf.function(self.keras.converted(self.model.train_step), autograph=False, reduce_retracing=True)
         views = own_views(self._config, self._step.traced)
         self._verification.reasons |= dict.fromkeys(views)
 
