@@ -19,6 +19,10 @@ class StepResult:
         """
         self._result, self._wait = result, wait
 
+    def ready(self) -> bool:
+        """Whether `outputs` would return at once."""
+        return self._result.outputs is not None
+
     def outputs(self) -> Buffer:
         """Waits for them, packed."""
         if self._result.outputs is None:

@@ -305,6 +305,8 @@ def _run_in_session(config: "RunConfig", conclusion: _Conclusion | None = None) 
     import contextlib
 
     from fdt import capture, script
+    from fdt.children import Children
+    from fdt.report import say
     from fdt.session import Session
 
     owner = os.getpid()
@@ -315,7 +317,8 @@ def _run_in_session(config: "RunConfig", conclusion: _Conclusion | None = None) 
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
         # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
         atexit.register(hooks.close)
-        status = script.run(config.script, config.arguments, config.is_module)
+        with Children(say).watched():
+            status = script.run(config.script, config.arguments, config.is_module)
         if os.getpid() != owner:
             # A child that the script forked has run to the end of the script. The session is its parent's.
             ending.pop_all()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from fdt.answers import StepResult
 from fdt.element import Element
 from fdt.errors import UnsupportedError
 from fdt.job import Job
@@ -33,8 +34,8 @@ class Batches(Protocol):
     def takes(self, item: Any) -> bool:
         """Returns whether what Keras's iterator yielded is as the element says."""
 
-    def run(self, job: Job, program: int, item: Any) -> None:
-        """Runs a step, later, on what Keras's iterator yielded."""
+    def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
+        """Runs a step, later, on what Keras's iterator yielded; returns its outputs, if they are wanted."""
 
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the arrays of what Keras's iterator yielded."""
@@ -75,10 +76,11 @@ class ArrayBatches:
         """Row numbers are."""
         return True
 
-    def run(self, job: Job, program: int, item: Any) -> None:
+    def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
         """Runs a step on the rows with these numbers."""
         assert self._binding is not None
-        job.run(program, self._binding.result(), _numbers(item).astype("<i8", copy=False).tobytes())
+        rows = _numbers(item).astype("<i8", copy=False).tobytes()
+        return job.run(program, self._binding.result(), rows, results)
 
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the rows with these numbers."""
@@ -111,12 +113,12 @@ class StreamedBatches:
         """Returns whether the tensors of a batch have as many rows as each other, or need not."""
         return self.element.takes(item)
 
-    def run(self, job: Job, program: int, item: Any) -> None:
+    def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
         """Sends the batch."""
         arrays = self.encode(item)
         if not len(arrays[0]):
             raise UnsupportedError("A batch came without a sample; expected at least one row in each batch.")
-        job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays])
+        return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], results)
 
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the batch's."""

@@ -66,7 +66,7 @@ class Job:
         # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._target: tuple[int, int] = (0, 0)
+        self._target = (0, 0, False)
         self._chunk = Chunk()
         self._chunk_target = (0, False)
         self._flushed_s = self._shown_s = 0.0
@@ -163,24 +163,30 @@ class Job:
         contents = [[packed]] if state.payload.HasField("blob") else []
         self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
 
-    def run(self, program: int, data: int, indices: bytes) -> None:
+    def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:
         """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
 
         Args:
             program: Its number.
             data: Number of the data set.
             indices: Row numbers, little-endian int64.
+            results: Whether the step's outputs are wanted.
+
+        Returns:
+            The outputs, if they are wanted.
         """
-        if self._chunk or self._target != (program, data):
+        if self._chunk or self._target != (program, data, results):
             self._flush()
-        self._target = (program, data)
+        self._target = (program, data, results)
+        result = self._expected(self._pace.sent + len(self._waiting)) if results else None
         self._waiting.append(indices)
         self._waiting_bytes += len(indices)
         outstanding = self._pace.sent - self._stream.steps_done
         enough = len(self._waiting) >= self._pace.chunk or self._waiting_bytes >= ROWS_BYTES
         if enough or outstanding <= self._pace.chunk:
             self._flush()
-            self._stream.wait_steps(max(self._pace.sent - self._pace.limit, self._steps_in_the_way()))
+            self._stream.wait_steps(max(self._pace.sent - self._most_ahead(), self._steps_in_the_way()))
+        return result
 
     def feed(
         self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor], results: bool = False
@@ -205,11 +211,15 @@ class Job:
         result = self._expected(number) if results else None
         self._chunk.add(arrays, specs)
         gathered_s = time.monotonic() - self._flushed_s
-        limit = min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
+        limit = self._most_ahead()
         if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= limit:
             self._flush()
             self._stream.wait_steps(max(self._pace.sent - limit, self._steps_in_the_way()))
         return result
+
+    def _most_ahead(self) -> int:
+        """Returns how many steps may be on their way, for their results as well."""
+        return min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
 
     def _steps_in_the_way(self) -> int:
         """Returns how many steps must have finished before more bytes may be sent."""
@@ -230,9 +240,9 @@ class Job:
 
     def _flush(self) -> None:
         if self._waiting:
-            program, data = self._target
+            program, data, results = self._target
             batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._run(program, data, batches)
+            self._run(program, data, batches, results)
         if self._chunk:
             chunk, self._chunk = self._chunk, Chunk()
             self._send(chunk)

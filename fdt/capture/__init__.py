@@ -170,6 +170,12 @@ def hooks(
         guard_keras_2_optimizers(patches, refusals)
         capture.keras_fit(Keras2(), touch()).install(patches, row_numbers())
 
+    def horovod(patches: Patches) -> None:
+        from fdt.capture.horovod import install
+        from fdt.report import say
+
+        install(patches, say, sys.modules["horovod.tensorflow"])
+
     @functools.cache
     def row_numbers() -> "RowNumbers":
         from fdt.capture.rows import RowNumbers
@@ -182,7 +188,8 @@ def hooks(
 
         return Touch()
 
-    return _when_imported(files.watch, keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+    modules = {"keras": keras_3, "tensorflow": tensorflow, "tf_keras": keras_2, "horovod.tensorflow": horovod}
+    return _when_imported(files.watch, **modules)
 
 
 def traced_anew(say: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -19,7 +19,8 @@ _TWO_WORKERS = (
     # The loop: callbacks, validation, what is printed.
     "validation_split validation_freq_initial_epoch steps_per_epoch verbose_1 verbose_1_full_bar "
     "early_stopping rate_scheduler checkpoint batch_logs rate_per_batch weights_set_between_epochs "
-    "weights_per_batch stop_in_epoch tensors_float64_default_batch keras_callbacks interrupted_and_resumed fits_without_a_step "
+    "weights_per_batch fits_in_a_callback stop_in_epoch tensors_float64_default_batch keras_callbacks "
+    "interrupted_and_resumed fits_without_a_step fit_summaries layer_summaries step_that_a_callback_sets_up "
     "weighted_metrics jit_compiled mixed_precision stateful_lstm "
     # After the loop.
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand recompiled frozen_recompiled "
@@ -45,7 +46,7 @@ _TWO_WORKERS = (
     "session_fetches_what_it_changes"
 ).split()
 _MORE_ON_TWO_WORKERS = (
-    "validation_data verbose_2 reduce_on_plateau shuffle_off rate_set_by_hand clipvalue adamw "
+    "fits_between_batches validation_data verbose_2 reduce_on_plateau shuffle_off rate_set_by_hand clipvalue adamw "
     "data_dataset_class_weight data_dataset_python data_generator_finite data_pydataset_threads loop_clipped "
     "loop_penalty eager_class session_of_means_divided session_of_rows_that_meet session_of_unknown_ranks"
 ).split()
@@ -104,8 +105,8 @@ _KERAS_2 = (
     "sgd_momentum adam conv sample_weight class_weight reduction_sum l2 add_loss_sum custom_train_step_masked "
     "auc_precision_recall two_inputs_two_outputs custom_metric metric_of_a_batch masked_gru stateful_lstm "
     "evaluate_predict save_load second_fit recompiled frozen_recompiled validation_split verbose_1 verbose_1_full_bar "
-    "early_stopping batch_logs rate_per_batch stop_in_epoch steps_per_epoch interrupted_and_resumed "
-    "fits_without_a_step weights_per_batch "
+    "early_stopping batch_logs rate_per_batch fits_in_a_callback stop_in_epoch steps_per_epoch "
+    "interrupted_and_resumed fits_without_a_step weights_per_batch layer_summaries step_that_reads_the_counter "
     "weighted_metrics sparse_embedding subclassed_lazy custom_train_step data_dataset_shuffled "
     "data_dataset_unknown_length data_dataset_mapped data_steps_per_execution data_generator data_pydataset "
     "data_ragged data_strings data_on_batch_gan loop_metrics loop_gan loop_checkpoint older_momentum older_adam "

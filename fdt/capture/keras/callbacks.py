@@ -13,6 +13,8 @@ from fdt.capture.keras.version import KerasVersion
 # unless an attribute says otherwise.
 _LOGS_ONLY = ("TerminateOnNaN", "TensorBoard")
 _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq", "TensorBoard": "update_freq"}
+# Horovod's, which gives the only rank the weights that it has.
+_BROADCASTS = "BroadcastGlobalVariablesCallback"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
@@ -87,6 +89,8 @@ def write_files(keras: KerasVersion, model: Any, arguments: Mapping[str, Any], n
 
 def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:
     if isinstance(callback, (keras.callbacks.History, keras.callbacks.ProgbarLogger)):
+        return False
+    if type(callback).__module__.startswith("horovod.") and type(callback).__name__ == _BROADCASTS:
         return False
     for name, attribute in _IDLE_UNLESS.items():
         if type(callback) is getattr(keras.callbacks, name) and getattr(callback, attribute, None) == "epoch":

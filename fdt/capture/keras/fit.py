@@ -7,7 +7,8 @@ else is Keras, untouched.
 
 import contextlib
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fdt.capture.keras.callbacks import Audience
@@ -22,11 +23,12 @@ from fdt.session import Session
 
 
 class KerasFit(KerasHooks[Run]):
-    """The hooks. One `fit` at a time: Keras's own trainer is not made for more."""
+    """The hooks. One thread trains at a time; a `fit` in whose callback another one is called waits for it."""
 
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         super().__init__(keras)
         self._session, self._variables = session, variables
+        self._thread = 0
         # From the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
 
@@ -43,24 +45,22 @@ class KerasFit(KerasHooks[Run]):
         check_model(self._keras, model)
         if self._trains_nothing(model):
             return self._run_here("fit", original, model, *args, **kwargs)
-        self._renew()
-        self.close()
-        self._arguments = arguments.arguments
-        self._run = self._start(model, Audience.of_fit(self._keras, model, self._arguments))
-        try:
-            history = original(model, *args, **kwargs)
-            self._run.finish()
-            return history
-        except FdtError:
-            raise
-        except BaseException:
-            # The script may catch it and go on: it then finds the weights as far as the training came.
-            with contextlib.suppress(FdtError):
-                self._run.finish()
-            raise
-        finally:
-            # They hold the model.
-            self._run, self._arguments = None, {}
+        with self._outer_suspended():
+            self._renew()
+            self.close()
+            self._arguments = arguments.arguments
+            self._run = run = self._start(model, Audience.of_fit(self._keras, model, self._arguments))
+            try:
+                history = original(model, *args, **kwargs)
+                run.finish()
+                return history
+            except FdtError:
+                raise
+            except BaseException:
+                # The script may catch it and go on: it then finds the weights as far as the training came.
+                with contextlib.suppress(FdtError):
+                    run.finish()
+                raise
 
     def _start(self, model: Any, audience: Audience) -> Run:
         verification = self._session.verification
@@ -79,12 +79,10 @@ class KerasFit(KerasHooks[Run]):
             )
         if self._on_batch is None:
             self._on_batch = OnBatchRun(self._session, self._keras, model, self._variables)
-        self._run = self._on_batch
-        self._run.model = model
-        try:
+        with self._outer_suspended():
+            self._run = self._on_batch
+            self._run.model = model
             return original(model, *args, **kwargs)
-        finally:
-            self._run = None
 
     def _say_here(self, what: str) -> None:
         say(f"{what} runs on this machine: the model has no trainable weights, so nothing is trained")
@@ -95,9 +93,24 @@ class KerasFit(KerasHooks[Run]):
         if self._session.renew():
             self._on_batch = None
 
+    @contextlib.contextmanager
+    def _outer_suspended(self) -> Iterator[None]:
+        """Within it another run may train; the `fit` in whose callback that is done goes on afterwards."""
+        outer, arguments = self._run, self._arguments
+        if outer is not None:
+            outer.suspend()
+        self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            # What ran inside holds its model.
+            self._run, self._arguments = outer, arguments
+            if outer is not None:
+                outer.resume()
+
     def _check_free(self, called: str) -> None:
-        if self._run is not None:
+        if self._run is not None and self._thread != threading.get_ident():
             raise UnsupportedError(
-                f"{called} was called while another model.fit was running (in a callback or another thread). Train one "
-                "model after the other."
+                f"{called} was called while another thread of the script trains a model. Train one model after the other, "
+                "or in a callback of the other's fit."
             )

@@ -86,11 +86,11 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         if what not in self._said:
             self._said.add(what)
             self._say_here(what)
-        self._here = model
+        outer, self._here = self._here, model
         try:
             return original(model, *args, **kwargs)
         finally:
-            self._here = None
+            self._here = outer
 
     def _make_train_function(self, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
         if self._here is model:

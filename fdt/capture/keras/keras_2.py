@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 import tf_keras
@@ -25,10 +25,6 @@ from fdt.patch import Patches
 _BATCH_SIZE = 32
 
 
-# What a trace builds before Keras would; see `KerasVersion.building_metrics`.
-_built_ahead: WeakSet[Any] = WeakSet()
-
-
 class Keras2:
     """See `fdt.capture.keras.version.KerasVersion`."""
 
@@ -40,7 +36,6 @@ class Keras2:
         """See `KerasVersion`."""
         _Data(fit).install(patches)
         keras_2_step.hook_metrics(patches)
-        patches.wrap(Model, "reset_metrics", _reset_metrics)
 
     def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
@@ -98,28 +93,10 @@ class Keras2:
         """Keras 2 shows no such shapes."""
         return contextlib.nullcontext()
 
-    def building_metrics(self, model: Any) -> None:
-        """See `KerasVersion`."""
-        if model.compiled_metrics is not None and not model.compiled_metrics.built:
-            _built_ahead.add(model.compiled_metrics)
-
-    def count(self, model: Any, num_steps: int) -> None:
-        """See `KerasVersion`: callbacks read it."""
-        model._train_counter.assign_add(num_steps)
-
-
-def _reset_metrics(original: Callable[..., Any], model: Any) -> None:
-    compiled = getattr(model, "compiled_metrics", None)
-    if compiled is None or compiled not in _built_ahead:
-        original(model)
-        return
-    _built_ahead.discard(compiled)
-    # Those of a container that is not built are none of the model's.
-    built, compiled._built = compiled._built, False
-    try:
-        original(model)
-    finally:
-        compiled._built = built
+    def counter(self, model: Any) -> tf.Variable | None:
+        """See `KerasVersion`: callbacks read it, and steps may."""
+        counter: tf.Variable = model._train_counter
+        return counter
 
 
 class _Data:
@@ -129,7 +106,8 @@ class _Data:
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
         self._reading: TracedRun | None = None
-        self._handlers: dict[int, tuple[Any, TracedRun]] = {}
+        # A run's, as long as the `fit` has it.
+        self._runs: WeakKeyDictionary[Any, TracedRun] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
@@ -158,7 +136,7 @@ class _Data:
             run.check_streamed(type(handler._adapter).__name__)
             run.batches = StreamedBatches(handler._dataset.element_spec, tf.nest)
         run.steps_in_epoch = handler.inferred_steps
-        self._handlers = {id(handler): (handler, run)}
+        self._runs[handler] = run
         return handler
 
     def _slice_inputs(self, original: Callable[..., Any], adapter: Any, indices: Any, inputs: Any) -> Any:
@@ -173,6 +151,6 @@ class _Data:
     def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:
         with original(handler):
             yield
-        _, run = self._handlers.get(id(handler), (None, None))
+        run = self._runs.get(handler)
         if run is not None:
             run.end_epoch()

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import WeakSet
 
 import keras
 import numpy as np
@@ -25,9 +24,6 @@ from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.element import Element
 from fdt.patch import Patches
 
-# What a trace builds before Keras would; see `KerasVersion.building_metrics`.
-_built_ahead: WeakSet[CompileMetrics] = WeakSet()
-
 
 class Keras3:
     """See `fdt.capture.keras.version.KerasVersion`."""
@@ -39,7 +35,6 @@ class Keras3:
     def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
-        patches.wrap(CompileMetrics, "reset_state", _reset_state)
 
     def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
@@ -117,20 +112,9 @@ class Keras3:
                 if isinstance(shape, tuple) and shape and shape[0] is None:
                     shapes[name] = (rows, *shape[1:])
 
-    def building_metrics(self, model: Any) -> None:
-        """See `KerasVersion`."""
-        if model._compile_metrics is not None and not model._compile_metrics.built:
-            _built_ahead.add(model._compile_metrics)
-
-    def count(self, model: Any, num_steps: int) -> None:
+    def counter(self, model: Any) -> tf.Variable | None:
         """Keras 3 counts in its loop."""
-
-
-def _reset_state(original: Callable[..., Any], metrics: CompileMetrics) -> None:
-    if metrics in _built_ahead:
-        _built_ahead.discard(metrics)
-    else:
-        original(metrics)
+        return None
 
 
 def _epoch_iterator_class(fit: KerasHooks) -> type:

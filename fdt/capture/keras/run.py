@@ -1,5 +1,6 @@
 """One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
 
+import collections
 import contextlib
 import itertools
 import time
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.answers import Drain
+from fdt.answers import Drain, StepResult
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import opening_lines, turns
 from fdt.capture.keras.refreshing import Refreshing
@@ -30,13 +31,7 @@ _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Run(TracedRun):
-    """One call of `fit`, or the calls of `train_on_batch` of one model, that the pool makes.
-
-    Attributes:
-        begins_by_resetting: Whether Keras resets the metrics between `prepare` and the first step.
-    """
-
-    begins_by_resetting = True
+    """One call of `fit`, or the calls of `train_on_batch` of one model, that the pool makes."""
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
         super().__init__(session.config, keras, model)
@@ -45,13 +40,16 @@ class Run(TracedRun):
         self._job = session.job()
         self._begin_account()
         self._step: RemoteStep | None = None
-        self._epochs = 0
         self._in_epoch = 0
         self._logs: Any = {}
         self._refreshing = Refreshing()
         # Whether the pool may have newer values than the script.
         self._stale = False
         self._ran_out = False
+        # Whether another run has trained since the last step.
+        self._was_suspended = False
+        # Outputs of steps, whose summaries are still to be written.
+        self._unwritten: collections.deque[StepResult] = collections.deque()
 
     def _begin_account(self) -> None:
         self._started_s = time.monotonic()
@@ -59,7 +57,7 @@ class Run(TracedRun):
         self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
         self._usage_before = list(self._job.usage)
         self._first_step = self._job.num_steps
-        self._steps = 0
+        self._steps = self._epochs = 0
 
     def _leave_out(self) -> None:
         """Begins the account anew."""
@@ -68,21 +66,12 @@ class Run(TracedRun):
         self._begin_account()
 
     def prepare(self, force: bool) -> None:
-        """Traces the step, unless that is done, and sends what the workers miss."""
+        """Sends the data. The step is traced where Keras would do it: in its first call, within what callbacks have set up."""
         assert self.batches is not None
-        # The arrays go up while the step is being traced.
         self.batches.begin(self._job)
-        steps = self.model.train_function
-        if force or not isinstance(steps, RemoteTrainFunction):
-            steps = RemoteTrainFunction()
-        if self.begins_by_resetting:
-            self.keras.building_metrics(self.model)
-        self._step = steps.step(self.batches.element, self._trace)
-        steps.run = self
-        self.model.train_function = steps
-        self._step.begin(self._job)
-        self._in_epoch = 0
-        self._open()
+        if force or not isinstance(self.model.train_function, RemoteTrainFunction):
+            self.model.train_function = RemoteTrainFunction()
+        self.model.train_function.run = self
 
     def _open(self) -> None:
         """Says what is about to happen."""
@@ -115,15 +104,21 @@ class Run(TracedRun):
             yield
         except StepError as error:
             self._job.leave_out_failed_step()
-            made = self._job.num_steps - self._first_step
-            self.keras.count(self.model, made - self._steps)
-            self._steps, self._stale = made, False
+            made, counter = self._job.num_steps - self._first_step, self.keras.counter(self.model)
+            if counter is not None:
+                counter.assign_add(made - self._steps)
+            self._steps = made
+            while self._unwritten:
+                with contextlib.suppress(StepError):
+                    self._write_summaries()
             self._refreshing.settle()
             self._pull(_ALL)
             raise as_tensorflow_error(error) from None
 
     def _run_step(self, iterator: Any) -> Any:
-        assert self._step is not None and self.batches is not None
+        assert self.batches is not None
+        if self._step is None or self._was_suspended:
+            self._take_up()
         items = list(itertools.islice(iterator, self.keras.steps_per_execution(self.model)))
         if not items:
             self._ran_out = True
@@ -131,15 +126,14 @@ class Run(TracedRun):
         self._check_unchanged()
         if not all(map(self.batches.takes, items)):
             self._group()
+        assert self._step is not None
         if self._in_epoch == 0 or self._audience.state_each_step:
             self._job.assign(self._step.program, *self._step.state.changes())
         self._stale = True
         for item in items:
-            self.batches.run(self._job, self._step.program, item)
-        self.keras.count(self.model, len(items))
+            self._run_item(item)
         first = self._in_epoch == 0
         self._in_epoch += len(items)
-        self._steps += len(items)
         if self._audience.state_each_step:
             self._pull(_ALL)
         elif self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
@@ -149,8 +143,28 @@ class Run(TracedRun):
         elif not self._logs:
             # Nobody shows these; they have Keras's keys, so that the end of the epoch can fill them in.
             self._logs = self._step.traced.placeholder()
+        self._write_summaries(ready_only=True)
         self._session.count(len(items), self._leave_out)
         return self._logs
+
+    def _run_item(self, item: Any) -> None:
+        """Gives a step out; a count of steps that it reads has been sent, and counts on here, as in plain Keras."""
+        assert self._step is not None and self.batches is not None
+        step, counter = self._step, self.keras.counter(self.model)
+        if counter is not None and id(counter) in step.places:
+            self._job.assign(step.program, *step.state.changes({id(counter)}))
+        result = self.batches.run(self._job, step.program, item, results=bool(step.traced.summaries))
+        if result is not None:
+            self._unwritten.append(result)
+        if counter is not None:
+            counter.assign_add(1)
+        self._steps += 1
+
+    def _write_summaries(self, ready_only: bool = False) -> None:
+        """Writes those of the steps so far, or of those whose results have come: in any case before the script can look."""
+        assert self._step is not None
+        while self._unwritten and (not ready_only or self._unwritten[0].ready()):
+            self._step.traced.write_summaries(self._unwritten.popleft().outputs())
 
     @property
     def _bar_averages(self) -> bool:
@@ -160,14 +174,48 @@ class Run(TracedRun):
 
     def _group(self) -> None:
         """Goes on with a step for batches whose tensors differ in their numbers of rows."""
+        assert self.batches is not None
+        self._bring_home()
+        self.batches.element = self.batches.element.in_groups()
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Begins, or goes on, with the step that there is for the batches by now, and with the script's values."""
+        step = self._find_step()
+        self._job.assign(step.program, *step.state.changes())
+        self._was_suspended = False
+
+    def _find_step(self) -> RemoteStep:
+        """Returns the step for the batches as they are, traced if there is none yet; the workers have it."""
         assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
+        step = self.model.train_function.step(self.batches.element, self._trace)
+        step.begin(self._job)
+        if step is not self._step:
+            # Logs of another have other keys.
+            self._step, self._logs = step, {}
+            self._open()
+        return step
+
+    def _bring_home(self) -> None:
         self._refreshing.settle()
         if self._stale:
             self._pull(_ALL)
-        self.batches.element = self.batches.element.in_groups()
-        self._step = self.model.train_function.step(self.batches.element, self._trace)
-        self._step.begin(self._job)
-        self._job.assign(self._step.program, *self._step.state.changes())
+        self._write_summaries()
+
+    def suspend(self) -> None:
+        """Another run is about to train, in a callback: it finds this one's values, and its steps are on no other account."""
+        if self._step is not None:
+            with self._told():
+                self._bring_home()
+            if self._steps:
+                self._record()
+
+    def resume(self) -> None:
+        """The other run has ended. What it has left in the script's objects goes to the pool with the next step."""
+        if isinstance(self.model.train_function, RemoteTrainFunction):
+            self.model.train_function.run = self
+        self._was_suspended = True
+        self._begin_account()
 
     def _refresh_logs(self, steps: int, first: bool) -> None:
         """Gives the progress bar the newest numbers, and waits for them in an epoch's first and last step alone.
@@ -212,14 +260,14 @@ class Run(TracedRun):
         if self._step is None:
             return
         with self._told():
-            self._refreshing.settle()
-            if self._stale:
-                self._pull(_ALL)
-        self._record()
+            self._bring_home()
+        if self._steps or not self._was_suspended:
+            self._record()
 
     def _pull(self, what: "job_pb2.Drain.What") -> None:
         assert self._step is not None
         self._accept(self._job.request(self._step.program, what))
+        self._write_summaries()
         if what == _ALL:
             self._stale = False
 
@@ -254,8 +302,6 @@ class Run(TracedRun):
 class OnBatchRun(Run):
     """The calls of `train_on_batch`, of one model or of several in turn: the script sees metrics after each, all else stays."""
 
-    begins_by_resetting = False
-
     def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
         super().__init__(session, keras, model, Audience.of_script())
         self._variables = variables
@@ -282,10 +328,9 @@ class OnBatchRun(Run):
             if not self.batches.takes(item):
                 self.batches.element = self.batches.element.in_groups()
             super().prepare(force=False)
+            self._find_step()
             self._check_unchanged()
             self._logs = self._made(job, item)
-        self.keras.count(self.model, 1)
-        self._steps += 1
         self._session.count(1, self._leave_out)
         return self._logs
 
@@ -294,9 +339,10 @@ class OnBatchRun(Run):
         assert self._step is not None and self.batches is not None
         with self._variables.paused():
             self._variables.enter(job, self._step)
-            self.batches.run(job, self._step.program, item)
+            self._run_item(item)
             self._variables.ran(self._step)
             logs = self._step.traced.logs(self._variables.metrics_of(job, self._step).outputs)
+            self._write_summaries()
         job.show(lambda: _numbers(logs))
         return logs
 

@@ -41,18 +41,10 @@ class VerifiedRun(Run):
         # What the variables were here after the last step: a metric that is another by the next one, the script has reset.
         self._known: list[np.ndarray] | None = None
 
-    def prepare(self, force: bool) -> None:
-        """Traces the step for both."""
-        super().prepare(force)
-        assert isinstance(self.batches, StreamedBatches)
-        with in_place():
-            self._local, self._again = (
-                self.keras.step_in_place(self.model).get_concrete_function(self.batches.specs) for _ in range(2)
-            )
-
     def run_step(self, iterator: Any) -> Any:
         """Makes the step on the pool, then here, from the same variables; compares."""
-        assert self._step is not None and self.batches is not None
+        assert self.batches is not None
+        self._find_step()
         item = next(iter(iterator))
         before = self._values()
         theirs, answer = self._on_pool(item, before)
@@ -91,7 +83,11 @@ class VerifiedRun(Run):
 
     def _open(self) -> None:
         super()._open()
-        assert self._step is not None
+        assert self._step is not None and isinstance(self.batches, StreamedBatches)
+        with in_place():
+            self._local, self._again = (
+                self.keras.step_in_place(self.model).get_concrete_function(self.batches.specs) for _ in range(2)
+            )
         views = own_views(self._config, self._step.traced)
         self._verification.reasons |= dict.fromkeys(views)
 
@@ -142,7 +138,7 @@ class VerifiedRun(Run):
         self._epochs += 1
         self._in_epoch = 0
 
-    def finish(self) -> None:
+    def _record(self) -> None:
         """Writes no account: the time was spent on comparing."""
 
     def _names(self) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+import tensorflow as tf
+
 from fdt.element import Element
 from fdt.patch import Patches
 
@@ -80,15 +82,8 @@ class KerasVersion(Protocol):
             rows: Of every batch; None if they differ.
         """
 
-    def building_metrics(self, model: Any) -> None:
-        """Records that the trace of a `fit`'s step is going to build compiled metrics.
-
-        Keras itself builds them in the first step, after the reset that begins the epoch: what state a metric brings along from
-        another model is then still in its first result. That reset passes them by here too.
-        """
-
-    def count(self, model: Any, num_steps: int) -> None:
-        """Records steps where Keras's own train function would."""
+    def counter(self, model: Any) -> tf.Variable | None:
+        """Returns what Keras's own train function counts steps on, beside train_step; None if there is none."""
 
 
 def imported_versions() -> list[KerasVersion]:

@@ -8,12 +8,13 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-from fdt.capture.loop import iterators, prints, summaries
+from fdt.capture.loop import iterators, prints
 from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.iterators import Read
 from fdt.capture.loop.prints import Printed
-from fdt.capture.loop.summaries import Summary
+from fdt.capture.step import summaries
 from fdt.capture.step.inlining import in_graph
+from fdt.capture.step.summaries import Recording
 from fdt.patch import Patches
 
 
@@ -84,19 +85,18 @@ class ComputingStep:
     def __init__(self, original: Any):
         """Makes one of a tf.function."""
         # Of the last trace.
-        self._summaries: list[Summary] = []
+        self._recording: Recording | None = None
         self._printed: list[Printed] = []
 
         @functools.wraps(original.python_function)
         def step(elements: Any, args: Any, kwargs: Any) -> Any:
             with (
                 iterators.feeding(elements),
-                summaries.recording() as self._summaries,
+                summaries.recording() as self._recording,
                 prints.recording() as self._printed,
             ):
                 result = in_graph(original)(*as_declared(original, args), **kwargs)
-            written = [tensor for summary in self._summaries for tensor in (summary.value, summary.step)]
-            return result, written, [value for printed in self._printed for value in printed.values]
+            return result, self._recording.tensors(), [value for printed in self._printed for value in printed.values]
 
         # Not the original's signature.
         del step.__wrapped__  # type: ignore[attr-defined]
@@ -109,9 +109,10 @@ class ComputingStep:
             outputs: Of `function`, flat.
             pretended: Whether they are no real values.
         """
+        assert self._recording is not None
         printed = len(outputs) - sum(len(each.values) for each in self._printed)
-        count = printed - 2 * len(self._summaries)
+        count = printed - len(self._recording.tensors())
         if not pretended:
-            summaries.write(self._summaries, outputs[count:printed])
+            summaries.write(self._recording.summaries, outputs[count:printed])
             prints.write(self._printed, outputs[printed:])
         return outputs[:count]

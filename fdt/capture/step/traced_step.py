@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.blobs import Buffer
+from fdt.capture.step.summaries import Summary, write
 from fdt.capture.step.without_data import WithoutData
 from fdt.capture.watching import Watch
 from fdt.errors import UnsupportedError
@@ -39,9 +40,11 @@ class TracedStep:
         graph: FuncGraph of step(share, *batch).
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
         watch: What its Python read, if that must stay as it is.
+        summaries: Those that it writes; the last of its outputs are their tensors.
     """
 
     watch: Watch | None = None
+    summaries: Sequence[Summary] = ()
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class TracedStep:
             outputs: The step's outputs that are no metric's results, packed. The state of the script's own metrics must
                 have been assigned: their results are computed here.
         """
-        rest = iter(unpack_outputs(outputs, [output.tensor for output in self.program.outputs]))
+        rest = iter(self._unpacked(outputs))
         known: dict[int, Any] = {}
 
         def value(leaf: Any) -> Any:
@@ -114,6 +117,14 @@ class TracedStep:
             return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
 
         return tf.nest.map_structure(value, self._logs)
+
+    def write_summaries(self, outputs: Buffer) -> None:
+        """Writes the summaries of a step, given its outputs, packed."""
+        values = self._unpacked(outputs)
+        write(self.summaries, values[len(values) - sum(len(each.tensors) for each in self.summaries) :])
+
+    def _unpacked(self, outputs: Buffer) -> list[Any]:
+        return unpack_outputs(outputs, [output.tensor for output in self.program.outputs])
 
 
 def refuse_moved(traced: TracedStep) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from fdt.capture.step.metrics import check_additive
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.roles import describing, role_by_writes
+from fdt.capture.step.summaries import Recording, recording
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.writes import Writes, is_random, updated_between, written
 from fdt.config import RunConfig
@@ -40,7 +41,7 @@ class StepTrace:
             element: What a batch looks like.
         """
         with WAITING.doing("tracing the training step"):
-            concrete, opened, logs = self._traced(train_step, element)
+            concrete, opened, logs, met = self._traced(train_step, element)
         if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
             raise UnsupportedError(
                 "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
@@ -50,7 +51,7 @@ class StepTrace:
         if self._config.mode == "async" and self._config.num_workers > 1:
             # Workers have metrics each, whose states are added up.
             check_additive(concrete.graph, metric_variables)
-        self._check_outputs(concrete.outputs)
+        self._check_outputs(concrete.outputs[: len(concrete.outputs) - len(met.tensors())])
         describe = describing(concrete.graph, opened, self._seen, self._role)
         program, variables = export(concrete, opened, describe)
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
@@ -60,12 +61,15 @@ class StepTrace:
             handle = updated_between(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
             moved = next((v for v in variables if v.handle is handle), None)
             self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
-        return TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
+        step = TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
+        step.summaries = met.summaries
+        return step
 
-    def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any]:
-        """Returns the concrete function step(share, *batch), its open holes, and what the step returned."""
+    def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any, Recording]:
+        """Returns the concrete function step(share, *batch), its open holes, what the step returned, and its summaries."""
         opened: list[OpenHole] = []
         logs: list[Any] = []
+        recordings: list[Recording] = []
 
         def step(share: tf.Tensor, *batch: tf.Tensor) -> list[tf.Tensor]:
             # A first trace that makes variables is followed by a second one, which counts.
@@ -73,10 +77,11 @@ class StepTrace:
             logs.clear()
             self._seen.forget()
             data = element.decode(batch)
-            with open_holes(Holes(share)) as holes:
+            with open_holes(Holes(share)) as holes, recording() as met:
                 logs.append(self._seen.described(train_step(data)))
             opened.extend(holes.opened)
-            return [leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)]
+            recordings.append(met)
+            return [*(leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)), *met.tensors()]
 
         patches = Patches()
         try:
@@ -85,7 +90,7 @@ class StepTrace:
             concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
         finally:
             patches.undo()
-        return concrete, opened, logs[-1]
+        return concrete, opened, logs[-1], recordings[-1]
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
         for output in outputs:

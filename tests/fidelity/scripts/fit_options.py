@@ -154,6 +154,53 @@ def weights_set_between_epochs() -> Results:
     return fit(compiled(), *digits(EVEN), callbacks=[Shrink()])
 
 
+class FitsMore(keras.callbacks.Callback):
+    """Trains others after each epoch: a head on a layer of the model, once the model itself, a third by the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = compiled(optimizer=keras.optimizers.Adam(0.003))
+        self.losses: list[float] = []
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        hidden = self.model.get_layer("hidden")
+        head = keras.Sequential(
+            [keras.Input((64,)), hidden, keras.layers.Dense(10, "softmax", kernel_initializer="zeros")]
+        )
+        compiled(head).fit(*digits(EVEN), batch_size=64, epochs=1, verbose=0)
+        self.losses.extend(head.history.history["loss"])
+        if epoch == 1:
+            self.losses.extend(self.model.fit(*digits(128), verbose=0).history["loss"])
+        self.losses.append(float(np.ravel(self.other.train_on_batch(*digits(64)))[0]))
+
+
+@case
+def fits_in_a_callback() -> Results:
+    more = FitsMore()
+    results = fit(compiled(), *digits(EVEN), epochs=3, callbacks=[more])
+    results["history/others"] = np.array(more.losses)
+    return {**results, **from_weights(more.other.get_weights(), "other_")}
+
+
+class FitsPerBatch(keras.callbacks.Callback):
+    """Trains another model between two batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = compiled()
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        if batch == 1:
+            self.other.fit(*digits(128), verbose=0)
+
+
+@case
+def fits_between_batches() -> Results:
+    more = FitsPerBatch()
+    results = fit(compiled(), *digits(EVEN), epochs=2, callbacks=[more])
+    return {**results, **from_weights(more.other.get_weights(), "other_")}
+
+
 class WeightsPerBatch(keras.callbacks.Callback):
     """Reads and changes the weights between batches."""
 

@@ -80,6 +80,24 @@ def clipping_train_step() -> Results:
     return fit(compiled(Clipping(inner.inputs, inner.outputs)), *digits(EVEN))
 
 
+class Counted(keras.Model):
+    """A step that reads how many Keras 2 has made: the loss of every third one counts double."""
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
+        factor = tf.where(self._train_counter % 3 == 0, 2.0, 1.0)
+        with tf.GradientTape() as tape:
+            loss = factor * self.compiled_loss(y, self(x, training=True))
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        return {"loss": loss}
+
+
+@case
+def step_that_reads_the_counter() -> Results:
+    inner = mlp()
+    return fit(compiled(Counted(inner.inputs, inner.outputs)), *digits(EVEN), epochs=3)
+
+
 @case
 def added_metric() -> Results:
     inputs = keras.Input((64,))
