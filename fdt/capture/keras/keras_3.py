@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as tf_trainer
-from keras.src.models.functional import Functional
 from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -22,7 +21,6 @@ from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.rows import untuned
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
-from fdt.element import Element
 from fdt.patch import Patches
 
 # What a trace builds before Keras would; see `KerasVersion.building_metrics`.
@@ -82,17 +80,6 @@ class Keras3:
     def metrics(self, model: Any) -> list[Any]:
         """See `KerasVersion`."""
         return [metric for metric in model.metrics if not isinstance(metric, CompileMetrics)]
-
-    def build_ahead(self, model: Any, element: Element) -> None:
-        """See `KerasVersion`."""
-        if not self.has_own_step(model) or not isinstance(model, Functional | keras.Sequential) or not model.built:
-            return
-        batch = element.symbolic(lambda spec: keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name))
-        if batch is None:
-            return
-        # What Keras cannot do here it says when it traces the step, as it would without us.
-        with contextlib.suppress(ValueError, RuntimeError):
-            model._symbolic_build(data_batch=batch)
 
     @contextlib.contextmanager
     def building_layers(self, model: Any, rows: int | None) -> Iterator[None]:

@@ -83,7 +83,6 @@ class TracedRun(abc.ABC):
                 "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch, or build "
                 "the layer with stateful=False."
             )
-        self.keras.build_ahead(self.model, element)
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows), self._watched() as watch:

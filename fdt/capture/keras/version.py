@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fdt.element import Element
 from fdt.patch import Patches
 
 if TYPE_CHECKING:
@@ -59,12 +58,6 @@ class KerasVersion(Protocol):
 
     def metrics(self, model: Any) -> list[Any]:
         """Returns a model's metrics, without those that only hold others."""
-
-    def build_ahead(self, model: Any, element: Element) -> None:
-        """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
-
-        Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
-        """
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
         """Within it a trace for any number of rows may build layers, which then know what plain Keras would have told them.
