@@ -20,6 +20,7 @@ from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.rows import untuned
 from fdt.capture.step.observer import StepObserver
+from fdt.capture.strategies import is_alone, made_under
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.patch import Patches
 
@@ -38,6 +39,8 @@ class Keras3:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(CompileMetrics, "reset_state", _reset_state)
+        patches.wrap(self.trainer, "__init__", _remember_strategy)
+        patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
 
     def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
@@ -53,7 +56,8 @@ class Keras3:
 
     def strategy(self, model: Any) -> Any | None:
         """See `KerasVersion`."""
-        return model._distribute_strategy
+        strategy = model._distribute_strategy
+        return None if is_alone(strategy) else strategy
 
     def has_own_step(self, model: Any) -> bool:
         """See `KerasVersion`."""
@@ -106,6 +110,22 @@ def _reset_state(original: Callable[..., Any], metrics: CompileMetrics) -> None:
         _built_ahead.discard(metrics)
     else:
         original(metrics)
+
+
+def _remember_strategy(original: Callable[..., None], trainer: Any) -> None:
+    """Keras asks TensorFlow for the strategy, which has none in the scope of one replica."""
+    original(trainer)
+    trainer._distribute_strategy = trainer._distribute_strategy or made_under()
+
+
+def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    """Keras takes a batch to build a model by that was made under a strategy; ours may yield the numbers of its rows."""
+    run = getattr(iterator, "_fdt_run", None)
+    if model._distribute_strategy is not None and run is not None and isinstance(run.batches, ArrayBatches):
+        _, _, steps = next(iter(iterator))
+        rows = run.batches.encode(next(steps))
+        iterator, data_batch = None, run.batches.element.decode([tf.constant(array) for array in rows])
+    original(model, iterator, data_batch)
 
 
 def _epoch_iterator_class(fit: KerasHooks) -> type:
