@@ -88,6 +88,7 @@ class TracedRun(abc.ABC):
         with self.keras.building_layers(self.model, rows), self._watched() as watch:
             traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
         traced.watch = watch
+        traced.is_compiled, traced.is_any_size = bool(self.model.jit_compile), rows is None
         if asynchronous:
             refuse_moved(traced)
         return traced

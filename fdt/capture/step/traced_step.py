@@ -39,9 +39,12 @@ class TracedStep:
         graph: FuncGraph of step(share, *batch).
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
         watch: What its Python read, if that must stay as it is.
+        is_compiled: Whether plain python compiles it with XLA.
+        is_any_size: Whether plain python has one function for batches of all sizes.
     """
 
     watch: Watch | None = None
+    is_compiled = is_any_size = False
 
     def __init__(
         self,
