@@ -113,14 +113,6 @@ class Element:
             del rest[:count]
         return self._pack(self._structure, values)
 
-    def symbolic(self, make: Callable[[tf.TensorSpec], Any]) -> Any | None:
-        """Returns the structure with something in the place of every tensor; None if one is not dense."""
-        if not all(leaf is None or isinstance(leaf, Dense) for leaf in self._leaves):
-            return None
-        return self._pack(
-            self._structure, [make(leaf.spec) if isinstance(leaf, Dense) else None for leaf in self._leaves]
-        )
-
     def key(self) -> Any:
         """Returns what is equal for elements whose batches one traced step can take."""
         leaves = repr(self._pack(self._structure, list(map(repr, self._leaves))))

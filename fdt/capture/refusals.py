@@ -113,21 +113,22 @@ def _guard(patches: Patches, refusals: Refusals, optimizer_class: type, name: st
             seen.trains = True
         elif current_holes() is None and not _in_place.get() and not _builds_session_graph():
             what = f"optimizer.{name} of {type(optimizer).__name__}"
-            _refuse_strategy(refusals, what)
+            refuse_strategy(refusals, what)
             refusals.eager(f"{what} outside a tf.function, in a training loop of the script's own")
         return original(optimizer, *args, **kwargs)
 
     patches.wrap(optimizer_class, name, apply)
 
 
-def _refuse_strategy(refusals: Refusals, what: str) -> None:
+def refuse_strategy(refusals: Refusals, what: str) -> None:
     """Refuses a step that a distribution strategy runs: in a thread of its own, as if no function was around."""
     import tensorflow as tf
 
-    if tf.distribute.has_strategy():
+    if tf.distribute.has_strategy() and not _in_place.get():
         refusals.refuse(
             f"{what} under {type(tf.distribute.get_strategy()).__name__}",
-            "Two ways of distributing cannot be combined: make the model without a strategy, and call the step by itself.",
+            "Two ways of distributing cannot be combined: give the strategy one device, as "
+            'tf.distribute.OneDeviceStrategy("/cpu:0") has, or call the step without one.',
         )
 
 

@@ -1,12 +1,14 @@
 """A distribution strategy of one replica distributes nothing: what it is asked for, TensorFlow's default strategy does.
 
 So a script that was written for several GPUs, on a machine that has one or none, gets workers as any other script does. The
-numbers are the same: the global batch of one replica is the batch. A strategy of more replicas stays what it is, and is refused
-where it trains.
+global batch of one replica is the batch. What Keras 3 does otherwise for a model that was made under a strategy, it does here
+too: it remembers the strategy (`made_under`), and each `fit` takes a batch before the first epoch, to build by. A strategy of
+more replicas stays what it is, and is refused where it trains.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +27,15 @@ _METHODS = (
 )
 
 
+# In whose scope the script is.
+_current: ContextVar[Any] = ContextVar("fdt_strategy", default=None)
+
+
+def made_under() -> Any | None:
+    """Returns the strategy of one replica in whose scope a model is being made; None if there is none."""
+    return _current.get()
+
+
 class Strategies:
     """The hooks."""
 
@@ -38,26 +49,35 @@ class Strategies:
             patches.wrap(StrategyBase, name, _by_default(name))
 
     def _scope(self, original: Callable[..., Any], strategy: Any) -> Any:
-        if not _is_alone(strategy):
+        if not is_alone(strategy):
             return original(strategy)
         if not self._said:
             self._said = True
             say(
                 f"{type(strategy).__name__} has one replica: the script runs as without it, and the pool's workers train"
             )
-        return contextlib.nullcontext(strategy)
+        return _within(strategy)
+
+
+@contextlib.contextmanager
+def _within(strategy: Any) -> Iterator[Any]:
+    token = _current.set(strategy)
+    try:
+        yield strategy
+    finally:
+        _current.reset(token)
 
 
 def _by_default(name: str) -> Callable[..., Any]:
     def method(original: Callable[..., Any], strategy: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_alone(strategy):
+        if not is_alone(strategy):
             return original(strategy, *args, **kwargs)
         return getattr(tf.distribute.get_strategy(), name)(*args, **kwargs)
 
     return method
 
 
-def _is_alone(strategy: Any) -> bool:
+def is_alone(strategy: Any) -> bool:
     """Returns whether a strategy is one of this process's devices, and has one of them."""
     of_devices = (
         tf.distribute.MirroredStrategy,

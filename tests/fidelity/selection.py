@@ -26,7 +26,7 @@ _TWO_WORKERS = (
     "second_fit_other_data arrays_changed_in_place weights_set_by_hand recompiled frozen_recompiled "
     "two_models shared_layers history_object "
     # Optimizers: what comes after the exchange.
-    "global_clipnorm accumulation "
+    "global_clipnorm accumulation slots_set_in_build "
     "sparse_embedding subclassed_lazy custom_train_step gan mean_teacher "
     # Data.
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_ran_out "

@@ -1,9 +1,14 @@
 """The lines before the first step say what each worker will do."""
 
-import pytest
+from typing import Any
 
-from fdt.capture.keras.opening import _asynchronous, _synchronous, turns
+import pytest
+import tensorflow as tf
+
+from fdt.capture.keras.opening import _asynchronous, _synchronous, other_numbers, turns
+from fdt.capture.step.traced_step import TracedStep
 from fdt.config import RunConfig
+from fdt.v1 import program_pb2
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,29 @@ def test_who_takes_turns_is_told(mode: str, workers: int, watched: bool) -> None
     assert turns(RunConfig("train.py", mode=mode, num_workers=workers), watched) == []
     (line,) = turns(RunConfig("train.py", mode="async", num_workers=2), True)
     assert "the workers take turns" in line
+
+
+def _drawing(draw: Any, **plain: bool) -> TracedStep:
+    graph = tf.function(draw).get_concrete_function().graph
+    traced = TracedStep(program_pb2.StepProgram(), [], {}, [], set(), graph, is_random=True)
+    vars(traced).update(plain)
+    return traced
+
+
+def test_who_draws_other_numbers_than_plain_python_is_told() -> None:
+    def counting() -> tf.Tensor:
+        return tf.while_loop(lambda i, _: i < 3, lambda i, _: (i + 1, tf.random.normal([2], seed=1)), (0, tf.zeros(2)))[
+            1
+        ]
+
+    def stateless() -> tf.Tensor:
+        return tf.random.stateless_normal([2], (1, 2))
+
+    two, alone = RunConfig("train.py", num_workers=2), RunConfig("train.py", num_workers=1)
+    (line,) = other_numbers(two, _drawing(counting, is_any_size=True))
+    assert "drop_remainder" in line
+    assert not other_numbers(alone, _drawing(counting, is_any_size=True))
+    assert not other_numbers(two, _drawing(counting))
+    assert not other_numbers(two, _drawing(stateless, is_any_size=True))
+    (line,) = other_numbers(alone, _drawing(stateless, is_compiled=True))
+    assert "jit_compile=True" in line

@@ -11,7 +11,7 @@ import tensorflow as tf
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.traced_run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
-from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
 from fdt.division import divide
@@ -192,6 +192,22 @@ class _Largest(keras.metrics.Metric):
 def test_a_metric_that_does_not_add_up_is_refused_by_name(data: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match="'largest'"):
         _traced(_model("sgd", metrics=[_Largest()]), data)
+
+
+class _SetsItsScale(keras.layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+
+    def call(self, x: Any) -> Any:
+        self.scale.assign(1 / tf.math.reduce_std(x, 0))
+        return x * self.scale
+
+
+def test_a_layer_that_sets_what_is_trained_is_known_to_move_it(data: tuple[np.ndarray, np.ndarray]) -> None:
+    moved = _traced(_model("sgd", _SetsItsScale()), data)
+    with pytest.raises(UnsupportedError, match=r"changes 'sequential.*/scale' and then computes a gradient"):
+        refuse_moved(moved)
+    refuse_moved(_traced(_model("sgd", keras.layers.BatchNormalization()), data))
 
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:

@@ -18,7 +18,6 @@ from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
 from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
-from fdt.element import Element
 from fdt.patch import Patches
 
 # What Keras 2 takes where it is told no batch size.
@@ -85,9 +84,6 @@ class Keras2:
     def metrics(self, model: Any) -> list[Any]:
         """See `KerasVersion`."""
         return list(model.metrics)
-
-    def build_ahead(self, model: Any, element: Element) -> None:
-        """Keras 2 makes the variables of optimizer and metrics when it traces."""
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
         """Keras 2 shows no such shapes."""

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as tf_trainer
-from keras.src.models.functional import Functional
 from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -20,8 +19,8 @@ from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.rows import untuned
 from fdt.capture.step.observer import StepObserver
+from fdt.capture.strategies import is_alone, made_under
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
-from fdt.element import Element
 from fdt.patch import Patches
 
 
@@ -35,6 +34,8 @@ class Keras3:
     def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
+        patches.wrap(self.trainer, "__init__", _remember_strategy)
+        patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
 
     def hook_step(self, patches: Patches, seen: StepObserver) -> None:
         """See `KerasVersion`."""
@@ -50,7 +51,8 @@ class Keras3:
 
     def strategy(self, model: Any) -> Any | None:
         """See `KerasVersion`."""
-        return model._distribute_strategy
+        strategy = model._distribute_strategy
+        return None if is_alone(strategy) else strategy
 
     def has_own_step(self, model: Any) -> bool:
         """See `KerasVersion`."""
@@ -90,17 +92,6 @@ class Keras3:
         """See `KerasVersion`."""
         return [metric for metric in model.metrics if not isinstance(metric, CompileMetrics)]
 
-    def build_ahead(self, model: Any, element: Element) -> None:
-        """See `KerasVersion`."""
-        if not self.has_own_step(model) or not isinstance(model, Functional | keras.Sequential) or not model.built:
-            return
-        batch = element.symbolic(lambda spec: keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name))
-        if batch is None:
-            return
-        # What Keras cannot do here it says when it traces the step, as it would without us.
-        with contextlib.suppress(ValueError, RuntimeError):
-            model._symbolic_build(data_batch=batch)
-
     @contextlib.contextmanager
     def building_layers(self, model: Any, rows: int | None) -> Iterator[None]:
         """See `KerasVersion`: a summary shows them."""
@@ -115,6 +106,22 @@ class Keras3:
     def counter(self, model: Any) -> tf.Variable | None:
         """Keras 3 counts in its loop."""
         return None
+
+
+def _remember_strategy(original: Callable[..., None], trainer: Any) -> None:
+    """Keras asks TensorFlow for the strategy, which has none in the scope of one replica."""
+    original(trainer)
+    trainer._distribute_strategy = trainer._distribute_strategy or made_under()
+
+
+def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    """Keras takes a batch to build a model by that was made under a strategy; ours may yield the numbers of its rows."""
+    run = getattr(iterator, "_fdt_run", None)
+    if model._distribute_strategy is not None and run is not None and isinstance(run.batches, ArrayBatches):
+        _, _, steps = next(iter(iterator))
+        rows = run.batches.encode(next(steps))
+        iterator, data_batch = None, run.batches.element.decode([tf.constant(array) for array in rows])
+    original(model, iterator, data_batch)
 
 
 def _epoch_iterator_class(fit: KerasHooks) -> type:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
+from fdt.capture.step.writes import counts_draws
 from fdt.config import RunConfig
 from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.v1 import program_pb2
@@ -41,7 +42,30 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
     if traced.prints:
         lines.append("the step prints with tf.print: its workers do, into the log of the job")
     lines[0] = f"{config.mode} training on {workers} ({lines[0]})"
-    return [*lines, *own_views(config, traced)]
+    return [*lines, *other_numbers(config, traced), *own_views(config, traced)]
+
+
+def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
+    """Returns, in words, why a step draws other random numbers than plain python does.
+
+    Args:
+        config: The run's configuration.
+        traced: The step.
+    """
+    if not traced.is_random:
+        return []
+    lines = []
+    if traced.is_compiled:
+        lines.append(
+            "warning: jit_compile=True: plain python draws random numbers as XLA does; the pool's workers draw those of "
+            "jit_compile=False"
+        )
+    if config.mode == "sync" and config.num_workers > 1 and traced.is_any_size and counts_draws(traced.graph):
+        lines.append(
+            "warning: the step draws with tf.random, which begins from its seed again for a batch of another size; for "
+            "plain python's numbers give all batches one size (drop_remainder=True), or draw from a tf.random.Generator"
+        )
+    return lines
 
 
 def turns(config: RunConfig, is_watched: bool) -> list[str]:

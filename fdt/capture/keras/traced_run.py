@@ -83,12 +83,12 @@ class TracedRun(abc.ABC):
                 "must be on the same worker. Run this script with --workers 1, with --mode sync and its own batch, or build "
                 "the layer with stateful=False."
             )
-        self.keras.build_ahead(self.model, element)
         assert self.batches is not None
         factor, rows = self._learning_rate_factor(), self.batches.rows
         with self.keras.building_layers(self.model, rows), self._watched() as watch:
             traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
         traced.watch = watch
+        traced.is_compiled, traced.is_any_size = bool(self.model.jit_compile), rows is None
         if asynchronous:
             refuse_moved(traced)
         return traced

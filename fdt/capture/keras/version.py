@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from fdt.element import Element
 from fdt.patch import Patches
 
 if TYPE_CHECKING:
@@ -67,12 +66,6 @@ class KerasVersion(Protocol):
 
     def metrics(self, model: Any) -> list[Any]:
         """Returns a model's metrics, without those that only hold others."""
-
-    def build_ahead(self, model: Any, element: Element) -> None:
-        """Makes the variables of optimizer and metrics, where that can be done without tracing the step.
-
-        Otherwise they are made by the first trace, which then only serves to make them: the step is traced twice.
-        """
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
         """Within it a trace for any number of rows may build layers, which then know what plain Keras would have told them.

@@ -1,5 +1,6 @@
 """Training loops of the script's own: a tf.function that trains is run on the pool, each time the script calls it."""
 
+import functools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling, is_driving
-from fdt.capture.refusals import Refusals, is_in_place
+from fdt.capture.refusals import Refusals, is_in_place, refuse_strategy
 from fdt.capture.step import seeds, unseen
 from fdt.capture.step.draws import as_before
 from fdt.capture.touch import Touch
@@ -50,7 +51,7 @@ class Loops:
         self._make_steps, self._refusals = make_steps, refusals
         self._steps: Steps | None = None
         self._touch = touch
-        self._observer = Observer(self._refuse_eager)
+        self._observer = Observer(self._refuse_eager, functools.partial(refuse_strategy, refusals))
         self._outside = Outside()
         self._unrolling = Unrolling()
         self._outlined = Outlined(self._observer, lambda: not (is_in_place() or is_driving()))

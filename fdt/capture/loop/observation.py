@@ -43,12 +43,13 @@ def observation() -> Observation | None:
 class Observer:
     """The hooks, and the graphs that were found to train."""
 
-    def __init__(self, refuse: Callable[[str], None]):
+    def __init__(self, refuse: Callable[[str], None], refuse_strategy: Callable[[str], None] = lambda _: None):
         """
         Args:
             refuse: Called with what a loop does that no tf.function is around.
+            refuse_strategy: Called with what a step does that may run under a distribution strategy.
         """
-        self._refuse = refuse
+        self._refuse, self._refuse_strategy = refuse, refuse_strategy
         # Each with where the generators of random numbers were before its trace.
         self._training: WeakKeyDictionary[Any, States | None] = WeakKeyDictionary()
         # Variables whose gradients were computed outside any function.
@@ -94,6 +95,9 @@ class Observer:
         self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         variables = [source for source in tf.nest.flatten(sources) if hasattr(source, "assign")]
+        if variables:
+            # In the thread of a replica, which knows nothing of the function around it.
+            self._refuse_strategy("GradientTape.gradient by variables")
         seen = _current.get()
         if seen is not None:
             seen.differentiates |= bool(variables)

@@ -77,6 +77,9 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
         except Exception:  # the script's own code runs here
             step, arguments = traced(call.as_they_are)
             step.program.one_size = True
+    function = call.function
+    step.is_compiled = bool(function._jit_compile)
+    step.is_any_size = function.input_signature is not None or bool(function._reduce_retracing)
     if config.mode == "async":
         refuse_moved(step)
         if not any(step.writes(variable) for variable in step.trained()):

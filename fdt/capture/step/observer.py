@@ -135,6 +135,7 @@ class StepObserver:
         variables = tf_variables(variables)
         if self._exchanged.issuperset(map(id, variables)):
             return gradients
+        self._differentiates(variables)
         return self._pass_hole(gradients, variables, scale)
 
     def scales(self, loss: tf.Tensor, scale: Any) -> tf.Tensor:
@@ -231,9 +232,7 @@ class StepObserver:
         if not chosen:
             return result
         gradients = [flat[i] for i in chosen]
-        for variable in variables:
-            if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
-                self.moved = variable.name.removesuffix(":0")
+        self._differentiates(variables)
         _, scale = self._scaled.get(id(target), (target, None))
         exchanged = self._pass_hole(gradients, [variables[i] for i in chosen], scale)
         for i, gradient in zip(chosen, exchanged, strict=True):
@@ -241,6 +240,12 @@ class StepObserver:
         # Those without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
+
+    def _differentiates(self, variables: Iterable[tf.Variable | None]) -> None:
+        """Records by which variables a gradient was computed."""
+        for variable in variables:
+            if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
+                self.moved = variable.name.removesuffix(":0")
 
     def _pass_hole(self, gradients: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
         # All workers of a synchronous step scale alike. A server may have come to another scale since a worker pulled it; and

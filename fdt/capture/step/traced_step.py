@@ -41,10 +41,13 @@ class TracedStep:
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
         watch: What its Python read, if that must stay as it is.
         summaries: Those that it writes; the last of its outputs are their tensors.
+        is_compiled: Whether plain python compiles it with XLA.
+        is_any_size: Whether plain python has one function for batches of all sizes.
     """
 
     watch: Watch | None = None
     summaries: Sequence[Summary] = ()
+    is_compiled = is_any_size = False
 
     def __init__(
         self,
@@ -136,6 +139,7 @@ def refuse_moved(traced: TracedStep) -> None:
     if traced.moved is not None:
         raise UnsupportedError(
             f"The step changes {traced.moved!r} and then computes a gradient with the new value (as several updates of a "
-            "critic in one step do, or sharpness-aware minimisation). Asynchronous workers compute all gradients of a step "
-            "from the parameters that they pulled. Run this script with --mode sync, or make each update a step of its own."
+            "critic in one step do, sharpness-aware minimisation, or a layer that sets its own weights in call). Asynchronous "
+            "workers compute all gradients of a step from the parameters that they pulled. Run this script with --mode sync, "
+            "or make each update a step of its own."
         )

@@ -1,6 +1,6 @@
 """What a traced step writes, and what that stands on: questions to its graph."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,11 @@ _DRAWS = (
     "CandidateSampler",
     "SampleDistortedBoundingBox",
 )
+# Of those that are drawn from a seed, and count by themselves how many they have drawn.
+_COUNTING = {
+    *("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal", "ParameterizedTruncatedNormal"),
+    *("RandomGamma", "RandomPoissonV2", "RandomShuffle", "Multinomial"),
+}
 READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 
 
@@ -125,6 +130,15 @@ def draws(operation_type: str) -> bool:
 
 def is_random(graph: Any) -> bool:
     """Returns whether a traced step draws random numbers, be it in a function, loop or branch."""
-    library = graph.as_graph_def().library
-    inside = (node.op for function in library.function for node in function.node_def)
-    return any(map(draws, inside)) or any(draws(operation.type) for operation in graph.get_operations())
+    return any(map(draws, _kinds(graph)))
+
+
+def counts_draws(graph: Any) -> bool:
+    """Returns whether random operations of a traced step keep by themselves, in no variable, how much they have drawn."""
+    return not _COUNTING.isdisjoint(_kinds(graph))
+
+
+def _kinds(graph: Any) -> Iterator[str]:
+    """Yields the types of a step's operations, and of those in its functions, loops and branches."""
+    yield from (operation.type for operation in graph.get_operations())
+    yield from (node.op for function in graph.as_graph_def().library.function for node in function.node_def)

@@ -1,5 +1,7 @@
 """Cases: optimizers and what they carry, and every way in which a batch can be uneven."""
 
+from typing import Any
+
 from recording import Results, case, compiled, digits, fit, momentum
 from tensorflow import keras
 
@@ -96,3 +98,24 @@ def accumulation() -> Results:
 def loss_scale() -> Results:
     inner = keras.optimizers.SGD(0.05, momentum=0.9)
     return with_optimizer(keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**10, dynamic_growth_steps=7))
+
+
+class SlotsSetInBuild(keras.optimizers.SGD):
+    """Keras builds it in the first trace of a step, which TensorFlow throws away: the slots stay what they were made."""
+
+    def build(self, variables: list[Any]) -> None:
+        super().build(variables)
+        self.slow = [self.add_variable_from_reference(variable, name="slow") for variable in variables]
+        for slow, variable in zip(self.slow, variables, strict=True):
+            slow.assign(variable)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(gradient, variable, learning_rate)
+        slow = self.slow[self._get_variable_index(variable)]
+        slow.assign(slow + 0.5 * (variable - slow))
+        variable.assign(slow)
+
+
+@case
+def slots_set_in_build() -> Results:
+    return with_optimizer(SlotsSetInBuild(0.05))
