@@ -49,14 +49,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, required=True, help="a folder for what is known of each script")
     parser.add_argument("--ways", nargs="*", choices=tuple(_WAYS), default=list(_WAYS))
-    parser.add_argument("--only", default="", help="part of a name, or several with commas")
+    parser.add_argument("--only", default="", help="part of a name, or several with commas, in this order")
     parser.add_argument("--server", help="a pool that serves both modes with three workers")
     parser.add_argument("--again", action="store_true", help="what is known is tried anew")
     parser.add_argument("--whole", action="store_true", help="no forks")
     options = parser.parse_args()
     options.keep.mkdir(exist_ok=True)
-    names = options.only.split(",")
-    scripts = [each for each in sorted(_FOLDER.glob("*.py")) if any(name in each.stem for name in names)]
+    scripts = [each for name in options.only.split(",") for each in sorted(_FOLDER.glob(f"*{name}*.py"))]
     for script in scripts:
         for way in options.ways:
             _try(script, way, options)

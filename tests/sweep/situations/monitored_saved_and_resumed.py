@@ -19,7 +19,6 @@ place = 0
 for last in (5, 9):
     hooks = [tf.train.StopAtStepHook(last_step=last), tf.train.NanTensorHook(loss)]
     with tf.train.MonitoredTrainingSession(checkpoint_dir="kept", hooks=hooks, save_checkpoint_steps=2, log_step_count_steps=None) as session:
-        print("begins at", session.run(step))
         while not session.should_stop():
             _, value, number = session.run([train, loss, step], {x: x_data[place : place + 20 + place % 3]})
             place += 20
