@@ -245,7 +245,8 @@ def plan_variables(plan: _Plan) -> dict[str, Any]:
     """Returns the variables of a plan's graph, by the names of their handle operations."""
     graph = plan._graph
     found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
-    return {variable.handle.op.name: variable for variable in found}
+    # What `tf.assign` returns has the variable's handle and no initializer: whoever reads it runs the assignment.
+    return {variable.handle.op.name: variable for variable in found if variable.initializer is not None}
 
 
 def _by_name(tensors: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:

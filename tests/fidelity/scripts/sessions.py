@@ -49,6 +49,19 @@ def variables(session: object) -> Results:
 
 
 @case
+def session_update_ops() -> Results:
+    """Assignments in a collection, run with each step: a collection has them beside the variables."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        net = Net()
+        slow = v1.get_variable("slow", [], initializer=v1.zeros_initializer(), trainable=False)
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, v1.assign(slow, 0.8 * slow + 0.2 * net.loss))
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            step = v1.train.MomentumOptimizer(0.05, 0.9).minimize(net.loss)
+        session.run(v1.global_variables_initializer())
+        return train(net, step, session)
+
+
+@case
 def session_feed() -> Results:
     with tf.Graph().as_default(), v1.Session() as session:
         net = Net()
