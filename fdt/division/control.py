@@ -73,6 +73,8 @@ def _written(
         own: What it is given besides.
         names: Of the attributes that name the functions; a single one names all.
     """
+    # What a function hands on as it gets it, it uses as well.
+    bodies = [(body, [body.here(wire) for wire in outputs]) for body, outputs in bodies]
     captured = list(dict.fromkeys(wire for body, _ in bodies for wire in body.captured))
     given = [*own, *captured]
     loops = "cond" in names

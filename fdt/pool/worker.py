@@ -44,7 +44,8 @@ MAX_FAILURE = 32 * 1024
 # How often an engine that works by itself is asked how far it is; and where a step is waited for before the next one.
 POLL_S, ALONE_S = 0.05, 0.001
 # TensorFlow's codes of errors that operations of a step raise for what they are given: invalid argument, resource exhausted,
-# failed precondition, out of range, data loss. The others tell of the worker, or of the connections between workers.
+# failed precondition, out of range, data loss; they name the operation. The others tell of the worker, or of the connections
+# between workers, or that the step could not be built.
 OF_A_STEP = (3, 8, 9, 11, 15)
 
 
@@ -448,7 +449,7 @@ class Worker:
         step, code = None, getattr(error, "error_code", None)
         if isinstance(error, FdtError):
             name, message = type(error).__name__, str(error)
-        elif code in OF_A_STEP and self._given > self._made:
+        elif code in OF_A_STEP and "{{node " in str(error) and self._given > self._made:
             name, message = StepError.__name__, str(getattr(error, "message", error))
             step = job_pb2.FailedStep(code=code, before=self._made, candidates=self._given - self._made)
         else:

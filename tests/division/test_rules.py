@@ -228,6 +228,7 @@ CASES: dict[str, Case] = {
     "If": _case(
         lambda a, b: tf.cond(tf.reduce_mean(b) > 0.0, lambda: (a * 2, tf.reduce_sum(a)), lambda: (a, b[0, 0])), F, F
     ),
+    "If that hands on": _case(lambda a, b: _one_or_the_other(a, b), F, F),
     "While": _case(
         lambda a: tf.while_loop(lambda i, *_: i < 3, lambda i, s, t: (i + 1, s + a, t + tf.reduce_sum(s)), (0, a, 0.0))[
             1:
@@ -236,6 +237,12 @@ CASES: dict[str, Case] = {
     ),
     "TensorList": _case(lambda a: tf.map_fn(lambda step: step @ tf.transpose(step), a), ("f", (3, 6, 4))),
 }
+
+
+def _one_or_the_other(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Branches that hand on what was computed before."""
+    first, second = tf.reduce_mean(a, 0), tf.reduce_mean(b, 0)
+    return tf.cond(first[0] > second[0], lambda: first, lambda: second)
 
 
 def _values(kind: str, shape: Sequence[int], seed: int) -> np.ndarray:

@@ -41,7 +41,8 @@ _TWO_WORKERS = (
     "eager_tutorial eager_by_hand eager_skips_bad_batches eager_gan eager_helpers eager_accumulated eager_nested_tapes "
     "eager_lazy_model eager_own_optimizer eager_wide_arrays eager_attached_to_tensors eager_random "
     # Sessions of TensorFlow 1.
-    "session_feed session_update_ops session_clipped_decayed_averaged session_changed_between_steps session_monitored session_data_set "
+    "session_feed session_update_ops session_clipped_decayed_averaged "
+    "session_changed_between_steps session_monitored session_data_set "
     "session_two_steps session_by_hand session_summaries session_of_one_row "
     "session_fetches_what_it_changes"
 ).split()

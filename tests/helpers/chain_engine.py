@@ -37,7 +37,7 @@ class InvalidArgument(Exception):
 
 
 def _refuse() -> None:
-    raise InvalidArgument("a label is out of range")
+    raise InvalidArgument("a label is out of range [[{{node loss}}]]")
 
 
 def _leak() -> None:
