@@ -1,22 +1,28 @@
 """Processes that a script starts: FDT's hooks are not in them, so what they train they train on the script's machine.
 
 They are looked at from outside, so that none is disturbed: which of them have TensorFlow in memory stands in Linux's /proc.
+Nobody looks before the script has started one: a script that starts none has no thread more than under plain python.
 """
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 # Between two looks. To import TensorFlow takes longer.
 _INTERVAL_S = 1.0
 _PROC = "/proc"
 _LIBRARY = b"libtensorflow"
 _SHOWN = 100
+# Audit events that tell of a new process; `multiprocessing` starts some without any, by modules that it imports for that.
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.system"})
+_STARTERS = frozenset({"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"})
 
 
 class Children:
-    """Watches the processes that descend from this one, in a thread.
+    """Watches the processes that descend from this one, in a thread, from the first one on.
 
     Attributes:
         num_found: How many had TensorFlow in memory.
@@ -31,23 +37,34 @@ class Children:
         self._say, self._interval_s = say, interval_s
         self._own = _command(os.getpid())
         self._known: set[int] = set()
+        self._owner = os.getpid()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
+        self._thread: threading.Thread | None = None
         self.num_found = 0
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Within it they are watched."""
-        owner = os.getpid()
-        self._thread.start()
+        sys.addaudithook(self._audit)
+        os.register_at_fork(after_in_parent=self.start)
         try:
             yield
         finally:
-            if os.getpid() == owner:
-                self._ended.set()
+            self._ended.set()
+            if self._thread is not None and os.getpid() == self._owner:
                 self._thread.join()
                 if self.num_found > 1:
                     self._say(f"{self.num_found} processes that the script started had loaded TensorFlow")
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in _STARTS or (event == "import" and args[0] in _STARTERS):
+            self.start()
+
+    def start(self) -> None:
+        """Begins to look, unless that has been done; there is no way to take the hooks back."""
+        if self._thread is None and not self._ended.is_set() and os.getpid() == self._owner:
+            self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
+            self._thread.start()
 
     def _watch(self) -> None:
         while not self._ended.wait(self._interval_s):

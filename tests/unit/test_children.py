@@ -1,6 +1,8 @@
 """Which of the processes that a script starts are told of, in a /proc of the test's own."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,7 @@ def test_processes_that_have_loaded_tensorflow_are_told_of(proc: Proc) -> None:
     proc.add(3, "python other.py", _MAPS, parent=2)
     proc.add(4, "python third.py", _MAPS, parent=os.getpid())
     with watch.watched():
+        watch.start()
         wait_until(lambda: watch.num_found == 2, lambda: str(said), 10)
     assert len(said) == 2 and "process that has loaded TensorFlow" in said[0]
     assert said[1] == "2 processes that the script started had loaded TensorFlow"
@@ -51,11 +54,32 @@ def test_processes_that_have_loaded_tensorflow_are_told_of(proc: Proc) -> None:
 def test_a_process_that_goes_on_to_load_it_is_told_of_once(proc: Proc, tmp_path: Path) -> None:
     said: list[str] = []
     proc.add(2, "python other.py", parent=os.getpid())
-    with Children(said.append, 0.01).watched():
+    watch = Children(said.append, 0.01)
+    with watch.watched():
+        watch.start()
         (tmp_path / "2" / "maps").write_text(_MAPS)
         wait_until(lambda: said, lambda: "nothing said", 10)
         (tmp_path / "2" / "maps").write_text(_MAPS * 2)
     assert len(said) == 1 and "(2: python other.py)" in said[0]
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+        "import os; os.fork() or os._exit(0)",
+        "import multiprocessing; multiprocessing.get_context('spawn').Process(target=len, args=('',)).start()",
+        "import concurrent.futures, multiprocessing",
+    ],
+)
+def test_a_thread_looks_from_the_first_process_on(starts: str) -> None:
+    program = (
+        "import threading\nfrom fdt.children import Children\nwith Children(print).watched():\n"
+        f"  before = threading.active_count(); {starts}\n  print(before, [t.name for t in threading.enumerate()][1:])"
+    )
+    names = [] if "futures" in starts else ["fdt-children"]
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == f"1 {names}\n"
 
 
 @pytest.mark.parametrize(
@@ -67,5 +91,6 @@ def test_forked_ones_and_ours_are_not_told_of(command: str, proc: Proc) -> None:
     proc.add(2, command, _MAPS, parent=os.getpid())
     proc.add(3, "python other.py", _MAPS, parent=os.getpid())
     with watch.watched():
+        watch.start()
         wait_until(lambda: watch.num_found > 0, lambda: str(said), 10)
     assert watch.num_found == 1 and "other.py" in said[0]
