@@ -41,7 +41,7 @@ def test_who_takes_turns_is_told(mode: str, workers: int, watched: bool) -> None
 
 def _drawing(draw: Any, **plain: bool) -> TracedStep:
     graph = tf.function(draw).get_concrete_function().graph
-    traced = TracedStep(program_pb2.StepProgram(), [], {}, [], set(), graph, is_random=True)
+    traced = TracedStep(program_pb2.StepProgram(), [], {}, set(), graph, is_random=True)
     vars(traced).update(plain)
     return traced
 
