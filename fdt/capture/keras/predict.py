@@ -27,7 +27,9 @@ class KerasPredict(KerasCheck):
     def _looked(self, run: "_SampledRun", what: str) -> None:
         assert run.traced is not None and run.arrays is not None
         traced, arrays = run.traced, run.arrays
-        key = hashlib.sha256(traced.program.SerializeToString(deterministic=True)).digest()
+        # One program serves batches of several sizes, which take different times.
+        sizes = str([array.shape for array in arrays]).encode()
+        key = hashlib.sha256(traced.program.SerializeToString(deterministic=True) + sizes).digest()
 
         def sample() -> Sample:
             exchanges = layer_exchanges(traced, [array.shape for array in arrays], self._config)
