@@ -195,8 +195,9 @@ def _verify(options: Verify) -> int:
 
     config = verify_config(options)
 
-    def in_double(tell: Callable[[Any], None]) -> None:
-        _run_in_session(dataclasses.replace(config, in_double=True), _Conclusion(tell=tell))
+    def in_double(num_steps: str, tell: Callable[[str], None]) -> None:
+        conclusion = _Conclusion(tell=tell, num_steps=int(num_steps))
+        _run_in_session(dataclasses.replace(config, in_double=True), conclusion)
 
     with contextlib.closing(SecondRun(in_double)) as second:
         return _run_in_session(config, _Conclusion(second))
@@ -205,18 +206,22 @@ def _verify(options: Verify) -> int:
 class _Conclusion:
     """What becomes of what `fdt verify` has compared, once the session is over."""
 
-    def __init__(self, second: "SecondRun | None" = None, tell: Callable[[Any], None] | None = None):
+    def __init__(
+        self, second: "SecondRun | None" = None, tell: Callable[[str], None] | None = None, num_steps: int = 0
+    ):
         """
         Args:
             second: Runs the script in double precision.
-            tell: Takes the steps that this run has made in double precision; None if it does not compute so.
+            tell: Takes what the steps of this run show in double precision; None if it does not compute so.
+            num_steps: How many steps the first run has made, of which this is the second.
         """
-        self._second, self._tell = second, tell
+        self._second, self._tell, self._num_steps = second, tell, num_steps
 
     def status(self, verification: "Verification") -> int:
         """Says it, or hands it on; returns the exit status."""
         if self._tell is not None:
-            self._tell(verification)
+            if verification.steps:
+                self._tell(verification.shown_in_double(self._num_steps).text())
             return 0
         verdict, lines = verification.conclusion(self._in_double(verification))
         for line in lines:
@@ -229,10 +234,10 @@ class _Conclusion:
         if self._second is None or not verification.steps or verification.within_tolerance:
             return None
         _say("making these steps once more in double precision")
-        made: Verification | None = self._second.ask()
-        if made is None or not made.steps:
+        answer = self._second.ask(str(len(verification.steps)))
+        if not answer:
             return InDouble(Verdict.UNPROVEN, f"the script does not run: {self._second.last_words()}")
-        return made.shown_in_double(len(verification.steps))
+        return InDouble.of(answer)
 
 
 def _check(options: Check) -> int:

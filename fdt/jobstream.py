@@ -19,21 +19,13 @@ from fdt import rpc
 from fdt.blob_client import BlobClient, SharedStore
 from fdt.blobs import Buffer
 from fdt.config import Timing
-from fdt.errors import (
-    FailedStep,
-    FdtError,
-    JobError,
-    PoolRestartingError,
-    StepError,
-    WorkerError,
-    WorkerLostError,
-    named,
-)
+from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, WorkerError, WorkerLostError
+from fdt.failure import as_error
 from fdt.faults import Faults
 from fdt.pool.job_queue import WORKERS_START
-from fdt.printable import printable_lines
 from fdt.recovery import Recovery
 from fdt.report import say
+from fdt.usage import added
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
 from fdt.waiting import WAITING
 
@@ -346,7 +338,7 @@ class JobStream:
         try:
             for event in self._call:
                 if event.HasField("failed"):
-                    return _failure(event.failed)
+                    return as_error(event.failed)
                 if broken is None:
                     broken = self._handled(event)
         except grpc.RpcError as failure:
@@ -430,8 +422,8 @@ class JobStream:
             # Who dies of a snapshot, and would again of one on the way, comes further every other time.
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
-                for instruction in self._recovery.again(error, on_the_way):
-                    self._outgoing.put(_alone(instruction) if alone else instruction)
+                for instruction in self._recovery.again(error, on_the_way, alone):
+                    self._outgoing.put(instruction)
             except FdtError as failure:
                 return failure
             self._call = self._train()
@@ -514,46 +506,6 @@ class JobStream:
             say(self.faults.over(self.steps_done, repeated, self._recovery.num_workers).line())
 
 
-def _failure(failed: job_pb2.Failed) -> FdtError:
-    if failed.HasField("step"):
-        step = FailedStep(failed.step.code, failed.step.before, failed.step.candidates)
-        return StepError(printable_lines(failed.message), step)
-    return named(failed.error, failed.message)
-
-
-def _alone(instruction: job_pb2.Instruction) -> job_pb2.Instruction:
-    """Returns an instruction whose steps, if it has some, are made each by itself."""
-    if not instruction.HasField("run"):
-        return instruction
-    changed = job_pb2.Instruction()
-    changed.CopyFrom(instruction)
-    changed.run.alone = True
-    return changed
-
-
 def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:
     while (instruction := outgoing.get()) is not None:
         yield instruction
-
-
-def added(before: Sequence[job_pb2.WorkerUsage], since: Sequence[job_pb2.WorkerUsage]) -> list[job_pb2.WorkerUsage]:
-    """Adds up what the workers of two jobs of a run did, by their ranks."""
-    known = {usage.rank: usage for usage in before}
-    total = []
-    for usage in since:
-        first, both = known.pop(usage.rank, None), job_pb2.WorkerUsage()
-        both.CopyFrom(usage)
-        if first is not None:
-            for name in _ADDED:
-                setattr(both, name, getattr(first, name) + getattr(usage, name))
-            for delay, count in first.delays.items():
-                both.delays[delay] += count
-            both.peak_memory_bytes = max(first.peak_memory_bytes, usage.peak_memory_bytes)
-        total.append(both)
-    return [*total, *known.values()]
-
-
-_ADDED = (
-    *("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "pull_s", "push_s", "held_s"),
-    *("correction_sum", "num_corrected"),
-)

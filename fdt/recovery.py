@@ -197,12 +197,13 @@ class Recovery:
         """Leaves out all steps from one on; see `History.drop_steps`."""
         self._history.drop_steps(first)
 
-    def again(self, error: FdtError, serials: Iterator[int] | None) -> list[job_pb2.Instruction]:
+    def again(self, error: FdtError, serials: Iterator[int] | None, alone: bool) -> list[job_pb2.Instruction]:
         """Returns what another job must be told in place of the lost one; the pool has what it names by then.
 
         Args:
             error: Why the job is lost.
             serials: See `History.again`.
+            alone: Whether each step is to be made to its end before the next one begins.
 
         Raises:
             FdtError: There is no other to be had, or what it needs is no more.
@@ -218,6 +219,9 @@ class Recovery:
             if self._closing.is_set():
                 raise error
             instructions.append(self._resent(told))
+            if alone and told.instruction.HasField("run"):
+                # The history's own message stays as it is.
+                instructions[-1] = _alone(instructions[-1])
         return instructions
 
     def find_workers(self, error: FdtError) -> None:
@@ -308,6 +312,13 @@ class Recovery:
         """Ends what is under way."""
         self._closing.set()
         self._couriers.shutdown(wait=False, cancel_futures=True)
+
+
+def _alone(instruction: job_pb2.Instruction) -> job_pb2.Instruction:
+    copied = job_pb2.Instruction()
+    copied.CopyFrom(instruction)
+    copied.run.alone = True
+    return copied
 
 
 def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:

@@ -2,25 +2,26 @@
 
 import contextlib
 import os
-import pickle
 import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
+
+_QUESTION_BYTES = 1024
 
 
 class SecondRun:
-    """A process that waits until it is asked to run the script, and then tells one object of it.
+    """A process that waits for a question, then runs the script and answers.
 
     What the script prints there is not shown; its last line on standard error is, if nothing was told.
     """
 
-    def __init__(self, run: Callable[[Callable[[Any], None]], None]) -> None:
+    def __init__(self, run: Callable[[str, Callable[[str], None]], None]) -> None:
         """Forks; called while this process has one thread.
 
         Args:
-            run: Runs the script in the fork; is given a function that takes what is to be told.
+            run: Runs the script in the fork; is given the question, and a function that takes the answer.
         """
         asked, self._ask = os.pipe()
         self._told, tell = os.pipe()
@@ -33,16 +34,16 @@ class SecondRun:
         os.close(asked)
         os.close(tell)
 
-    def _wait_and_run(self, asked: int, tell: int, run: Callable[[Callable[[Any], None]], None]) -> NoReturn:
+    def _wait_and_run(self, asked: int, tell: int, run: Callable[[str, Callable[[str], None]], None]) -> NoReturn:
         status = 1
         try:
             # The other end of a pipe that was closed, by its process's end too, reads as nothing.
-            if os.read(asked, 1):
+            if question := os.read(asked, _QUESTION_BYTES):
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, 0)
                 os.dup2(null, 1)
                 os.dup2(self._output.fileno(), 2)
-                run(lambda told: _write(tell, pickle.dumps(told)))
+                run(question.decode(), lambda answer: _write(tell, answer.encode()))
             status = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -51,13 +52,13 @@ class SecondRun:
                 sys.stderr.flush()
             os._exit(status)
 
-    def ask(self) -> Any | None:
-        """Has it run the script; returns what it told, or None if it ended without."""
-        os.write(self._ask, b"1")
+    def ask(self, question: str) -> str:
+        """Has it run the script; returns its answer; "" if it ended without."""
+        os.write(self._ask, question.encode())
         told = b""
         while piece := os.read(self._told, 1 << 16):
             told += piece
-        return pickle.loads(told) if told else None
+        return told.decode()
 
     def last_words(self) -> str:
         """Returns the last line that it wrote to standard error."""

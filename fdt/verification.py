@@ -99,6 +99,16 @@ class InDouble:
     verdict: Verdict
     line: str
 
+    def text(self) -> str:
+        """Returns it as one text."""
+        return f"{self.verdict.name} {self.line}"
+
+    @classmethod
+    def of(cls, text: str) -> "InDouble":
+        """Reads what `text` returned."""
+        verdict, _, line = text.partition(" ")
+        return cls(Verdict[verdict], line)
+
 
 class Verification:
     """Gathers compared steps until there are enough."""

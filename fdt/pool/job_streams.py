@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+from fdt.failure import MAX_FAILURE
 from fdt.pool import lifecycle
 from fdt.pool.journal import Entry, number_of
 from fdt.pool.limits import Limits, check_name
 from fdt.pool.relay import JobRelay, Room
-from fdt.pool.worker import MAX_FAILURE
 from fdt.v1 import job_pb2
 from fdt.versions import versions
 

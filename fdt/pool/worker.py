@@ -22,12 +22,12 @@ from typing import Any
 
 import grpc
 
-from fdt import rpc, wire
+from fdt import failure, rpc, wire
 from fdt.blob_client import BlobClient, HostStore
 from fdt.blob_store import BlobStore, WorkerStore
 from fdt.blobs import Buffer
 from fdt.config import Credentials, Timing
-from fdt.errors import FdtError, ProtocolError, StepError, WorkerError, WorkerLostError
+from fdt.errors import ProtocolError, WorkerError, WorkerLostError
 from fdt.pool.assigned import AssignedVariables
 from fdt.pool.gateway import Gateway
 from fdt.pool.meeting import PoolMeetingPlace
@@ -39,14 +39,8 @@ from fdt.v1 import job_pb2, program_pb2, worker_pb2
 # A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
-# Characters of an error that are told: some quote a tensor.
-MAX_FAILURE = 32 * 1024
 # How often an engine that works by itself is asked how far it is; and where a step is waited for before the next one.
 POLL_S, ALONE_S = 0.05, 0.001
-# TensorFlow's codes of errors that operations of a step raise for what they are given: invalid argument, resource exhausted,
-# failed precondition, out of range, data loss; they name the operation. The others tell of the worker, or of the connections
-# between workers, or that the step could not be built.
-OF_A_STEP = (3, 8, 9, 11, 15)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -446,31 +440,11 @@ class Worker:
         # An engine whose work has ended with the error cannot tell.
         with contextlib.suppress(Exception):
             self._steps_made()
-        step, code = None, getattr(error, "error_code", None)
-        if isinstance(error, FdtError):
-            name, message = type(error).__name__, str(error)
-        elif code in OF_A_STEP and "{{node " in str(error) and self._given > self._made:
-            name, message = StepError.__name__, str(getattr(error, "message", error))
-            step = job_pb2.FailedStep(code=code, before=self._made, candidates=self._given - self._made)
-        else:
-            frame = (traceback.extract_tb(error.__traceback__) or [None])[-1]
-            place = f" ({Path(frame.filename).name}:{frame.lineno}, {frame.line})" if frame else ""
-            kind = WorkerLostError if _lost_others(error) else WorkerError
-            name, message = kind.__name__, f"Rank {self._rank} failed: {type(error).__name__}: {error}{place}"
-        failed = job_pb2.Failed(
-            error=name, message=message[:MAX_FAILURE], rank=self._rank, time_s=time.time(), step=step
-        )
+        failed = failure.described(error, self._rank, time.time(), self._made, self._given)
         self._send(job_pb2.Event(failed=failed))
 
     def _send(self, event: job_pb2.Event) -> None:
         self._link.send(worker_pb2.WorkerEvent(event=event))
-
-
-def _lost_others(error: Exception) -> bool:
-    """Whether an engine failed because it does not reach the job's other processes any more."""
-    kind, text = type(error).__name__, str(error)
-    # Of TensorFlow's errors; what Horovod and Gloo say has no class of its own.
-    return kind == "UnavailableError" or (kind == "UnknownError" and ("Horovod" in text or "gloo" in text))
 
 
 def _tensorflow_version() -> str:

@@ -21,8 +21,9 @@ from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
 from fdt.data import Batches, StreamedBatches
 from fdt.errors import StepError, UnsupportedError
 from fdt.job import Job
-from fdt.report import FitRecord, usage_since
+from fdt.report import FitRecord
 from fdt.session import Session
+from fdt.usage import usage_since
 from fdt.v1 import job_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL

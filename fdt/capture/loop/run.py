@@ -20,8 +20,9 @@ from fdt.capture.step.traced_step import Known, TracedStep
 from fdt.config import RunConfig
 from fdt.data import full_spec, raw
 from fdt.job import Job
-from fdt.report import FitRecord, usage_since
+from fdt.report import FitRecord
 from fdt.session import Session
+from fdt.usage import usage_since
 
 # Tells the pool of numbers, by their names; see `Job.show`.
 Show = Callable[[Callable[[], Mapping[str, float]]], None]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import grpc
 
 from fdt import records, wire
-from fdt.errors import FailedStep, FdtError, ProtocolError
+from fdt.errors import FdtError, ProtocolError
+from fdt.failure import failed_step
 from fdt.pool import lifecycle
 from fdt.pool.limits import cut
 from fdt.pool.relay import JobRelay, blobs_of
@@ -98,6 +99,5 @@ class Workers:
         elif kind == "failed":
             failed, limits = event.failed, self._supervisor.limits
             error, message = cut(failed.error, limits.name_bytes), cut(failed.message, limits.failure_bytes)
-            told = failed.step
-            step = FailedStep(told.code, told.before, told.candidates) if failed.HasField("step") else None
+            step = failed_step(failed)
             self._supervisor.post(lifecycle.WorkerFailed(failed.time_s, name, error, message, time.time(), step))
