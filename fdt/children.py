@@ -5,20 +5,30 @@ Nobody looks before the script has started one: a script that starts none has no
 """
 
 import contextlib
+import functools
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from wrapt import register_post_import_hook
+
+from fdt.patch import Patches
 
 # Between two looks. To import TensorFlow takes longer.
 _INTERVAL_S = 1.0
 _PROC = "/proc"
 _LIBRARY = b"libtensorflow"
 _SHOWN = 100
-# Audit events that tell of a new process; `multiprocessing` starts some without any, by modules that it imports for that.
-_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.system"})
-_STARTERS = frozenset({"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"})
+# Where Python starts processes, but for forks: by module, the class if it is one's method, and the name. Not by audit events: a
+# hook for these is called for each `id()` of the script's, too, which then takes twenty times as long.
+_STARTS = (
+    ("subprocess", "Popen", "__init__"),
+    ("os", "", "system"),
+    ("os", "", "posix_spawn"),
+    ("os", "", "posix_spawnp"),
+    ("multiprocessing.util", "", "spawnv_passfds"),
+)
 
 
 class Children:
@@ -45,23 +55,31 @@ class Children:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Within it they are watched."""
-        sys.addaudithook(self._audit)
+        patches = Patches()
         os.register_at_fork(after_in_parent=self.start)
+        for module, owner, name in _STARTS:
+            register_post_import_hook(functools.partial(self._install, patches, owner, name), module)
         try:
             yield
         finally:
             self._ended.set()
+            patches.undo()
             if self._thread is not None and os.getpid() == self._owner:
                 self._thread.join()
                 if self.num_found > 1:
                     self._say(f"{self.num_found} processes that the script started had loaded TensorFlow")
 
-    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event in _STARTS or (event == "import" and args[0] in _STARTERS):
-            self.start()
+    def _install(self, patches: Patches, owner: str, name: str, module: Any) -> None:
+        # An import hook cannot be taken back.
+        if not self._ended.is_set():
+            patches.wrap(getattr(module, owner) if owner else module, name, self._starts)
+
+    def _starts(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.start()
+        return original(*args, **kwargs)
 
     def start(self) -> None:
-        """Begins to look, unless that has been done; there is no way to take the hooks back."""
+        """Begins to look, unless that has been done, or this is over."""
         if self._thread is None and not self._ended.is_set() and os.getpid() == self._owner:
             self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
             self._thread.start()

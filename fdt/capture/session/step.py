@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.step.writes import READERS
 from fdt.errors import UnsupportedError
 
 # Computed where the script runs: they read its data, call its Python, or use resources that only it has.
@@ -37,7 +38,6 @@ _SUMMARIES = {
     "TensorSummaryV2",
 }
 _VARIABLE = "VarHandleOp"
-_READERS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 _OLD_VARIABLES = {"Variable", "VariableV2"}
 VARIABLES = {_VARIABLE, *_OLD_VARIABLES}
 
@@ -126,7 +126,7 @@ class Closure:
         return [
             operation
             for operation in self.operations.values()
-            if operation.type not in {*_READERS, "Identity"}
+            if operation.type not in {*READERS, "Identity"}
             and any(tensor.op.type in VARIABLES for tensor in operation.inputs)
         ]
 
@@ -152,7 +152,7 @@ class Closure:
                     found.setdefault(number, {})[handle] = gradient
                 elif tensor.op.name in self.operations:
                     waiting.append(tensor.op)
-            waiting += [before for before in operation.control_inputs if before.type not in _READERS]
+            waiting += [before for before in operation.control_inputs if before.type not in READERS]
         return [Gradients(found[number]) for number in sorted(found)]
 
 
