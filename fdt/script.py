@@ -27,13 +27,13 @@ import re
 import runpy
 import signal
 import sys
-import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from fdt.errors import FdtError
+from fdt.outline.files import is_own
 from fdt.outline.sites import SITES
 
 # What `run` returns for an unhandled KeyboardInterrupt: death by SIGINT, written as `subprocess` writes it.
@@ -401,10 +401,4 @@ def _is_a_librarys(entries: _Entries, index: int) -> bool:
     if code.co_filename == getattr(sys.modules["__main__"], "__file__", None):
         return False
     made = os.path.basename(code.co_filename).startswith("__autograph_generated_file")
-    return made or code.co_filename.startswith((*_libraries(), "<frozen "))
-
-
-def _libraries() -> tuple[str, ...]:
-    """Returns the folders of what is installed and of Python's own modules."""
-    paths = sysconfig.get_paths()
-    return tuple(os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return made or code.co_filename.startswith("<frozen ") or not is_own(code.co_filename)
