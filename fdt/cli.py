@@ -26,12 +26,11 @@ from fdt.settings import (
 if TYPE_CHECKING:
     import contextlib
 
+    from fdt.conclusion import Conclusion
     from fdt.config import RunConfig, ServeConfig
     from fdt.pool.server import Server
     from fdt.pool.state_folder import StateFolder
-    from fdt.second_run import SecondRun
     from fdt.session import Session
-    from fdt.verification import InDouble, Verification
 
 _FAILED = 125
 
@@ -191,53 +190,17 @@ def _verify(options: Verify) -> int:
     import contextlib
     import dataclasses
 
+    from fdt.conclusion import Conclusion
     from fdt.second_run import SecondRun
 
     config = verify_config(options)
 
     def in_double(num_steps: str, tell: Callable[[str], None]) -> None:
-        conclusion = _Conclusion(tell=tell, num_steps=int(num_steps))
+        conclusion = Conclusion(tell=tell, num_steps=int(num_steps))
         _run_in_session(dataclasses.replace(config, in_double=True), conclusion)
 
     with contextlib.closing(SecondRun(in_double)) as second:
-        return _run_in_session(config, _Conclusion(second))
-
-
-class _Conclusion:
-    """What becomes of what `fdt verify` has compared, once the session is over."""
-
-    def __init__(
-        self, second: "SecondRun | None" = None, tell: Callable[[str], None] | None = None, num_steps: int = 0
-    ):
-        """
-        Args:
-            second: Runs the script in double precision.
-            tell: Takes what the steps of this run show in double precision; None if it does not compute so.
-            num_steps: How many steps the first run has made, of which this is the second.
-        """
-        self._second, self._tell, self._num_steps = second, tell, num_steps
-
-    def status(self, verification: "Verification") -> int:
-        """Says it, or hands it on; returns the exit status."""
-        if self._tell is not None:
-            if verification.steps:
-                self._tell(verification.shown_in_double(self._num_steps).text())
-            return 0
-        verdict, lines = verification.conclusion(self._in_double(verification))
-        for line in lines:
-            _say(line)
-        return verdict.value
-
-    def _in_double(self, verification: "Verification") -> "InDouble | None":
-        from fdt.verification import InDouble, Verdict
-
-        if self._second is None or not verification.steps or verification.within_tolerance:
-            return None
-        _say("making these steps once more in double precision")
-        answer = self._second.ask(str(len(verification.steps)))
-        if not answer:
-            return InDouble(Verdict.UNPROVEN, f"the script does not run: {self._second.last_words()}")
-        return InDouble.of(answer)
+        return _run_in_session(config, Conclusion(second))
 
 
 def _check(options: Check) -> int:
@@ -304,7 +267,7 @@ def _readable(options: OfScript) -> bool:
     return True
 
 
-def _run_in_session(config: "RunConfig", conclusion: _Conclusion | None = None) -> int:
+def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None) -> int:
     """Runs the script; the order in which things end is told in `fdt.script`."""
     import atexit
     import contextlib
@@ -336,7 +299,7 @@ def _stays(config: "RunConfig") -> Callable[[str], None] | None:
     return _say if config.else_local else None
 
 
-def _end(session: "Session", config: "RunConfig", status: int, conclusion: _Conclusion | None) -> int:
+def _end(session: "Session", config: "RunConfig", status: int, conclusion: "Conclusion | None") -> int:
     from fdt.errors import FdtError
     from fdt.script import INTERRUPTED, never_began
 

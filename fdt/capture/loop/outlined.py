@@ -129,6 +129,11 @@ class _Call:
     lifted: list[Place]
     numbers: Mapping[str, Callable[[], Any]]
 
+    def argument(self, name: str, values: Iterator[Any]) -> Any:
+        """Returns what the function is called with for a parameter, given the rest of the tensors."""
+        value = self.given[name]
+        return packed(value, [_argument((name, i), leaf, values, self.data) for i, leaf in enumerate(leaves_of(value))])
+
     def set_by_step(self) -> set[str]:
         """Returns, at the end of the step, which of `numbers` are not what they were."""
         return {name for name, compute in self.numbers.items() if not _is_same(_computed(compute), self.given[name])}
@@ -335,10 +340,7 @@ class _Step:
             values = iter(tensors[: len(call.data)])
             beside = tensors[len(call.data) :]
             of_lifted, of_seeds = beside[: len(call.lifted)], beside[len(call.lifted) :]
-            arguments = {}
-            for name, value in call.given.items():
-                leaves = [_argument((name, i), leaf, values, call.data) for i, leaf in enumerate(leaves_of(value))]
-                arguments[name] = packed(value, leaves)
+            arguments = {name: call.argument(name, values) for name in call.given}
             own_seeds = seeds.Seeds(of_seeds)
             contents = {n: Contents(v) for n, v in arguments.items() if Contents.are_in(v) or type(v) is tuple}
 
