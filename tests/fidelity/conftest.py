@@ -21,6 +21,8 @@ class Run(Protocol):
 Record = Callable[[str, int, list[Difference]], None]
 
 _PROPERTY = "differences"
+# Cases that one process runs: with more, their first test would take longer than a test may.
+_CASES_A_PROCESS = 24
 _COLUMNS = {"loss": "loss (rel)", "weights": "weights (abs)", "state": "optimizer (rel)", "rate": "accuracy (abs)"}
 
 
@@ -38,21 +40,28 @@ def _wanted(items: list[pytest.Item], num_workers: int, mode: str, keras: int) -
 
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns what a case gave on so many workers; the first call for a number of workers runs all its cases."""
+    """Returns what a case gave on so many workers; the first call of a case runs those beside it too, in one process."""
     outcomes: dict[tuple[int, str, int], dict[str, Outcome]] = {}
 
     def get(case: str, num_workers: int, mode: str = "sync", keras: int = 3) -> dict[str, np.ndarray]:
         key = (num_workers, mode, keras)
-        if key not in outcomes:
-            names = _wanted(request.session.items, *key)
+        known = outcomes.setdefault(key, {})
+        if case not in known:
+            names = _beside(case, _wanted(request.session.items, *key))
             if num_workers == 0:
-                outcomes[key] = plain_outcomes(names, keras)
+                known |= plain_outcomes(names, keras)
             else:
                 out = tmp_path_factory.mktemp(f"keras{keras}-{mode}{num_workers}")
-                outcomes[key] = run_cases(names, num_workers, mode, out, keras)
-        return outcomes[key][case].expect()
+                known |= run_cases(names, num_workers, mode, out, keras)
+        return known[case].expect()
 
     return get
+
+
+def _beside(case: str, names: list[str]) -> list[str]:
+    """Returns the cases that are run with this one, itself included."""
+    first = names.index(case) // _CASES_A_PROCESS * _CASES_A_PROCESS
+    return names[first : first + _CASES_A_PROCESS]
 
 
 @pytest.fixture
