@@ -1,20 +1,20 @@
-"""Horovod's collectives: for a divided step, within its graph, and for what ranks ask each other outside of steps.
+"""Horovod's collectives: for a divided step, within its graph, and for what ranks ask each other outside of steps."""
 
-What is counted (seconds, bytes) is kept in a variable found by its shared name, because a graph of a loop within a loop cannot
-always capture one.
-"""
-
+import ctypes
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.division.layout import Combine
+from fdt.native import library
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
-_METER = "fdt_exchange_meter"
+_NATIVE = library("hfdt")
+_NATIVE.functions.fdt_meter_seconds.restype = ctypes.c_double
+_NATIVE.functions.fdt_meter_num_bytes.restype = ctypes.c_uint64
 # What a rank gets from all others at once.
 _MAX_MET_BYTES = 1 << 18
 _OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
@@ -23,15 +23,14 @@ _ROUNDED = (tf.float32, tf.float64)
 
 
 class Meter:
-    """Seconds spent in exchanges and bytes handed to them, counted in the graph. One to a process."""
+    """Seconds in which exchanges of steps were under way, and bytes handed to them (`native/meter.h`). One to a process."""
 
     def __init__(self) -> None:
-        tf.raw_ops.AssignVariableOp(resource=_meter(), value=tf.zeros([3], tf.float64))
+        _NATIVE.functions.fdt_meter_reset()
 
     def read(self) -> tuple[float, int]:
         """Returns seconds and bytes so far."""
-        seconds, num_bytes, _ = tf.raw_ops.ReadVariableOp(resource=_meter(), dtype=tf.float64).numpy()
-        return float(seconds), int(num_bytes)
+        return float(_NATIVE.functions.fdt_meter_seconds()), int(_NATIVE.functions.fdt_meter_num_bytes())
 
 
 class HorovodExchange:
@@ -118,22 +117,8 @@ class HorovodExchange:
 
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
-    """Exchanges tensors when all of them are ready, and counts.
-
-    All ranks have to take part, also one for which nothing follows from what comes of it (it may have no rows): its
-    TensorFlow would leave the exchange out, and the others would wait for ever. So the count stands on its outcome.
-    """
-    num_bytes = tf.add_n([tf.cast(tf.size(t, tf.int64) * t.dtype.size, tf.float64) for t in tensors])
-    with tf.control_dependencies(list(tensors)):
-        started = tf.timestamp()
-    with tf.control_dependencies([started]):
-        exchanged = exchange([tf.identity(t) for t in tensors])
-    with tf.control_dependencies(exchanged):
-        outcome = tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(t, [-1])[:1], tf.float64)) for t in exchanged])
-        spent = tf.stack([tf.timestamp() - started, num_bytes, outcome])
-        count = tf.raw_ops.AssignAddVariableOp(resource=_meter(), value=spent)
-    with tf.control_dependencies([count]):
-        return [tf.identity(t) for t in exchanged]
+    """Exchanges tensors when all of them are ready; the meter counts."""
+    return list(_NATIVE.ops.fdt_exchange_end(values=exchange(_NATIVE.ops.fdt_exchange_begin(values=tensors))))
 
 
 def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Sum) -> list[tf.Tensor]:
@@ -147,11 +132,6 @@ def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Su
         for i, tensor in zip(places, together, strict=True):
             put_together[i] = tensor
     return put_together
-
-
-def _meter() -> tf.Tensor:
-    with tf.device("/cpu:0"):
-        return tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[3], shared_name=_METER, container="")
 
 
 def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

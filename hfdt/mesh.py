@@ -34,8 +34,6 @@ _HELLO = struct.Struct(f"<{_TOKEN_BYTES}sI")
 _COMBINE = {Combine.SUM: "SUM", Combine.MAX: "MAX", Combine.MIN: "MIN"}
 _NATIVE = library("hfdt")
 _NATIVE.functions.fdt_mesh_open.restype = ctypes.c_int64
-_NATIVE.functions.fdt_mesh_seconds.restype = ctypes.c_double
-_NATIVE.functions.fdt_mesh_num_bytes.restype = ctypes.c_uint64
 
 
 class Mesh:
@@ -72,16 +70,6 @@ class Mesh:
                 round(_EXCHANGE_S * 1000),
             )
         )
-
-    @property
-    def seconds(self) -> float:
-        """Spent in exchanges so far."""
-        return float(_NATIVE.functions.fdt_mesh_seconds(self._number))
-
-    @property
-    def num_bytes(self) -> int:
-        """Handed to exchanges so far."""
-        return int(_NATIVE.functions.fdt_mesh_num_bytes(self._number))
 
     def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine) -> list[tf.Tensor]:
         """Puts the ranks' tensors together, in the order of the ranks, so that all of them get the same bit for bit.

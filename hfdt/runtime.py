@@ -181,8 +181,6 @@ class HorovodEngine:
         """Returns this rank's account."""
         assert self._meter is not None
         seconds, num_bytes = self._meter.read()
-        if self._mesh is not None:
-            seconds, num_bytes = seconds + self._mesh.seconds, num_bytes + self._mesh.num_bytes
         self._usage.rank = self._rank
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)

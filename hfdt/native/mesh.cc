@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <complex>
 #include <cstdint>
 #include <map>
@@ -22,6 +21,8 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/shape_inference.h"
+
+#include "meter.h"
 
 namespace fdt {
 namespace {
@@ -67,7 +68,6 @@ class Mesh {
 
   // Exchanges `mine`; fills `parts` with every rank's bytes, in their order, valid until the next exchange.
   absl::Status Exchange(const std::vector<char>& mine, std::vector<const std::vector<char>*>* parts) {
-    const auto began = std::chrono::steady_clock::now();
     const Header header{++number_, static_cast<uint32_t>(mine.size())};
     message_.resize(sizeof(Header) + mine.size());
     memcpy(message_.data(), &header, sizeof(Header));
@@ -83,15 +83,10 @@ class Mesh {
       parts->push_back(&peer.part);
     }
     if (static_cast<int>(parts->size()) == rank_) parts->push_back(&mine);
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    num_bytes_ += mine.size();
     return absl::OkStatus();
   }
 
   std::mutex mutex;  // Exchanges follow each other.
-
-  double seconds() const { return seconds_; }
-  uint64_t num_bytes() const { return num_bytes_; }
 
  private:
   // Waits for all that is not there yet.
@@ -168,8 +163,6 @@ class Mesh {
   const size_t max_bytes_;
   const int limit_ms_;
   uint32_t number_ = 0;
-  double seconds_ = 0;
-  uint64_t num_bytes_ = 0;
   std::vector<char> message_;
   std::vector<Peer> peers_;
 };
@@ -274,7 +267,10 @@ class ExchangeOp : public tensorflow::OpKernel {
       mine_.insert(mine_.end(), bytes.begin(), bytes.end());
     }
     std::vector<const std::vector<char>*> parts;
-    OP_REQUIRES_OK(context, mesh->Exchange(mine_, &parts));
+    meter().Begin(mine_.size());
+    const absl::Status exchanged = mesh->Exchange(mine_, &parts);
+    meter().End();
+    OP_REQUIRES_OK(context, exchanged);
     OP_REQUIRES_OK(context, assemble(parts));
   }
 
@@ -393,16 +389,6 @@ int64_t fdt_mesh_open(int rank, int num_ranks, const int* descriptors, int64_t m
 void fdt_mesh_close(int64_t number) {
   std::lock_guard<std::mutex> lock(fdt::registry_mutex);
   fdt::registry.erase(number);
-}
-
-double fdt_mesh_seconds(int64_t number) {
-  const auto mesh = fdt::Find(number);
-  return mesh == nullptr ? 0.0 : mesh->seconds();
-}
-
-uint64_t fdt_mesh_num_bytes(int64_t number) {
-  const auto mesh = fdt::Find(number);
-  return mesh == nullptr ? 0 : mesh->num_bytes();
 }
 
 }  // extern "C"

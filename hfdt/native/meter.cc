@@ -1,0 +1,85 @@
+// The operations between which an exchange of another library lies, so that its time is counted (see meter.h).
+
+#include "meter.h"
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace fdt {
+
+Meter& meter() {
+  static Meter* const meter = new Meter;
+  return *meter;
+}
+
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+
+void PassOn(OpKernelContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+}
+
+class BeginOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    uint64_t num_bytes = 0;
+    for (int i = 0; i < context->num_inputs(); ++i) num_bytes += context->input(i).TotalBytes();
+    meter().Begin(num_bytes);
+    PassOn(context);
+  }
+};
+
+class EndOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    meter().End();
+    PassOn(context);
+  }
+};
+
+absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+  return absl::OkStatus();
+}
+
+// Each has all tensors before it passes one on. Both are stateful: of a rank for which nothing follows from what comes (it may
+// have no rows) TensorFlow would otherwise leave the exchange out, and the other ranks would wait for it.
+REGISTER_OP("FdtExchangeBegin")
+    .Input("values: T")
+    .Output("sent: T")
+    .Attr("T: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(SameShapes);
+
+REGISTER_OP("FdtExchangeEnd")
+    .Input("values: T")
+    .Output("received: T")
+    .Attr("T: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(SameShapes);
+
+// They only pass tensors on, so they need nothing of a GPU's libraries.
+REGISTER_KERNEL_BUILDER(Name("FdtExchangeBegin").Device(tensorflow::DEVICE_CPU), BeginOp);
+REGISTER_KERNEL_BUILDER(Name("FdtExchangeBegin").Device(tensorflow::DEVICE_GPU), BeginOp);
+REGISTER_KERNEL_BUILDER(Name("FdtExchangeEnd").Device(tensorflow::DEVICE_CPU), EndOp);
+REGISTER_KERNEL_BUILDER(Name("FdtExchangeEnd").Device(tensorflow::DEVICE_GPU), EndOp);
+
+}  // namespace
+}  // namespace fdt
+
+extern "C" {
+
+void fdt_meter_reset() { fdt::meter().Reset(); }
+
+double fdt_meter_seconds() { return fdt::meter().seconds(); }
+
+uint64_t fdt_meter_num_bytes() { return fdt::meter().num_bytes(); }
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+// How long this process's exchanges took, and how many bytes were handed to them.
+//
+// Exchanges overlap. What counts is the time in which at least one was under way, so that it and the time spent on computing
+// add up to that of the steps.
+
+#ifndef FDT_HFDT_METER_H_
+#define FDT_HFDT_METER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+
+namespace fdt {
+
+class Meter {
+ public:
+  void Begin(uint64_t num_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    num_bytes_ += num_bytes;
+    if (under_way_++ == 0) since_ = std::chrono::steady_clock::now();
+  }
+
+  void End() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // None is: the meter was reset in between.
+    if (under_way_ > 0 && --under_way_ == 0) seconds_ += Elapsed();
+  }
+
+  // For a job that begins; exchanges that failed before it never ended.
+  void Reset() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    under_way_ = 0;
+    seconds_ = 0;
+    num_bytes_ = 0;
+  }
+
+  double seconds() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return seconds_ + (under_way_ ? Elapsed() : 0);
+  }
+
+  uint64_t num_bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return num_bytes_;
+  }
+
+ private:
+  double Elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
+
+  std::mutex mutex_;
+  int under_way_ = 0;
+  std::chrono::steady_clock::time_point since_;
+  double seconds_ = 0;
+  uint64_t num_bytes_ = 0;
+};
+
+// The one of this process.
+Meter& meter();
+
+}  // namespace fdt
+
+#endif  // FDT_HFDT_METER_H_
