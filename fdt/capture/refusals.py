@@ -164,6 +164,13 @@ def where() -> str:
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "in the script"
 
 
+def where_raised(error: Exception) -> str:
+    """Returns file and line of the innermost frame of the script's own files that an error has gone through."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == script or SITES.has(f.filename)]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else where()
+
+
 def _places_in_script() -> Iterator[tuple[str, int]]:
     """Yields file and line of the frames of the script's own files, the innermost first."""
     frame: Any = sys._getframe(1)

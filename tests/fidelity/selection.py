@@ -39,7 +39,8 @@ _TWO_WORKERS = (
     "loop_types loop_drawn_in_python loop_printed loop_graphs loop_over_data loop_over_places "
     # Loops without tf.function.
     "eager_tutorial eager_by_hand eager_skips_bad_batches eager_gan eager_helpers eager_accumulated eager_nested_tapes "
-    "eager_lazy_model eager_own_optimizer eager_wide_arrays eager_attached_to_tensors eager_random "
+    "eager_lazy_model eager_arrays_after_the_build eager_own_optimizer eager_wide_arrays "
+    "eager_attached_to_tensors eager_random "
     # Sessions of TensorFlow 1.
     "session_feed session_update_ops session_clipped_decayed_averaged "
     "session_changed_between_steps session_monitored session_data_set "

@@ -55,10 +55,10 @@ DIFFERENCES = {
     "modules": "what the pool's client needs has been imported",
     "threads": "the client's own threads (all of them daemons) and gRPC's",
     "descriptors": "the client's sockets",
-    "meta_path": "the hook that waits for the import of tensorflow and keras",
+    "meta_path": "the hook that waits for imports: of tensorflow and keras, and of what starts processes",
 }
 # Of a run without a client only these are left.
-_DIFFERENCES_WITHOUT_CLIENT = {"orig_argv", "stack", "modules"}
+_DIFFERENCES_WITHOUT_CLIENT = {"orig_argv", "stack", "modules", "meta_path"}
 
 
 def _environment(**more: str) -> dict[str, str]:

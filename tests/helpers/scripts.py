@@ -106,6 +106,21 @@ print("trained", flush=True)
         r"prints 'loss'",
         r"run_eagerly=False",
     ),
+    "run_eagerly that looks": (
+        NET
+        + """
+def loss(y_true, y_pred):
+    found = tf.reduce_mean((y_true - y_pred) ** 2)
+    return found if float(found.numpy()) < 1e6 else found / 2.0  # <- here
+
+
+model.compile("sgd", loss, run_eagerly=True)
+model.fit(x, y, epochs=2, batch_size=8, verbose=2)
+print("trained", flush=True)
+""",
+        r"looks at values",
+        r"run_eagerly=False",
+    ),
     "python in the loss": (
         NET
         + """

@@ -76,7 +76,7 @@ def test_unsupported_construct_is_refused(pool: Pool, tmp_path: Path, name: str)
     assert re.search(remedy, message), f"does not name a remedy\n{finished.describe()}"
     if "# <- here" in text:
         line = marked_line(text)
-        named = rf'train\.py(", line |:){line}\b'
+        named = rf'train\.py("?, line |:){line}\b'
         assert re.search(named, finished.stderr), f"does not name line {line}\n{finished.describe()}"
 
 

@@ -10,12 +10,13 @@ import tensorflow as tf
 from fdt.capture.keras.opening import stateful
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
+from fdt.capture.refusals import where_raised
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.watching import Watch
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches, Batches
 from fdt.element import Element
-from fdt.errors import UnsupportedError
+from fdt.errors import FdtError, UnsupportedError
 
 _WARM_UP_EPOCHS = 5
 
@@ -101,7 +102,18 @@ class TracedRun(abc.ABC):
             return
         watch = Watch()
         with watch.watching():
-            yield watch
+            try:
+                yield watch
+            except Exception as error:  # the script's own code runs here
+                # TensorFlow's and Python's words for a tensor that has no value yet.
+                if isinstance(error, FdtError) or "symbolic" not in str(error).lower():
+                    raise
+                raise UnsupportedError(
+                    f"{where_raised(error)}: the model is compiled with run_eagerly=True, and its step looks at values of "
+                    f"tensors in Python, which the script's machine does not have ({error}). Compile it with "
+                    "run_eagerly=False and decide by operations (tf.where, tf.cond); print by tf.print, or look at losses and "
+                    "metrics in a callback."
+                ) from None
         if watch.effects:
             raise UnsupportedError(
                 f"The model is compiled with run_eagerly=True, and its step does in Python what would be done once only: "

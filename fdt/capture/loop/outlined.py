@@ -12,6 +12,7 @@ import tensorflow as tf
 from fdt.capture.contents import Contents
 from fdt.capture.loop.attached import NAMES, attach, attached
 from fdt.capture.loop.carried import Carried
+from fdt.capture.loop.created import created_at_once
 from fdt.capture.loop.nests import leaves_of, packed, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
@@ -349,7 +350,7 @@ class _Step:
                 stale.update(call.set_by_step())
                 return dict(bound)
 
-            with own_seeds.taken(), unseen():
+            with own_seeds.taken(), unseen(), created_at_once():
                 after, values_set = carried.traced(run, call.lifted, of_lifted)
             num_taken = own_seeds.count
             changed[:] = [name for name, before in contents.items() if not before.are_as_before()]

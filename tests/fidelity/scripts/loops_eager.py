@@ -247,6 +247,25 @@ def cross_entropy_of(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tenso
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x)))
 
 
+@case
+def eager_arrays_after_the_build() -> Results:
+    """The first step makes the model's weights, then asks an array for what no tensor has: it is traced in another way."""
+    model, optimizer = (
+        keras.Sequential([keras.layers.Dense(24, "relu"), keras.layers.Dense(1)]),
+        keras.optimizers.RMSprop(),
+    )
+    x, losses = digits(120)[0], list[float]()
+    for start in range(0, 120, 50):
+        rows = x[start : start + 50]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.abs(model(rows)[:, 0] - rows.max(1) - rows.mean()))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
+
+
 class OwnMomentum(tf.Module):
     """An optimizer of the script's own, which makes its variables when it first sees gradients."""
 
