@@ -32,6 +32,7 @@ _TWO_WORKERS = (
     "data_dataset_shuffled data_dataset_endless data_dataset_unknown_length data_dataset_ran_out "
     "data_dataset_shuffled_and_looked_at data_dataset_mapped data_dataset_batches_mapped data_dataset_under_a_strategy "
     "data_steps_per_execution data_generator data_pydataset data_pandas "
+    "numbers_of_tf_random "
     "data_padded data_sparse data_strings data_on_batch data_on_batch_gan data_on_batch_in_turn data_on_batch_frozen "
     # Loops of the script's own.
     "loop_gan loop_two_functions loop_accumulated loop_several_steps loop_signature "
@@ -113,7 +114,7 @@ _KERAS_2 = (
     "data_dataset_unknown_length data_dataset_mapped data_steps_per_execution data_generator data_pydataset "
     "data_ragged data_strings data_on_batch_gan loop_metrics loop_gan loop_checkpoint older_momentum older_adam "
     "older_schedule older_loss_scale newer_loss_scale branching_layer clipping_train_step added_metric "
-    "sequence_with_threads session_layers"
+    "sequence_with_threads session_layers numbers_of_tf_random"
 ).split()
 _MORE_OF_KERAS_2 = (
     "last_batch_3 reduction_sum_sample_weight loss_summed_by_hand custom_train_step_sum custom_train_step_rows "

@@ -1,6 +1,9 @@
 """Random numbers of a traced step are those that eager operations draw, bit for bit."""
 
+from typing import Any
+
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from fdt.capture.step import seeds
 from fdt.patch import Patches
@@ -44,3 +47,49 @@ def test_a_step_draws_what_its_eager_operations_would() -> None:
             assert not bool(tf.reduce_all(outlined[0][0] == outlined[1][0]))
     finally:
         patches.undo()
+
+
+def test_a_step_of_any_number_of_rows_draws_what_its_stateful_operations_would() -> None:
+    def draw(rows: tf.Tensor) -> list[tf.Tensor]:
+        drawn = [
+            tf.random.normal([rows, 3]),
+            tf.random.uniform([rows], -1.0, 3.0, seed=4),
+            tf.random.uniform([2, rows], 0, 9, tf.int64),
+            tf.random.truncated_normal([rows], dtype=tf.float64),
+            tf.random.normal([rows], dtype=tf.float16),
+            tf.nn.dropout(tf.ones([rows, 5]), 0.5),
+        ]
+        looped = tf.while_loop(
+            lambda i, _: i < 2, lambda i, x: (i + 1, x + tf.random.normal([rows])), (0, tf.zeros([rows]))
+        )
+        return [*drawn, tf.cond(rows > 4, lambda: tf.random.normal([rows]), lambda: tf.zeros([rows])), looped[1]]
+
+    def traced() -> Any:
+        tf.random.set_seed(3)
+        return tf.function(draw, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
+
+    patches, states = Patches(), list[tf.Variable]()
+    plain = traced()
+    seeds.keep_in_variables(patches, states.append)
+    try:
+        ours = traced()
+    finally:
+        patches.undo()
+    assert len(states) == 8
+    sizes = [20, 20, 7, 1, 4, 20]
+    for size in sizes:
+        for place, (expected, drawn) in enumerate(zip(plain(size), ours(size), strict=True)):
+            assert bool(tf.reduce_all(expected == drawn)), (size, place)
+    assert states[0].numpy()[1] == 3 * sum(sizes)
+
+
+def test_without_a_seed_a_step_draws_others_each_time() -> None:
+    patches, states = Patches(), list[tf.Variable]()
+    context.set_global_seed(None)
+    seeds.keep_in_variables(patches, states.append)
+    try:
+        steps = [tf.function(lambda: tf.random.normal([9])).get_concrete_function() for _ in range(2)]
+    finally:
+        patches.undo()
+    drawn = [step().numpy().tolist() for step in (*steps, *steps)]
+    assert len(set(map(tuple, drawn))) == 4

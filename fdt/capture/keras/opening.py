@@ -62,8 +62,8 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
         )
     if config.mode == "sync" and config.num_workers > 1 and traced.is_any_size and counts_draws(traced.graph):
         lines.append(
-            "warning: the step draws with tf.random, which begins from its seed again for a batch of another size; for "
-            "plain python's numbers give all batches one size (drop_remainder=True), or draw from a tf.random.Generator"
+            "warning: the step draws by gamma, poisson, categorical or shuffle of tf.random, which begin from their seeds "
+            "again for a batch of another size; for plain python's numbers give all batches one size (drop_remainder=True)"
         )
     return lines
 

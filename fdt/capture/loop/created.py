@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import variables
+
+from fdt.capture.step.variables import created_outside
 
 _ARGUMENTS = inspect.signature(tf.Variable.__init__).parameters
 
@@ -26,6 +27,4 @@ def _create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     # A first value that the step has computed is known at the end of the trace only; options of TensorFlow 1's are left to it.
     if not callable(kwargs["initial_value"]) or not _ARGUMENTS.keys() >= kwargs.keys():
         return next_creator(**kwargs)
-    # The function that is being traced would take hold of it here too.
-    with tf.init_scope():
-        return variables.default_variable_creator_v2(None, **kwargs)
+    return created_outside(**kwargs)

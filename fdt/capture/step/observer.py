@@ -13,6 +13,7 @@ from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_em
 
 from fdt.capture.keras.version import imported_versions
 from fdt.capture.step.inlining import inlined
+from fdt.capture.step.seeds import keep_in_variables
 from fdt.capture.step.traced_step import MetricResult
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
 from fdt.config import RunConfig
@@ -96,6 +97,7 @@ class StepObserver:
         for name in ("assign", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
         patches.wrap_inherited(ResourceVariable, "assign_add", self._added_to)
+        keep_in_variables(patches, self.draws)
         for version in imported_versions():
             version.hook_step(patches, self)
 
@@ -195,6 +197,7 @@ class StepObserver:
         """Records random numbers that are drawn from a seed."""
         if current_holes() is not None:
             self.seeds.append(seed)
+            tf.compat.v1.get_default_graph().watch_variable(seed)
 
     def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
         if current_holes() is not None:

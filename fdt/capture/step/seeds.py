@@ -4,9 +4,13 @@ An eager operation without a seed of its own takes one from TensorFlow's context
 would be given one for good, and count by itself. So the seeds are taken from the context for each step, and are arguments,
 of a step in which the operations are stateless ones of the same algorithm (Philox): the seed of the context is their key,
 that of the operation the upper half of their counter (`PhiloxRandom(seed_lo, seed_hi)` in TensorFlow's philox_random.h).
+
+An operation of a traced step counts what it has drawn, whatever the size of the batch. Workers have a graph for each size, so
+there the count is kept in a variable of the step, and is the lower half of that counter.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -16,9 +20,13 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import random_seed
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
+from fdt.capture.step.variables import created_outside
 from fdt.patch import Patches
 
 _PHILOX, _MAX_SEED = 1, 2**31 - 1
+# By how many values a stateful operation advances its counter for each number (`kReservedSamplesPerOutput` in
+# TensorFlow's random_op_cpu.h, random_op_gpu.h).
+_RESERVED = 256
 _STATELESS: dict[str, Callable[..., tf.Tensor]] = {
     "random_standard_normal": gen_stateless_random_ops_v2.stateless_random_normal_v2,
     "random_uniform": gen_stateless_random_ops_v2.stateless_random_uniform_v2,
@@ -82,6 +90,17 @@ def install(patches: Patches) -> None:
         patches.wrap(gen_random_ops, name, _drawing(stateless))
 
 
+def keep_in_variables(patches: Patches, record: Callable[[tf.Variable], None]) -> None:
+    """Makes random operations keep what they have drawn in variables: int64 [seed, how many numbers].
+
+    Args:
+        patches: Of a trace.
+        record: Is given each variable.
+    """
+    for name, stateless in _STATELESS.items():
+        patches.wrap(gen_random_ops, name, _counting(stateless, record))
+
+
 @contextlib.contextmanager
 def none_taken() -> Iterator[None]:
     """Within it a function of the script's own is traced into the step."""
@@ -113,6 +132,25 @@ def _get_seed(original: Callable[..., Any], op_seed: int | None) -> Any:
     if seeds is not None:
         seeds.take(op_seed)
     return original(op_seed)
+
+
+def _counting(stateless: Callable[..., tf.Tensor], record: Callable[[tf.Variable], None]) -> Callable[..., Any]:
+    def draw(original: Callable[..., Any], shape: Any, *args: Any, seed: Any, seed2: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() or _current.get() is not None:
+            return original(shape, *args, seed=seed, seed2=seed2, **kwargs)
+        if not seed and not seed2:
+            # Plain python draws other numbers in each run.
+            seed = int.from_bytes(os.urandom(4)) % _MAX_SEED + 1
+        state = created_outside(initial_value=[seed, 0], dtype=tf.int64, trainable=False, name="random_state")
+        record(state)
+        key, drawn = tf.unstack(state.read_value())
+        counter = tf.stack([_RESERVED * drawn, tf.constant(seed2 or 0, tf.int64)])
+        keys = tf.cast(tf.reshape(key, [1]), tf.uint64), tf.cast(counter, tf.uint64)
+        size = tf.reduce_prod(tf.cast(shape, tf.int64))
+        tf.raw_ops.AssignAddVariableOp(resource=state.handle, value=tf.stack([tf.zeros([], tf.int64), size]))
+        return stateless(shape, *keys, _PHILOX, *args, **kwargs)
+
+    return draw
 
 
 def _drawing(stateless: Callable[..., tf.Tensor]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import variables
 
 
 def tf_variable(variable: Any) -> tf.Variable | None:
@@ -25,3 +26,13 @@ def as_tensor(leaf: Any) -> Any:
     """Returns the value of a variable, anything else as it is."""
     variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
     return leaf if variable is None else tf.convert_to_tensor(variable)
+
+
+def created_outside(**arguments: Any) -> tf.Variable:
+    """Creates a variable outside of the functions that are being traced, which would take hold of it otherwise.
+
+    Args:
+        arguments: Of tf.Variable.
+    """
+    with tf.init_scope():
+        return variables.default_variable_creator_v2(None, **arguments)

@@ -3,6 +3,7 @@
 Every worker draws its own dropout masks, and a BatchNormalization sees only its worker's share of the batch.
 """
 
+import tensorflow as tf
 from recording import Results, case, compiled, digits, fit
 from tensorflow import keras
 
@@ -28,3 +29,24 @@ def dropout() -> Results:
 @case
 def batch_normalization() -> Results:
     return trained(keras.layers.BatchNormalization(momentum=0.9))
+
+
+@case
+def numbers_of_tf_random() -> Results:
+    """As generative models draw them: without a seed of their own, and for as many rows as there are."""
+
+    class Noisy(keras.Model):
+        def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+            x, y = data
+            noise, kept = tf.random.normal(tf.shape(x)), tf.random.uniform([tf.shape(x)[0], 1])
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=y, y_pred=self(x + 0.1 * noise, training=True), sample_weight=kept)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"loss": loss, "noise": tf.reduce_mean(noise), "kept": tf.reduce_mean(kept)}
+
+    inputs = keras.Input((64,))
+    outputs = keras.layers.Dense(10, "softmax")(keras.layers.Dropout(0.2)(keras.layers.Dense(24, "relu")(inputs)))
+    model = Noisy(inputs, outputs)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return fit(model, *digits(150))
