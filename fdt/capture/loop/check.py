@@ -1,7 +1,11 @@
-"""Loops of the script's own, looked at: their steps are traced; each is made here once, and what it has changed is put back."""
+"""Loops of the script's own, looked at: their steps are traced; each is made here once, and what it has changed is put back.
+
+What counts steps goes on counting: a loop may end by it.
+"""
 
 import collections
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,6 +37,8 @@ class LoopCheck:
         self._lines: dict[Any, tuple[str, ...]] = {}
         # What each returned when it was made, by the shapes of its arguments too; and how often it was called.
         self._outputs: dict[Any, list[tf.Tensor]] = {}
+        # The variables by which each counts.
+        self._counters: dict[Any, list[_Counter]] = {}
         self._num_calls: collections.Counter[Any] = collections.Counter()
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
@@ -56,14 +62,19 @@ class LoopCheck:
         """Returns outputs of the right form, whose figures are the first step's and fall from call to call."""
         shapes = key, call.as_they_are.form.key()
         if shapes not in self._outputs:
-            with _putting_back(self._steps[key][0].variables), in_place():
+            with _putting_back(self._steps[key][0].variables) as counters, in_place():
                 self._outputs[shapes] = flat_outputs(call.function(*args, **kwargs))
+            self._counters[shapes] = counters
         self._num_calls[key] += 1
         part = figure(self._num_calls[key])
-        return [
-            output * tf.cast(part, output.dtype) if output.dtype.is_floating else output
+        counters = self._counters[shapes]
+        outputs = [
+            output * tf.cast(part, output.dtype) if output.dtype.is_floating else _counted(output, counters)
             for output in self._outputs[shapes]
         ]
+        for counter in counters:
+            counter.variable.assign_add(counter.after - counter.before)
+        return outputs
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
         """Records a call of a step that could be distributed."""
@@ -81,11 +92,33 @@ class LoopCheck:
         """Nothing to do: nothing was counted."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Counter:
+    """A variable that a step adds to, and its values before and after the step that was made."""
+
+    variable: tf.Variable
+    before: tf.Tensor
+    after: tf.Tensor
+
+
+def _counted(output: tf.Tensor, counters: Sequence[_Counter]) -> tf.Tensor:
+    """Returns an output, as it is in the step that is made next if it is the value of a counter."""
+    for counter in counters:
+        if output.dtype == counter.variable.dtype and not output.shape.rank and output in (counter.before, counter.after):
+            return output + counter.variable - counter.before
+    return output
+
+
 @contextlib.contextmanager
-def _putting_back(variables: Sequence[tf.Variable]) -> Iterator[None]:
+def _putting_back(variables: Sequence[tf.Variable]) -> Iterator[list[_Counter]]:
+    """Undoes what variables are set to within it; yields a list, to which it adds those that count, at the end."""
     before = [tf.identity(variable) for variable in variables]
+    counters: list[_Counter] = []
     try:
-        yield
+        yield counters
     finally:
         for variable, value in zip(variables, before, strict=True):
+            after = tf.identity(variable)
+            if variable.dtype.is_integer and not variable.shape.rank and after != value:
+                counters.append(_Counter(variable, value, after))
             variable.assign(value)
