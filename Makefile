@@ -13,7 +13,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 # Files in the order of their folders: the quick ones last, so that both processes end together.
 # A process that hangs or dies is replaced once, since the next one begins with the same test.
-TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# Which tests took longest stands in what the run prints.
+TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 50
 
 .PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist protos format clean
 
@@ -23,7 +24,7 @@ demo: install
 test: install
 	$(RUN)/python $(TESTS)
 
-# The same and what takes too long for every change: see tests/fidelity/selection.py.
+# The same and what takes too long for every change: see `thorough` in tests/conftest.py, and tests/fidelity/selection.py.
 test-all: install
 	FDT_ALL_TESTS=1 $(RUN)/python $(TESTS)
 

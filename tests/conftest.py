@@ -1,5 +1,6 @@
 """Marks every test with the name of its directory (`-m unit`, `-m "not fidelity"`); a pool for those that do not harm it."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,15 +22,23 @@ _GROUPS = {
 }
 
 
+# What `make test-all` runs besides: what repeats, at greater length or in another mode, what another test shows.
+_THOROUGH = "thorough"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Who runs the tests in the background of a shell has it ignored, and all that they start would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name, meaning in _GROUPS.items():
+    for name, meaning in {**_GROUPS, _THOROUGH: "run by make test-all alone, or by -m thorough"}.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not os.environ.get("FDT_ALL_TESTS") and _THOROUGH not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker(_THOROUGH)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if not item.path.is_relative_to(_TESTS):
             continue

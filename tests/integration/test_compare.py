@@ -78,6 +78,7 @@ def written(directory: Path, text: str) -> Path:
     return script
 
 
+@pytest.mark.thorough
 def test_all_forms_of_a_script_are_compared(tmp_path: Path) -> None:
     script, out = written(tmp_path, FIT), tmp_path / "out"
     options = ["--workers", "1,2", "--steps", "40", "--out", str(out)]

@@ -84,7 +84,10 @@ def test_sources_build_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("kind", "mode", "workers", "said"),
-    [("wheel", "sync", 2, "Horovod ring"), ("sdist", "async", 1, "parameter server")],
+    [
+        ("wheel", "sync", 2, "Horovod ring"),
+        pytest.param("sdist", "async", 1, "parameter server", marks=pytest.mark.thorough),
+    ],
 )
 def test_what_is_installed_trains(
     kind: str, mode: str, workers: int, said: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "client_examples"
 OURS = ("fdt", "hfdt", "nfdt")
 NUM_WORKERS = 2
+MODES = ("sync", "async")
 LIMIT_S = 180.0
 
 
@@ -28,6 +29,7 @@ class Example:
         least_accuracy: Of the test set, that shows that it learnt; None where accuracy is not what it is after.
         loop: Whether it trains in a loop of its own, of which we know steps and rows only.
         streamed: Whether its batches are known only as they come.
+        thorough: Modes in which it is run by `make test-all` alone; all of them, and it is run by plain python there alone too.
         downloads: Whether it has Keras fetch its data; from where is settled as Keras is imported, so it takes a new process.
     """
 
@@ -40,6 +42,7 @@ class Example:
     loop: bool = False
     downloads: bool = False
     streamed: bool = False
+    thorough: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -49,10 +52,27 @@ class Example:
 
 SMALL = [
     Example("digits.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
-    Example("fashion_mnist_cnn.py", ("--epochs", "3", "--batch-size", "32"), 3, 540, 32, 0.5, downloads=True),
-    Example("cifar10_resnet.py", ("--epochs", "1", "--batch-size", "16", "--limit", "64"), 1, 64, 16, downloads=True),
+    Example(
+        "fashion_mnist_cnn.py",
+        ("--epochs", "3", "--batch-size", "32"),
+        3,
+        540,
+        32,
+        0.5,
+        downloads=True,
+        thorough=("async",),
+    ),
+    Example(
+        "cifar10_resnet.py",
+        ("--epochs", "1", "--batch-size", "16", "--limit", "64"),
+        epochs=1,
+        rows=64,
+        batch_size=16,
+        downloads=True,
+        thorough=MODES,
+    ),
     Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
-    Example("gan.py", ("--epochs", "2"), 2, 1438, 64),
+    Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=("async",)),
     Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
     Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
     Example(
@@ -62,6 +82,7 @@ SMALL = [
         rows=128,
         batch_size=16,
         streamed=True,
+        thorough=("async",),
     ),
     Example(
         "lstm_text.py",
@@ -70,6 +91,7 @@ SMALL = [
         rows=288,
         batch_size=64,
         streamed=True,
+        thorough=("sync",),
     ),
     Example(
         "unet.py",
@@ -78,9 +100,17 @@ SMALL = [
         rows=32,
         batch_size=8,
         loop=True,
+        thorough=("async",),
     ),
 ]
-EACH = pytest.mark.parametrize("example", SMALL, ids=lambda example: example.script)
+
+
+def _marked(values: tuple[Any, ...], example: Example, modes: tuple[str, ...]) -> Any:
+    is_thorough = set(modes) <= set(example.thorough)
+    name = "-".join((example.script, *values[1:]))
+    return pytest.param(*values, id=name, marks=pytest.mark.thorough if is_thorough else ())
+
+
 LAST_LINE = re.compile(r"final loss (\d+\.\d+)  test accuracy ([01]\.\d+)")
 # What may be another in another run: measured values and times, not the numbers of epochs and steps.
 TIME = re.compile(r"\b\d+(us|ms|s)\b")
@@ -148,13 +178,14 @@ def test_example_imports_nothing_of_ours(path: Path) -> None:
     assert not re.search(rf"^\s*(import|from)\s+({'|'.join(OURS)})\b", path.read_text(), re.MULTILINE)
 
 
-@EACH
+@pytest.mark.parametrize("example", [_marked((example,), example, MODES) for example in SMALL])
 def test_plain_python(example: Example, plain: Callable[[Example], str]) -> None:
     check_last_line(plain(example), example.least_accuracy)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@EACH
+@pytest.mark.parametrize(
+    ("example", "mode"), [_marked((example, mode), example, (mode,)) for example in SMALL for mode in MODES]
+)
 def test_fdt_run(
     example: Example, mode: str, plain: Callable[[Example], str], environ: dict[str, str], pool: Pool, tmp_path: Path
 ) -> None:

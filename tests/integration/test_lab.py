@@ -73,6 +73,7 @@ def clear() -> Finished:
     return run([PYTHON, FOLDER, "--clear"], limit_s=LIMIT_S, cwd=ROOT).expect(0)
 
 
+@pytest.mark.thorough
 def test_both_runtimes_over_two_hosts_and_nothing_remains(tmp_path: Path) -> None:
     script = written(tmp_path, LEARNS)
     with module("pool").Lab(hosts=2, bandwidth="100Mbit") as lab:
@@ -95,6 +96,7 @@ def test_the_scripts_exit_status_is_passed_on_and_nothing_remains(tmp_path: Path
         assert namespaces(process.pid) == {}
 
 
+@pytest.mark.thorough
 def test_whoever_is_asked_to_end_removes_everything(tmp_path: Path) -> None:
     with typed("--hosts", "1", "--bandwidth", "1Gbit", "--", written(tmp_path, WAITS)) as process:
         process.wait_for_line("running", LIMIT_S)
@@ -106,6 +108,7 @@ def test_whoever_is_asked_to_end_removes_everything(tmp_path: Path) -> None:
         assert processes_in(set(made.values())) == []
 
 
+@pytest.mark.thorough
 def test_one_that_was_killed_is_cleared_and_one_that_is_used_is_left(tmp_path: Path) -> None:
     with typed("--hosts", "1", "--bandwidth", "1Gbit", "--", written(tmp_path, WAITS)) as process:
         process.wait_for_line("running", LIMIT_S)

@@ -49,8 +49,13 @@ def losses(text: str) -> list[float]:
 # With 3 slots all workers are on the host that joined, and the servers on the pool's machine have no worker beside them.
 @pytest.mark.parametrize(
     ("slots", "options"),
-    [(2, ()), (2, ("--ps", "2", "--max-delay", "0")), (3, ("--ps", "2", "--ps-place", "pool"))],
-    ids=["one server", "a server a host", "servers on the pool's machine"],
+    [
+        pytest.param(2, ("--ps", "2", "--max-delay", "0"), id="a server a host"),
+        pytest.param(2, (), id="one server", marks=pytest.mark.thorough),
+        pytest.param(
+            3, ("--ps", "2", "--ps-place", "pool"), id="servers on the pool's machine", marks=pytest.mark.thorough
+        ),
+    ],
 )
 def test_every_batch_once_over_two_hosts_then_the_host_leaves(
     cluster: Cluster, slots: int, options: tuple[str, ...]
@@ -72,6 +77,7 @@ def test_every_batch_once_over_two_hosts_then_the_host_leaves(
     assert "has 1 workers" in refused.stderr, refused.describe()
 
 
+@pytest.mark.thorough
 def test_two_hosts_average_to_the_same_as_one(cluster: Cluster) -> None:
     """Averaging leaves nothing to chance, so where a worker is makes no difference."""
     averaging = ("--update", "averaging", "--average-every", "2")
@@ -84,7 +90,7 @@ def test_two_hosts_average_to_the_same_as_one(cluster: Cluster) -> None:
     assert "iterations 20" in together.stdout
 
 
-@pytest.mark.parametrize("wire", ["exact", "fp16"])
+@pytest.mark.parametrize("wire", ["exact", pytest.param("fp16", marks=pytest.mark.thorough)])
 def test_delayed_gradients_of_every_kind_of_variable(cluster: Cluster, wire: str) -> None:
     with cluster.host():
         finished = cluster.run(KINDS, options=("--ps", "2", "--wire", wire)).expect(0)
@@ -132,7 +138,7 @@ def cut(cluster: Cluster, host: Background) -> None:
     [
         (kill_host, f"({HOST})"),
         # The silence, or what the kernel says of the connection, whichever is noticed first.
-        (cut, f"({HOST})"),
+        pytest.param(cut, f"({HOST})", marks=pytest.mark.thorough),
     ],
 )
 def test_a_parameter_servers_host_is_gone(
@@ -159,7 +165,7 @@ def test_a_parameter_servers_host_is_gone(
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (kill, f"({HOST}) ended with signal 9"),
+        pytest.param(kill, f"({HOST}) ended with signal 9", marks=pytest.mark.thorough),
         (kill_tunnel, f"({HOST})"),
         (stop, f"({HOST}) has stopped answering"),
     ],

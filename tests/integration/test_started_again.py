@@ -109,7 +109,14 @@ def treated(directory: Path, text: str, *, plain: bool) -> Finished:
     return run("live").expect(0)
 
 
-@pytest.mark.parametrize("kind", SCRIPTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "BackupAndRestore",
+        "CheckpointManager",
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("BackupAndRestore by steps", "ModelCheckpoint")),
+    ],
+)
 def test_it_goes_on_where_plain_python_does(tmp_path: Path, kind: str) -> None:
     expected = treated(tmp_path / "plain", SCRIPTS[kind], plain=True).stdout.split()
     ours = treated(tmp_path / "ours", SCRIPTS[kind], plain=False)

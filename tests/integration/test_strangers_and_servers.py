@@ -67,7 +67,10 @@ def attacked(cluster: Cluster, stranger: str) -> tuple[list[str], list[str]]:
     return from_outside, from_inside
 
 
-@pytest.mark.parametrize("is_open", [False, True], ids=["tunnel", "open servers"])
+@pytest.mark.parametrize(
+    "is_open",
+    [pytest.param(False, id="tunnel"), pytest.param(True, id="open servers", marks=pytest.mark.thorough)],
+)
 def test_who_is_answered_while_a_job_trains(is_open: bool, tmp_path: Path) -> None:
     """With --open-servers, everybody: what the attack is worth, and what the option means where no wall stands behind it."""
     everywhere = ("--open-servers", "--no-walls") if is_open else ()

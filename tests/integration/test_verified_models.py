@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fidelity.selection import ALL
 from tests.helpers.pool import Pool
 from tests.helpers.warm import fdt
 
@@ -43,12 +42,18 @@ for start in range(0, 96, 16):
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        *(
-            (name, FIT)
-            for name in ("resnet_34", "text", "vision_transformer", "variational_autoencoder", "adversarial")
-        ),
+        ("variational_autoencoder", FIT),
         ("adversarial", LOOP),
-        *([("text", LOOP)] if ALL else []),
+        *(
+            pytest.param(*which, marks=pytest.mark.thorough)
+            for which in (
+                ("resnet_34", FIT),
+                ("text", FIT),
+                ("vision_transformer", FIT),
+                ("adversarial", FIT),
+                ("text", LOOP),
+            )
+        ),
     ],
     ids=lambda value: {FIT: "fit", LOOP: "loop"}.get(value, value),
 )

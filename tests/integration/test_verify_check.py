@@ -131,7 +131,8 @@ class Noisy(keras.Model):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((self(x + tf.random.normal(tf.shape(x))) - tf.cast(y, self.compute_dtype)) ** 2)
+            noise = tf.random.normal(tf.shape(x), dtype=x.dtype)
+            loss = tf.reduce_mean((self(x + noise) - tf.cast(y, self.compute_dtype)) ** 2)
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply(gradients, self.trainable_variables)
         return {"l": loss}

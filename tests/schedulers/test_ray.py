@@ -16,6 +16,9 @@ from tests.helpers.ray import Cluster, ray_cluster
 from tests.helpers.scheduler_contract import SchedulerContract, silent  # noqa: F401
 from tests.helpers.waiting import wait_until
 
+# `tests/contract` has the same questions for a scheduler that is simulated.
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -19,6 +19,9 @@ EPOCHS = 40
 # After these the run loses a host, each time in another way.
 LOST_AFTER = {3: "killed", 10: "requeued", 17: "cancelled", 24: "killed", 31: "killed"}
 
+# `tests/contract` has the same questions for a scheduler that is simulated.
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -51,6 +51,7 @@ class VerifiedRun(Run):
         with in_place():
             again = self._nudged(item, before)
             logs = self._local(item)
+        self._follow(theirs)
         mine = self._known = self._values()
         losses = self._losses(logs, answer, theirs, mine)
         names, roles = self._names(), self._roles()
@@ -102,6 +103,14 @@ class VerifiedRun(Run):
         self._assign(before)
         return after
 
+    def _follow(self, theirs: dict[int, np.ndarray]) -> None:
+        """Sets what the script does not know of: its own operations keep by themselves what they have drawn."""
+        assert self._step is not None
+        states = {id(state) for state in self._step.traced.random_states}
+        for place, variable in enumerate(self._step.traced.variables):
+            if id(variable) in states:
+                variable.assign(theirs[place])
+
     def _seen(self, values: Any, places: Iterable[int]) -> dict[str, np.ndarray]:
         """Returns variables by their names, and of metrics the results.
 
@@ -116,7 +125,8 @@ class VerifiedRun(Run):
         variables, now, names = self._step.traced.variables, self._values(), self._names()
         metrics = self.keras.metrics(self.model)
         states = {id(variable) for metric in metrics for variable in tf_variables(metric.variables)}
-        seen = {names[i]: values[i] for i in places if id(variables[i]) not in states}
+        unseen = states | set(map(id, self._step.traced.random_states))
+        seen = {names[i]: values[i] for i in places if id(variables[i]) not in unseen}
         self._assign([values[i] if i in places and id(variables[i]) in states else now[i] for i in range(len(now))])
         for number, metric in enumerate(metrics):
             for part, result in enumerate(tf.nest.flatten(metric.result())):

@@ -104,7 +104,11 @@ class _Counter:
 def _counted(output: tf.Tensor, counters: Sequence[_Counter]) -> tf.Tensor:
     """Returns an output, as it is in the step that is made next if it is the value of a counter."""
     for counter in counters:
-        if output.dtype == counter.variable.dtype and not output.shape.rank and output in (counter.before, counter.after):
+        if (
+            output.dtype == counter.variable.dtype
+            and not output.shape.rank
+            and output in (counter.before, counter.after)
+        ):
             return output + counter.variable - counter.before
     return output
 

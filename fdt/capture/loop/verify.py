@@ -45,6 +45,7 @@ class VerifiedLoop(LoopRun):
                 again = self._nudged(step, before, function, args, kwargs)
                 _assign(variables, before)
                 outputs = flat_outputs(function(*args, **kwargs))
+            _follow(step, theirs)
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
         self._variables.changed_at_home(step)
@@ -52,7 +53,8 @@ class VerifiedLoop(LoopRun):
         names = _names(step)
 
         def named(values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-            return dict(zip(names, values, strict=True))
+            states = set(map(id, step.traced.random_states))
+            return {n: v for n, v, of in zip(names, values, variables, strict=True) if id(of) not in states}
 
         trained = [name for name, is_trained in zip(names, _trained(step), strict=True) if is_trained]
         made = MadeTwice(named(before), named(mine), named(theirs), trained)
@@ -86,6 +88,14 @@ def _values(variables: Sequence[tf.Variable]) -> list[np.ndarray]:
 def _assign(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+def _follow(step: LoopStep, theirs: Sequence[np.ndarray]) -> None:
+    """Sets what the script does not know of: its own operations keep by themselves what they have drawn."""
+    states = {id(state) for state in step.traced.random_states}
+    for variable, value in zip(step.traced.variables, theirs, strict=True):
+        if id(variable) in states:
+            variable.assign(value)
 
 
 def _trained(step: LoopStep) -> list[bool]:

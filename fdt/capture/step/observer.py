@@ -48,6 +48,7 @@ class StepObserver:
         own_step: Whether the step is Keras's own train_step.
         optimizers: In the order in which they updated variables.
         seeds: Variables that random numbers were drawn from, once for each draw.
+        random_states: Those of them that are this trace's own, and none of the script's.
         normalisations: BatchNormalization layers, by name.
         added: Ids of variables that the step has added to by itself.
         moved: Name of a variable that the step has written by itself and then computed a gradient by; None if there is none.
@@ -80,6 +81,7 @@ class StepObserver:
         """Forgets a trace that does not count; metrics stay, which were made for good."""
         self.optimizers: list[OptimizerParts] = []
         self.seeds: list[tf.Variable] = []
+        self.random_states: list[tf.Variable] = []
         self.normalisations: dict[str, Any] = {}
         self.added: set[int] = set()
         self.moved: str | None = None
@@ -97,7 +99,7 @@ class StepObserver:
         for name in ("assign", "assign_sub"):
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
         patches.wrap_inherited(ResourceVariable, "assign_add", self._added_to)
-        keep_in_variables(patches, self.draws)
+        keep_in_variables(patches, self._keeps)
         for version in imported_versions():
             version.hook_step(patches, self)
 
@@ -197,7 +199,11 @@ class StepObserver:
         """Records random numbers that are drawn from a seed."""
         if current_holes() is not None:
             self.seeds.append(seed)
-            tf.compat.v1.get_default_graph().watch_variable(seed)
+
+    def _keeps(self, state: tf.Variable) -> None:
+        self.draws(state)
+        self.random_states.append(state)
+        tf.compat.v1.get_default_graph().watch_variable(state)
 
     def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
         if current_holes() is not None:

@@ -62,7 +62,7 @@ class StepTrace:
             moved = next((v for v in variables if v.handle is handle), None)
             self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
         step = TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
-        step.summaries = met.summaries
+        step.summaries, step.random_states = met.summaries, self._seen.random_states
         return step
 
     def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any, Recording]:
