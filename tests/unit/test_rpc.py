@@ -15,7 +15,9 @@ from fdt.pool.limits import DEFAULT
 
 
 def tree(base: type[FdtError] = FdtError) -> list[type[FdtError]]:
-    return [base, *(found for child in base.__subclasses__() for found in tree(child))]
+    """Returns the errors that a call may fail by: what a step raises comes as an event of the job, with the step."""
+    below = (child for child in base.__subclasses__() if child is not errors.StepError)
+    return [base, *(found for child in below for found in tree(child))]
 
 
 class Failure(grpc.RpcError):
@@ -51,6 +53,11 @@ def test_every_status_from_elsewhere_means_something(code: grpc.StatusCode) -> N
 def test_unknown_class_from_a_newer_pool() -> None:
     error = rpc.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "new", (("fdt-error", "BrandNewError"),)))
     assert isinstance(error, FdtError) and str(error) == "new"
+
+
+def test_a_call_cannot_fail_by_an_error_that_needs_its_step() -> None:
+    error = rpc.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "text", (("fdt-error", "StepError"),)))
+    assert type(error) is errors.JobError and str(error) == "text"
 
 
 def test_translated() -> None:
