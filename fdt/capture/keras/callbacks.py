@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,8 @@ _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq",
 # Horovod's, which gives the only rank the weights that it has.
 _BROADCASTS = "BroadcastGlobalVariablesCallback"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+# Of a training that does not happen, so many epochs have a file each.
+_MAX_CHECKPOINTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +84,19 @@ def write_files(keras: KerasVersion, model: Any, arguments: Mapping[str, Any], n
             callback.on_train_begin()
             if isinstance(getattr(callback, "save_freq", None), int):
                 callback._save_model(epochs.stop - 1, 0, logs)
-            for epoch in epochs if isinstance(callback, keras.callbacks.CSVLogger) else epochs[-1:]:
+            for epoch in _written(callback, epochs):
                 callback.on_epoch_end(epoch, logs)
             callback.on_train_end()
+
+
+def _written(callback: Any, epochs: range) -> Sequence[int]:
+    """Returns the epochs at whose ends a callback is to write, although nothing was trained."""
+    path = str(getattr(callback, "filepath", ""))
+    if not path:
+        return epochs
+    # Each has a file of its own, and is in memory.
+    own = epochs[:_MAX_CHECKPOINTS] if "{epoch" in path else ()
+    return sorted({*own, *epochs[-1:]})
 
 
 def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:
