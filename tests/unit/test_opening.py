@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from fdt.capture.keras.opening import _asynchronous, _synchronous, other_numbers, turns
+from fdt.capture.keras.opening import _asynchronous, _synchronous, other_numbers, own_views, turns
 from fdt.capture.step.traced_step import TracedStep
 from fdt.config import RunConfig
 from fdt.v1 import program_pb2
@@ -63,3 +63,11 @@ def test_who_draws_other_numbers_than_plain_python_is_told() -> None:
     assert not other_numbers(two, _drawing(stateless, is_any_size=True))
     (line,) = other_numbers(alone, _drawing(stateless, is_compiled=True))
     assert "jit_compile=True" in line
+
+
+def test_that_parts_of_sums_may_overflow_is_told() -> None:
+    step = _drawing(lambda: tf.zeros(2), scales_half=True)
+    (line,) = own_views(RunConfig("train.py", num_workers=2), step)
+    assert line.startswith("float16: ") and "bfloat16" in line
+    assert not own_views(RunConfig("train.py", num_workers=1), step)
+    assert not own_views(RunConfig("train.py", num_workers=2), _drawing(lambda: tf.zeros(2)))

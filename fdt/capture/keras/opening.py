@@ -14,6 +14,11 @@ _RELAXED = {
     BATCH_NORM: "BatchNormalization takes the moments of each worker's own rows; moving statistics are their mean",
     RANDOM: "every worker draws random numbers of its own for its rows, not the script's",
 }
+# A dynamic scale grows until something overflows.
+_HALF = (
+    "float16: a worker's part of a sum over the batch may overflow where the whole does not, and the loss scale then skips "
+    "another step than plain python does; bfloat16 (mixed_bfloat16) does not overflow"
+)
 
 
 def stateful(layers: Sequence[Any]) -> list[str]:
@@ -93,6 +98,8 @@ def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
     if config.options.get("wire") == "fp16":
         lines.append("--wire fp16: what workers exchange is rounded to 16 bits (3 digits; beyond 65504 it is infinite)")
     if config.mode == "sync":
+        if traced.scales_half:
+            lines.append(_HALF)
         return [*lines, *(f"--relax {kind}: {_RELAXED[kind]}" for kind in sorted(relaxed(config.options)))]
     lines += _moving_statistics(traced)
     if traced.is_random:

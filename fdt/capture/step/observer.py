@@ -115,6 +115,11 @@ class StepObserver:
         )
 
     @property
+    def scales_loss(self) -> bool:
+        """Whether an optimizer has scaled a loss."""
+        return bool(self._scaled)
+
+    @property
     def is_outside_optimizers(self) -> bool:
         """Whether a step is being traced, and no optimizer is at work."""
         return current_holes() is not None and self._depth == 0

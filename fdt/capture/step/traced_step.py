@@ -41,6 +41,7 @@ class TracedStep:
         moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
         watch: What its Python read, if that must stay as it is.
         summaries: Those that it writes; the last of its outputs are their tensors.
+        scales_half: Whether it computes in float16, and scales its loss for that.
         random_states: Variables that are none of the script's: what random operations have drawn.
         is_compiled: Whether plain python compiles it with XLA.
         is_any_size: Whether plain python has one function for batches of all sizes.
@@ -49,7 +50,7 @@ class TracedStep:
     watch: Watch | None = None
     summaries: Sequence[Summary] = ()
     random_states: Sequence[tf.Variable] = ()
-    is_compiled = is_any_size = False
+    is_compiled = is_any_size = scales_half = False
 
     def __init__(
         self,

@@ -63,6 +63,9 @@ class StepTrace:
             self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
         step = TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
         step.summaries, step.random_states = met.summaries, self._seen.random_states
+        step.scales_half = self._seen.scales_loss and any(
+            output.dtype == tf.float16 for operation in graph.get_operations() for output in operation.outputs
+        )
         return step
 
     def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any, Recording]:
