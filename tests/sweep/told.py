@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="no forks")
     options = parser.parse_args()
     options.keep.mkdir(exist_ok=True)
-    scripts = [each for name in options.only.split(",") for each in sorted(_FOLDER.glob(f"*{name}*.py"))]
+    scripts = [each for name in options.only.split(",") for each in sorted(_FOLDER.glob("*.py")) if name in each.stem]
     for script in scripts:
         for way in options.ways:
             _try(script, way, options)
