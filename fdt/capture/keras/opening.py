@@ -5,7 +5,7 @@ from typing import Any
 
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
-from fdt.capture.step.writes import counts_draws
+from fdt.capture.step.writes import counting_draws
 from fdt.config import RunConfig
 from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.v1 import program_pb2
@@ -65,10 +65,11 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
             "warning: jit_compile=True: plain python draws random numbers as XLA does; the pool's workers draw those of "
             "jit_compile=False"
         )
-    if config.mode == "sync" and config.num_workers > 1 and traced.is_any_size and counts_draws(traced.graph):
+    counting = counting_draws(traced.graph) if traced.is_any_size else []
+    if config.mode == "sync" and config.num_workers > 1 and counting:
         lines.append(
-            "warning: the step draws by gamma, poisson, categorical or shuffle of tf.random, which begin from their seeds "
-            "again for a batch of another size; for plain python's numbers give all batches one size (drop_remainder=True)"
+            f"warning: the step draws by {' and '.join(counting)}, which for a batch of another size begins from its seed "
+            "again; for plain python's numbers give all batches one size (drop_remainder=True)"
         )
     return lines
 

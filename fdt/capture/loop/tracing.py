@@ -79,7 +79,8 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
             step.program.one_size = True
     function = call.function
     step.is_compiled = bool(function._jit_compile)
-    step.is_any_size = function.input_signature is not None or bool(function._reduce_retracing)
+    has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
+    step.is_any_size = has_one_form or hasattr(function.python_function, "fdt_any_size")
     if config.mode == "async":
         refuse_moved(step)
         if not any(step.writes(variable) for variable in step.trained()):

@@ -227,6 +227,8 @@ def step_function(
         known |= dict(zip(wanted, _imported(nodes, library, second, known, wanted), strict=True))
         return [known[tensor.name] for tensor in fetches]
 
+    # A session has one graph for batches of all sizes.
+    session_run.fdt_any_size = True  # type: ignore[attr-defined]
     return session_run
 
 

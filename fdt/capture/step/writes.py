@@ -133,9 +133,9 @@ def is_random(graph: Any) -> bool:
     return any(map(draws, _kinds(graph)))
 
 
-def counts_draws(graph: Any) -> bool:
-    """Returns whether random operations of a traced step keep by themselves, in no variable, how much they have drawn."""
-    return not _COUNTING.isdisjoint(_kinds(graph))
+def counting_draws(graph: Any) -> list[str]:
+    """Returns the types of a traced step's random operations that keep by themselves, in no variable, what they have drawn."""
+    return sorted(_COUNTING.intersection(_kinds(graph)))
 
 
 def _kinds(graph: Any) -> Iterator[str]:
