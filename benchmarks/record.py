@@ -1,4 +1,4 @@
-"""What a benchmark has measured, and where: kept as raw JSON, with the tables made from it beside it."""
+"""What a benchmark has measured, and where: kept as raw JSON, which no commit has, with the tables made from it beside it."""
 
 import datetime
 import importlib.metadata
