@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
-from fdt.capture.keras.opening import _asynchronous, _synchronous, other_numbers, own_views, turns
+from fdt.capture.keras.opening import _asynchronous, _synchronous, apart, other_numbers, own_views, turns
 from fdt.capture.step.traced_step import TracedStep
 from fdt.config import RunConfig
 from fdt.v1 import program_pb2
@@ -63,6 +64,15 @@ def test_who_draws_other_numbers_than_plain_python_is_told() -> None:
     assert not other_numbers(two, _drawing(stateless, is_any_size=True))
     (line,) = other_numbers(alone, _drawing(stateless, is_compiled=True))
     assert "jit_compile=True" in line
+
+
+def test_who_draws_without_a_seed_is_told_why_two_runs_differ() -> None:
+    config, step = RunConfig("train.py", num_workers=2), _drawing(lambda: tf.random.normal([2]))
+    context.set_global_seed(None)
+    (line,) = apart(config, step)
+    assert "set_random_seed" in line
+    tf.random.set_seed(1)
+    assert not apart(config, step) and not apart(config, _drawing(lambda: tf.zeros(2)))
 
 
 def test_that_parts_of_sums_may_overflow_is_told() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fdt.capture.step.seeds import is_seeded
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.capture.step.writes import counting_draws
@@ -72,6 +73,18 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
             "again; for plain python's numbers give all batches one size (drop_remainder=True)"
         )
     return lines
+
+
+def apart(config: RunConfig, traced: TracedStep) -> list[str]:
+    """Returns, in words, why a step that is made twice, here and on the pool, is not the same to the last digit.
+
+    Args:
+        config: The run's configuration.
+        traced: The step.
+    """
+    unseeded = (traced.random_states or counting_draws(traced.graph)) and not is_seeded()
+    lines = ["it draws random numbers without a seed; give it one: keras.utils.set_random_seed(1)"] if unseeded else []
+    return [*lines, *own_views(config, traced)]
 
 
 def turns(config: RunConfig, is_watched: bool) -> list[str]:

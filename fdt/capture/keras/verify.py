@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from fdt.answers import Answer
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.opening import own_views
+from fdt.capture.keras.opening import apart
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
@@ -89,8 +89,7 @@ class VerifiedRun(Run):
             self._local, self._again = (
                 self.keras.step_in_place(self.model).get_concrete_function(self.batches.specs) for _ in range(2)
             )
-        views = own_views(self._config, self._step.traced)
-        self._verification.reasons |= dict.fromkeys(views)
+        self._verification.reasons |= dict.fromkeys(apart(self._config, self._step.traced))
 
     def _nudged(self, item: Any, before: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the variables after the step, here, if the weights had been off by their last digit."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.keras.opening import own_views
+from fdt.capture.keras.opening import apart
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.run import LoopRun, LoopStep
 from fdt.capture.loop.tracing import flat_outputs
@@ -49,7 +49,7 @@ class VerifiedLoop(LoopRun):
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
         self._variables.changed_at_home(step)
-        self._verification.reasons |= dict.fromkeys(own_views(self._session.config, step.traced))
+        self._verification.reasons |= dict.fromkeys(apart(self._session.config, step.traced))
         names = _names(step)
 
         def named(values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
