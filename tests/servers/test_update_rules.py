@@ -90,12 +90,22 @@ def test_one_rule_is_the_limit_of_another(rule: Rule, limit: str) -> None:
     assert np.array_equal(found[0], final(make_rule(limit), keras.optimizers.SGD(0.1))[0])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta", "ema"])
-@pytest.mark.parametrize(
-    "rule",
-    [make_rule("dynsgd"), make_rule("dc-asgd-c"), make_rule("dc-asgd-a"), ROBUST, make_rule("ddc-asgd", "thesis")],
-    ids=lambda rule: rule.name,
-)
+_RULES = [ROBUST, make_rule("dynsgd"), make_rule("dc-asgd-c"), make_rule("dc-asgd-a"), make_rule("ddc-asgd", "thesis")]
+_OPTIMIZERS = ["sgd", "adam", "momentum", "rmsprop", "adagrad", "adadelta", "ema"]
+# In make test every rule with two optimizers, and every optimizer with the default rule.
+_PAIRS = [
+    pytest.param(
+        rule,
+        optimizer,
+        id=f"{rule.name}-{number}-{optimizer}",
+        marks=pytest.mark.thorough if number and optimizer not in ("sgd", "adam") else (),
+    )
+    for number, rule in enumerate(_RULES)
+    for optimizer in _OPTIMIZERS
+]
+
+
+@pytest.mark.parametrize(("rule", "optimizer"), _PAIRS)
 def test_without_delay_every_rule_is_the_scripts_optimizer(rule: Rule, optimizer: str) -> None:
     """Where a word comes several times in a batch, too: an optimizer may do something else to their sum."""
     step = traced(embedding_model(OPTIMIZERS[optimizer]()), (WORDS, Y))
@@ -158,14 +168,14 @@ def distance(rule: Rule, momentum: float, rate: float, num_workers: int, num_pus
     return largest
 
 
-@pytest.mark.parametrize("num_workers", [2, 4, 16])
+@pytest.mark.parametrize("num_workers", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (4, 16))])
 def test_asgd_is_stable_up_to_its_limit_and_no_further(num_workers: int) -> None:
     limit = 2 * math.sin(math.pi / (2 * (2 * num_workers - 1)))
     assert distance(make_rule("asgd"), 0.0, 0.95 * limit, num_workers, 3000) < 1.0
     assert distance(make_rule("asgd"), 0.0, 1.05 * limit, num_workers, 3000) > 1.0
 
 
-@pytest.mark.parametrize("num_workers", [1, 4, 64])
+@pytest.mark.parametrize("num_workers", [4, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 64))])
 def test_robust_rule_is_stable_for_any_number_of_workers(num_workers: int) -> None:
     """Without compensation, momentum 0.9: a rate of 0.14 over the curvature, at which asgd diverges from 2 workers on."""
     rule = make_rule("ddc-asgd", lambda0=0.0)
