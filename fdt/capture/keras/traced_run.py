@@ -16,7 +16,7 @@ from fdt.capture.watching import Watch
 from fdt.config import RunConfig
 from fdt.data import ArrayBatches, Batches
 from fdt.element import Element
-from fdt.errors import FdtError, UnsupportedError
+from fdt.errors import UnsupportedError
 
 _WARM_UP_EPOCHS = 5
 
@@ -104,9 +104,9 @@ class TracedRun(abc.ABC):
         with watch.watching():
             try:
                 yield watch
-            except Exception as error:  # the script's own code runs here
-                # TensorFlow's and Python's words for a tensor that has no value yet.
-                if isinstance(error, FdtError) or "symbolic" not in str(error).lower():
+            except (AttributeError, NotImplementedError, TypeError) as error:
+                # What TensorFlow and Python raise for a tensor that has no value yet, and what they say of it.
+                if "symbolic" not in str(error).lower():
                     raise
                 raise UnsupportedError(
                     f"{where_raised(error)}: the model is compiled with run_eagerly=True, and its step looks at values of "

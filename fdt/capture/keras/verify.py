@@ -51,7 +51,8 @@ class VerifiedRun(Run):
         with in_place():
             again = self._nudged(item, before)
             logs = self._local(item)
-        self._follow(theirs)
+        assert self._step is not None
+        self._step.traced.follow(theirs)
         mine = self._known = self._values()
         losses = self._losses(logs, answer, theirs, mine)
         names, roles = self._names(), self._roles()
@@ -101,14 +102,6 @@ class VerifiedRun(Run):
         after = self._values()
         self._assign(before)
         return after
-
-    def _follow(self, theirs: dict[int, np.ndarray]) -> None:
-        """Sets what the script does not know of: its own operations keep by themselves what they have drawn."""
-        assert self._step is not None
-        states = {id(state) for state in self._step.traced.random_states}
-        for place, variable in enumerate(self._step.traced.variables):
-            if id(variable) in states:
-                variable.assign(theirs[place])
 
     def _seen(self, values: Any, places: Iterable[int]) -> dict[str, np.ndarray]:
         """Returns variables by their names, and of metrics the results.

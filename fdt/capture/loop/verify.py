@@ -45,7 +45,7 @@ class VerifiedLoop(LoopRun):
                 again = self._nudged(step, before, function, args, kwargs)
                 _assign(variables, before)
                 outputs = flat_outputs(function(*args, **kwargs))
-            _follow(step, theirs)
+            step.traced.follow(dict(enumerate(theirs)))
             mine = _values(variables)
         # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
         self._variables.changed_at_home(step)
@@ -88,14 +88,6 @@ def _values(variables: Sequence[tf.Variable]) -> list[np.ndarray]:
 def _assign(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-
-def _follow(step: LoopStep, theirs: Sequence[np.ndarray]) -> None:
-    """Sets what the script does not know of: its own operations keep by themselves what they have drawn."""
-    states = {id(state) for state in step.traced.random_states}
-    for variable, value in zip(step.traced.variables, theirs, strict=True):
-        if id(variable) in states:
-            variable.assign(value)
 
 
 def _trained(step: LoopStep) -> list[bool]:

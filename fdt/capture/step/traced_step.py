@@ -1,6 +1,6 @@
 """What a trace leaves: the program, and what ties it to the script's own objects."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -93,6 +93,17 @@ class TracedStep:
     def writes(self, variable: tf.Variable) -> bool:
         """Returns whether the step may change a variable."""
         return id(variable) in self._written
+
+    def follow(self, values: Mapping[int, Any]) -> None:
+        """Sets its random states, of which a script that makes the step itself does not know.
+
+        Args:
+            values: Of its variables, by their places.
+        """
+        states = set(map(id, self.random_states))
+        for place, variable in enumerate(self.variables):
+            if id(variable) in states:
+                variable.assign(values[place])
 
     def outputs(self) -> list[Any]:
         """Returns the leaves of what train_step returned: tensors, and metrics whose results they are."""
