@@ -1,6 +1,7 @@
 """Configuration: built once at the edge (flag > environment > default), frozen, passed down."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,15 @@ from fdt.pool.limits import DEFAULT, Limits
 
 # In the directory of a run's own pool: where it listens, once it does.
 ADDRESS = "address"
+# `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
+NO_WALLS = "FDT_NO_WALLS"
+# What switches an option off in the environment.
+OFF = ("", "0", "false", "no", "off")
+
+
+def walls_are_off() -> bool:
+    """Whether the environment says that nothing is to keep a program inside its worker."""
+    return os.environ.get(NO_WALLS, "").lower() not in OFF
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,19 @@ import sys
 import time
 
 from fdt.blobs import STORE
-from fdt.config import ADDRESS, Credentials, Network, PlacingConfig, RunConfig, ServeConfig, Timing
+from fdt.config import (
+    ADDRESS,
+    Credentials,
+    Network,
+    PlacingConfig,
+    RunConfig,
+    ServeConfig,
+    Timing,
+    walls_are_off,
+)
 from fdt.errors import PoolUnreachableError
 from fdt.folders import OwnFolder
 from fdt.installed import require_pool
-from fdt.options import walls_are_off
 from fdt.pool.bounds import UNBOUNDED, Bounds
 
 _LOG = "pool.log"

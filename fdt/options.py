@@ -9,7 +9,6 @@ have in common is a class of its own. Only the standard library is imported, so 
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,6 @@ from fdt import values
 # What a person calls the modes.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
 
-# `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
-NO_WALLS = "FDT_NO_WALLS"
-# What switches an option off in the environment.
-OFF = ("", "0", "false", "no", "off")
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
 DEFAULT_GRACE_S = 30.0
@@ -34,11 +29,6 @@ _SEVERAL_HOSTS = "several hosts"
 _SCHEDULER = "hosts that a cluster's scheduler brings"
 _ASYNCHRONOUS = "asynchronous training"
 _NETWORK = "what joins the workers"
-
-
-def walls_are_off() -> bool:
-    """Whether the environment says that nothing is to keep a program inside its worker."""
-    return os.environ.get(NO_WALLS, "").lower() not in OFF
 
 
 @dataclass(frozen=True)

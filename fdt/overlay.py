@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fdt.config import NO_WALLS, walls_are_off
 from fdt.errors import UsageError
 from fdt.folders import OwnFolder
-from fdt.options import NO_WALLS, walls_are_off
 from fdt.pool import landlock
 from fdt.pool.isolation import REMEDY, unshare
 from fdt.pool.walls import drop_capabilities, no_new_privileges

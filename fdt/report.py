@@ -13,6 +13,7 @@ from fdt.predicting.forecasts import read
 from fdt.predicting.step_time import CENTRAL, RING, SHARDED
 from fdt.predicting.transport import Hosts
 from fdt.printable import printable_lines
+from fdt.usage import delay_summary
 from fdt.v1 import job_pb2, program_pb2
 from fdt.versions import versions
 from fdt.waiting import WAITING
@@ -207,22 +208,6 @@ def _added(histograms: Iterable[Mapping[str, int]]) -> dict[int, int]:
     for histogram in histograms:
         total.update({int(delay): count for delay, count in histogram.items()})
     return dict(sorted(total.items()))
-
-
-def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
-    """Returns mean, 95th percentile and maximum of delays.
-
-    Args:
-        histogram: How often each was met; not empty.
-    """
-    total = sum(histogram.values())
-    mean = sum(delay * count for delay, count in histogram.items()) / total
-    seen, p95 = 0, 0
-    for delay, count in sorted(histogram.items()):
-        seen, p95 = seen + count, delay
-        if seen >= 0.95 * total:
-            break
-    return {"mean": round(mean, 4), "p95": p95, "max": max(histogram)}
 
 
 def sample_fields(sample: job_pb2.Sample) -> dict[str, Any]:

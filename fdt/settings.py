@@ -20,7 +20,6 @@ from fdt.options import (
     Run,
     Serve,
     Verify,
-    walls_are_off,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -284,7 +283,7 @@ def _bounds(options: argparse.Namespace) -> "Bounds":
 
 def _placing(options: argparse.Namespace, hosts: tuple[int, int]) -> "PlacingConfig":
     """Builds what a scheduler is asked for: so many hosts, at least and at most."""
-    from fdt.config import PlacingConfig
+    from fdt.config import PlacingConfig, walls_are_off
 
     tls_ca = options.tls_ca or getattr(options, "tls_cert", None)
     return PlacingConfig(

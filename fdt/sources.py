@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fdt.options import COMMANDS, NO_WALLS, OFF, Config, Description, Options, described
+from fdt.config import NO_WALLS, OFF
+from fdt.options import COMMANDS, Config, Description, Options, described
 
 CONFIG = "FDT_CONFIG"
 

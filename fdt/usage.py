@@ -1,6 +1,6 @@
 """What the workers of a job did: accounts of two jobs added up, and of two moments taken apart."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fdt.v1 import job_pb2
@@ -71,3 +71,19 @@ def _asynchronous(first: job_pb2.WorkerUsage, usage: job_pb2.WorkerUsage) -> dic
     account["corrected"] = pushes
     account["correction"] = round((usage.correction_sum - first.correction_sum) / pushes, 6) if pushes else 0.0
     return account
+
+
+def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
+    """Returns mean, 95th percentile and maximum of delays.
+
+    Args:
+        histogram: How often each was met; not empty.
+    """
+    total = sum(histogram.values())
+    mean = sum(delay * count for delay, count in histogram.items()) / total
+    seen, p95 = 0, 0
+    for delay, count in sorted(histogram.items()):
+        seen, p95 = seen + count, delay
+        if seen >= 0.95 * total:
+            break
+    return {"mean": round(mean, 4), "p95": p95, "max": max(histogram)}

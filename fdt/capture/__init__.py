@@ -165,9 +165,10 @@ def hooks(
 
     def keras_2(patches: Patches) -> None:
         from fdt.capture.keras.keras_2 import Keras2
+        from fdt.capture.keras.keras_2_step import OPTIMIZERS
         from fdt.capture.refusals import guard_keras_2_optimizers
 
-        guard_keras_2_optimizers(patches, refusals)
+        guard_keras_2_optimizers(patches, refusals, OPTIMIZERS)
         capture.keras_fit(Keras2(), touch()).install(patches, row_numbers())
 
     def horovod(patches: Patches) -> None:

@@ -3,7 +3,7 @@
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
@@ -94,11 +94,9 @@ def guard_keras_optimizers(patches: Patches, refusals: Refusals) -> None:
     _guard(patches, refusals, BaseOptimizer, "apply")
 
 
-def guard_keras_2_optimizers(patches: Patches, refusals: Refusals) -> None:
+def guard_keras_2_optimizers(patches: Patches, refusals: Refusals, optimizers: Iterable[type]) -> None:
     """The same, of Keras 2."""
-    from fdt.capture.keras.keras_2_step import OPTIMIZERS
-
-    for optimizer in OPTIMIZERS:
+    for optimizer in optimizers:
         if "apply_gradients" in vars(optimizer):
             _guard(patches, refusals, optimizer, "apply_gradients")
 

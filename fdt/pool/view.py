@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fdt import report
 from fdt.pool import bottleneck
 from fdt.pool.curves import Curve
 from fdt.pool.limits import DEFAULT, cut
 from fdt.pool.observations import JobCurves
 from fdt.pool.snapshot import HostSnapshot, JobSnapshot, Snapshot, WorkerSnapshot
+from fdt.usage import delay_summary
 from fdt.v1 import job_pb2
 
 # A row of a table; `name` tells rows of one table apart.
@@ -171,7 +171,7 @@ def _rounded(size: float) -> int:
 
 
 def _account(usage: job_pb2.WorkerUsage, recent: job_pb2.WorkerUsage) -> Row:
-    delays = report.delay_summary(dict(usage.delays)) if usage.delays else None
+    delays = delay_summary(dict(usage.delays)) if usage.delays else None
     return {
         "rank": usage.rank,
         "steps": usage.steps,

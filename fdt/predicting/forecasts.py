@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fdt import __version__
 from fdt.errors import UsageError
 from fdt.predicting.step_time import (
     CENTRAL,
@@ -22,6 +21,7 @@ from fdt.predicting.step_time import (
     pays_up_to,
 )
 from fdt.predicting.transport import Hosts, Machine
+from fdt.versions import versions
 
 _FORMAT = 1
 # Less of a speed-up than this is none.
@@ -198,7 +198,7 @@ class Prediction:
         return {
             "format": _FORMAT,
             "kind": "prediction",
-            "fdt": __version__,
+            "fdt": versions().fdt,
             "workload": dataclasses.asdict(self.workload),
             "transport": {"kind": kind, **dataclasses.asdict(self.transport)},
             "workers": list(self.workers),
@@ -266,7 +266,7 @@ def parsed(content: Any, name: str) -> Prediction:
         raise UsageError(f"expected what `fdt predict --json` wrote. Received: {name}")
     if content.get("format") != _FORMAT:
         raise UsageError(
-            f"{name} has format {content.get('format')} (fdt {content.get('fdt', 'unknown')}); this is fdt {__version__}, "
+            f"{name} has format {content.get('format')} (fdt {content.get('fdt', 'unknown')}); this is fdt {versions().fdt}, "
             f"which reads format {_FORMAT}. Make it again with `fdt predict --json`"
         )
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.step.observer import StepObserver
 from fdt.config import RunConfig
@@ -24,7 +25,7 @@ _CHANNELS = 4
 
 def traced(step: Callable[[tf.Tensor], Any], shape: tuple[int, ...]) -> Any:
     """Traces a step as a client of a relaxed job does."""
-    seen, patches = StepObserver(RunConfig("train.py", options={"relax": BATCH_NORM})), Patches()
+    seen, patches = StepObserver(RunConfig("train.py", options={"relax": BATCH_NORM}), hook_imported), Patches()
     StepHooks(seen).install(patches)
 
     def named(x: tf.Tensor) -> Any:

@@ -8,8 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
+from fdt.capture.step.observer import StepObserver
+from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
 from fdt.data import element_of
 from fdt.element import Element
@@ -62,6 +65,11 @@ class Traced:
 
     def index(self, variable: keras.Variable) -> int:
         return next(i for i, v in enumerate(self.variables) if v is variable.value)
+
+
+def step_trace(config: RunConfig) -> StepTrace:
+    """Returns a trace of a step that knows nothing of a model beforehand."""
+    return StepTrace(config, StepObserver(config, hook_imported))
 
 
 def element_like(example: Any) -> Element:

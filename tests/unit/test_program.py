@@ -12,7 +12,6 @@ from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.traced_run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
-from fdt.capture.step.tracing import StepTrace
 from fdt.config import RunConfig
 from fdt.division import divide
 from fdt.division.exchange import Alone
@@ -23,7 +22,7 @@ from fdt.packing import pack, unpack
 from fdt.program import load
 from fdt.state import SharedState
 from fdt.v1 import program_pb2
-from tests.helpers.programs import element_like
+from tests.helpers.programs import element_like, step_trace
 
 _ROWS = 12
 
@@ -212,7 +211,7 @@ def test_a_layer_that_sets_what_is_trained_is_known_to_move_it(data: tuple[np.nd
 
 def test_a_step_without_an_optimizer_is_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match="optimizer"):
-        StepTrace(RunConfig("train.py")).trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, element_like(data))
+        step_trace(RunConfig("train.py")).trace(lambda batch: {"loss": tf.reduce_mean(batch[0])}, element_like(data))
 
 
 def test_changes_are_found_whoever_made_them() -> None:

@@ -8,8 +8,8 @@ from fdt.config import RunConfig
 from fdt.predicting.forecasts import Prediction
 from fdt.predicting.step_time import Timed, Workload
 from fdt.predicting.transport import Hosts
-from fdt.report import FitRecord, Report, closing_line, delay_summary
-from fdt.usage import usage_since
+from fdt.report import FitRecord, Report, closing_line
+from fdt.usage import delay_summary, usage_since
 from fdt.v1 import job_pb2
 from tests.helpers import reports
 

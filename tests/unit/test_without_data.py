@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.without_data import WithoutData
 from fdt.config import RunConfig
 from fdt.element import Element
+from tests.helpers.programs import step_trace
 
 ROWS = tf.TensorSpec([None, 3])
 
@@ -42,7 +42,7 @@ def test_a_step_without_data_does_what_stands_on_none(rows: int | None) -> None:
     net.compile(keras.optimizers.AdamW(0.1, weight_decay=0.5))
     net.optimizer.build(net.trainable_weights)
     element = Element([ROWS], list, lambda _, leaves: leaves[0])
-    traced = StepTrace(RunConfig("train.py")).trace(net.train_step, element)
+    traced = step_trace(RunConfig("train.py")).trace(net.train_step, element)
     before = {v.path: v.numpy() for v in (*net.variables, *net.optimizer.variables)}
     traced.run_out(element.specs_of_rows(rows))
     after = {v.path: v.numpy() for v in (*net.variables, *net.optimizer.variables)}

@@ -12,11 +12,10 @@ from tf_keras.src.engine.training import Model
 from tf_keras.src.utils.generic_utils import is_default
 
 from fdt.capture.keras import keras_2_step
-from fdt.capture.keras.hooks import KerasHooks
 from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.keras.version import DataHooks
 from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
-from fdt.capture.step.observer import StepObserver
 from fdt.data import ArrayBatches, StreamedBatches, is_numbers
 from fdt.patch import Patches
 
@@ -31,14 +30,10 @@ class Keras2:
     tree = tf.nest
     trainer = Model
 
-    def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
+    def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
         """See `KerasVersion`."""
         _Data(fit).install(patches)
         keras_2_step.hook_metrics(patches)
-
-    def hook_step(self, patches: Patches, seen: StepObserver) -> None:
-        """See `KerasVersion`."""
-        keras_2_step.StepHooks(seen).install(patches)
 
     def is_default(self, hook: Any) -> bool:
         """See `KerasVersion`."""
@@ -98,7 +93,7 @@ class Keras2:
 class _Data:
     """The training data of `fit`: where they are arrays, its iterator yields row numbers."""
 
-    def __init__(self, fit: KerasHooks):
+    def __init__(self, fit: DataHooks):
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
         self._reading: TracedRun | None = None

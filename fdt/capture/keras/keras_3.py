@@ -14,11 +14,9 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
-from fdt.capture.keras.hooks import KerasHooks
-from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.keras.traced_run import TracedRun
+from fdt.capture.keras.version import DataHooks
 from fdt.capture.rows import untuned
-from fdt.capture.step.observer import StepObserver
 from fdt.capture.strategies import is_alone, made_under
 from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 from fdt.patch import Patches
@@ -31,15 +29,11 @@ class Keras3:
     tree = keras.tree
     trainer = tf_trainer.TensorFlowTrainer
 
-    def hook_fit(self, patches: Patches, fit: KerasHooks) -> None:
+    def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
         """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(self.trainer, "__init__", _remember_strategy)
         patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
-
-    def hook_step(self, patches: Patches, seen: StepObserver) -> None:
-        """See `KerasVersion`."""
-        StepHooks(seen).install(patches)
 
     def is_default(self, hook: Any) -> bool:
         """See `KerasVersion`."""
@@ -124,7 +118,7 @@ def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = No
     original(model, iterator, data_batch)
 
 
-def _epoch_iterator_class(fit: KerasHooks) -> type:
+def _epoch_iterator_class(fit: DataHooks) -> type:
     class EpochIterator(tf_trainer.TFEpochIterator):  # type: ignore[misc]
         """Keras's, but the one that trains has our adapter, and drains the job at the end of an epoch."""
 
@@ -161,7 +155,7 @@ class _RowNumbers(ArrayDataAdapter):  # type: ignore[misc]
         return untuned(super().get_tf_dataset())
 
 
-def _batches(adapter: Any, run: TracedRun, fit: KerasHooks) -> tuple[Batches, Any]:
+def _batches(adapter: Any, run: TracedRun, fit: DataHooks) -> tuple[Batches, Any]:
     """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
     if structure is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.draws import States, as_before, replayed, states
 from fdt.capture.step.observer import StepObserver
@@ -41,7 +42,7 @@ def trace_train_step(
 
     def traced(element: Element) -> TracedStep:
         own = keras.has_own_step(model)
-        seen = StepObserver(config, keras.metrics(model), scale_learning_rate, own)
+        seen = StepObserver(config, hook_imported, keras.metrics(model), scale_learning_rate, own)
         return StepTrace(config, seen).trace(keras.converted(model.train_step), element)
 
     before = states()

@@ -1,18 +1,23 @@
 """What differs between the generations of Keras, as capture uses it."""
 
 import contextlib
-import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from fdt.patch import Patches
 
-if TYPE_CHECKING:
-    from fdt.capture.keras.hooks import KerasHooks
-    from fdt.capture.step.observer import StepObserver
+
+class DataHooks(Protocol):
+    """What `fit` asks when it is about to read its training data."""
+
+    def awaiting_data(self) -> Any | None:
+        """Returns the run whose training data Keras is about to read; None if it reads for something else."""
+
+    def rows_of(self, dataset: Any) -> Any | None:
+        """Returns a data set as arrays and row numbers; None if it is to be streamed."""
 
 
 class KerasVersion(Protocol):
@@ -28,11 +33,8 @@ class KerasVersion(Protocol):
     tree: Any
     trainer: type
 
-    def hook_fit(self, patches: Patches, fit: "KerasHooks") -> None:
+    def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
         """Hooks `fit`: it hands over its data, and waits at the end of each epoch."""
-
-    def hook_step(self, patches: Patches, seen: "StepObserver") -> None:
-        """Hooks what a step calls, so that it reports to the running trace."""
 
     def is_default(self, hook: Any) -> bool:
         """Returns whether a callback's hook is the empty one of its base class."""
@@ -77,17 +79,3 @@ class KerasVersion(Protocol):
 
     def counter(self, model: Any) -> tf.Variable | None:
         """Returns what Keras's own train function counts steps on, beside train_step; None if there is none."""
-
-
-def imported_versions() -> list[KerasVersion]:
-    """Returns those that the script has imported: a step may use either."""
-    versions: list[KerasVersion] = []
-    if "keras.src.optimizers" in sys.modules:
-        from fdt.capture.keras.keras_3 import Keras3
-
-        versions.append(Keras3())
-    if "tf_keras.src.optimizers" in sys.modules:
-        from fdt.capture.keras.keras_2 import Keras2
-
-        versions.append(Keras2())
-    return versions

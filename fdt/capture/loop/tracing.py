@@ -7,9 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.keras.imported import hook_imported
 from fdt.capture.loop.arguments import Arguments, Form
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
+from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import Known, TracedStep, refuse_moved
 from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.writes import Writes
@@ -20,6 +22,9 @@ from fdt.v1 import program_pb2
 
 class LoopTrace(StepTrace):
     """One trace of a step of the script's own; see `StepTrace`."""
+
+    def __init__(self, config: RunConfig):
+        super().__init__(config, StepObserver(config, hook_imported))
 
     def step(self, function: Any, form: Form) -> TracedStep:
         """Traces a function for arguments of a form."""

@@ -11,7 +11,6 @@ from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
-from fdt.capture.keras.version import imported_versions
 from fdt.capture.step.inlining import inlined
 from fdt.capture.step.seeds import keep_in_variables
 from fdt.capture.step.traced_step import MetricResult
@@ -57,6 +56,7 @@ class StepObserver:
     def __init__(
         self,
         config: RunConfig,
+        hook: Callable[[Patches, "StepObserver"], None],
         metrics: Iterable[Any] = (),
         scale_learning_rate: Callable[[tf.Tensor], tf.Tensor] | None = None,
         own_step: bool = False,
@@ -64,12 +64,14 @@ class StepObserver:
         """
         Args:
             config: The run's configuration.
+            hook: Hooks the Keras that the step may call, so that it tells this observer.
             metrics: Those that are known beforehand; others are noticed when the step asks for their result.
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
         """
         self.own_step = own_step
         self._config = config
+        self._hook = hook
         self._scale_learning_rate = scale_learning_rate
         self._metrics: dict[int, Any] = {id(m): m for m in metrics}
         # Tensors that a metric's result() returned, by identity: kept alive so that an id stays unique.
@@ -100,8 +102,7 @@ class StepObserver:
             patches.wrap_inherited(ResourceVariable, name, self._assigned)
         patches.wrap_inherited(ResourceVariable, "assign_add", self._added_to)
         keep_in_variables(patches, self._keeps)
-        for version in imported_versions():
-            version.hook_step(patches, self)
+        self._hook(patches, self)
 
     def metric_variables(self) -> dict[int, Any]:
         """Returns the metric of each variable of a metric's, by the variable's id."""

@@ -24,14 +24,14 @@ from fdt.waiting import WAITING
 class StepTrace:
     """One trace of one step."""
 
-    def __init__(self, config: RunConfig, seen: StepObserver | None = None):
+    def __init__(self, config: RunConfig, seen: StepObserver):
         """
         Args:
             config: The run's configuration.
-            seen: Observes the step; None for one that knows nothing beforehand.
+            seen: Observes the step.
         """
         self._config = config
-        self._seen = seen or StepObserver(config)
+        self._seen = seen
 
     def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `train_step(batch)`.

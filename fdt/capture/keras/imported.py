@@ -1,0 +1,18 @@
+"""The generations of Keras that a script has imported: a step may use either."""
+
+import sys
+
+from fdt.capture.step.observer import StepObserver
+from fdt.patch import Patches
+
+
+def hook_imported(patches: Patches, seen: StepObserver) -> None:
+    """Hooks what a step calls of each imported generation, so that it tells `seen`."""
+    if "keras.src.optimizers" in sys.modules:
+        from fdt.capture.keras import keras_3_step
+
+        keras_3_step.StepHooks(seen).install(patches)
+    if "tf_keras.src.optimizers" in sys.modules:
+        from fdt.capture.keras import keras_2_step
+
+        keras_2_step.StepHooks(seen).install(patches)
