@@ -18,16 +18,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
-from fdt.config import RunConfig
-from fdt.data import element_of
-from fdt.program import shape_of
+from fdt.client.data import element_of
+from fdt.program.step_program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import cut
 from nfdt.layout import lay_out
+from nfdt.parameter_groups import find_units
 from nfdt.replica import Computation
-from nfdt.units import find_units
 
 _BATCH = 64
 # Each measurement is the fastest of so many that take so long: what others did meanwhile is no bound.

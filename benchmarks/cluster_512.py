@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from record import Content, Record
 from tables import table
 
-from fdt.predicting.step_time import RING, Timed, Workload, forecast
-from fdt.predicting.transport import Hosts
+from fdt.forecast.links import Hosts
+from fdt.forecast.step_time import RING, Timed, Workload, forecast
 
 BATCH, SERVERS, GPUS = 64, 128, 4
 BANDWIDTH, LATENCY_S = 25e9 / 8, 5e-6

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
-from fdt.config import RunConfig
-from fdt.data import element_of
+from fdt.client.data import element_of
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers
 from tests.helpers.rehearsal import lags_of, rehearse, timed

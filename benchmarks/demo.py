@@ -20,8 +20,8 @@ from typing import Any
 from processes import RunFailedError, fdt, python, readable, run
 from tables import table
 
-from fdt.predicting.forecasts import read
-from fdt.predicting.step_time import CENTRAL, RING
+from fdt.forecast.forecasts import read
+from fdt.forecast.step_time import CENTRAL, RING
 
 SCRIPT = "client_examples/digits.py"
 HEADER = (

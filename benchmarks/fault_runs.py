@@ -71,7 +71,7 @@ class Killer:
 
 def _is_worker(pid: int) -> bool:
     """Whether a process was forked by a fork server."""
-    return all("fdt.pool.forkserver" in _command(each) for each in (pid, _parent(pid)))
+    return all("fdt.worker.forkserver" in _command(each) for each in (pid, _parent(pid)))
 
 
 def _command(pid: int) -> str:

@@ -19,10 +19,11 @@ from typing import Any
 import processes
 from processes import RunFailedError
 
-from fdt import recovery, rpc
-from fdt.config import Credentials
+from fdt.base.config import Credentials
+from fdt.client import recovery
+from fdt.client.job import Job
 from fdt.errors import FdtError
-from fdt.job import Job
+from fdt.transport import rpc
 from tests.helpers.chain_job import TOKEN, begin, forks_workers, pool_process, rows_of, trained_through, values_after
 from tests.helpers.chain_pool import TIMING
 from tests.helpers.cut import Way

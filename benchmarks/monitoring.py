@@ -21,8 +21,8 @@ import processes
 from record import Record
 from tables import spread, table
 
-from fdt.config import Timing
-from fdt.sampler import Sampler
+from fdt.base.config import Timing
+from fdt.base.sampler import Sampler
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 MODES = ("sync", "async")
@@ -32,12 +32,12 @@ import sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "fdt.sampler":
+        if name == "fdt.base.sampler":
             sys.meta_path.remove(self)
-            import fdt.sampler
+            import fdt.base.sampler
             from fdt.v1 import job_pb2
-            fdt.sampler.Sampler.__init__ = lambda self: None
-            fdt.sampler.Sampler.take = lambda self: job_pb2.Sample()
+            fdt.base.sampler.Sampler.__init__ = lambda self: None
+            fdt.base.sampler.Sampler.take = lambda self: job_pb2.Sample()
         return None
 
 sys.meta_path.insert(0, Finder())

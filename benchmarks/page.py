@@ -17,15 +17,15 @@ from pathlib import Path
 import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from fdt.config import Timing
+from fdt.base.config import Timing
+from fdt.base.limits import DEFAULT
 from fdt.pool import snapshot
-from fdt.pool.jobs import Job, JobState
-from fdt.pool.limits import DEFAULT
 from fdt.pool.observations import JobCurves, Observations
 from fdt.pool.page.app import PoolActions
 from fdt.pool.page.feed import Feed
 from fdt.pool.page.server import PageServer
-from fdt.pool.state import PoolState
+from fdt.pool.state.entities import Job, JobState
+from fdt.pool.state.pool_state import PoolState
 from tests.helpers.shown_pool import ShownPool
 
 

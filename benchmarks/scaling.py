@@ -24,10 +24,10 @@ from lab.pool import Lab
 from record import RESULTS, Record
 from scaling_tables import AHEAD, markdown, plot
 
-from fdt.predicting.forecasts import Prediction, read
-from fdt.predicting.quantities import bandwidth
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED
-from fdt.predicting.transport import Hosts
+from fdt.forecast.forecasts import Prediction, read
+from fdt.forecast.links import Hosts
+from fdt.forecast.quantities import bandwidth
+from fdt.forecast.step_time import CENTRAL, RING, SHARDED
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
 # What each is to the prediction, and what `fdt run` is told beside that.

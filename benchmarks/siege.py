@@ -28,8 +28,8 @@ import psutil
 from record import Record
 from tables import spread, table
 
-from fdt import rpc
-from fdt.config import Credentials, Timing
+from fdt.base.config import Credentials, Timing
+from fdt.transport import rpc
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"

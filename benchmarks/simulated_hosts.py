@@ -28,11 +28,11 @@ from processes import RunFailedError
 from record import Content, Record
 from tables import table
 
-from fdt.config import Network, ServeConfig, Timing
-from fdt.pool.limits import Limits
-from fdt.rpc import TOKEN_KEY
+from fdt.base.config import Network, ServeConfig, Timing
+from fdt.base.limits import Limits
+from fdt.base.versions import host_versions
+from fdt.transport.rpc import TOKEN_KEY
 from fdt.v1 import host_pb2, job_pb2, worker_pb2
-from fdt.versions import host_versions
 
 TOKEN, SLOTS = "clients", 8
 # For every wait: the largest sizes take minutes on two cores.

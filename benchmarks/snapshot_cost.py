@@ -23,7 +23,8 @@ FIT = str(processes.ROOT / "benchmarks" / "models" / "fit.py")
 STEPS = {"sync": 300, "async": 900}
 _IN_TURN = """\
 import os, sys
-from fdt import cli, recovery
+from fdt.cli.main import main
+from fdt.client import recovery
 
 is_due, ends, seen = recovery.Recovery.is_due.fget, sys.argv[1], []
 
@@ -34,7 +35,7 @@ def is_due_in_turn(self):
     return len(seen) % 2 == 0 and is_due(self)
 
 recovery.Recovery.is_due = property(is_due_in_turn)
-sys.exit(cli.main(sys.argv[2:]))
+sys.exit(main(sys.argv[2:]))
 """
 
 

@@ -23,11 +23,11 @@ FIT = str(processes.ROOT / "benchmarks" / "models" / "fit.py")
 MODES, WORKERS = ("sync", "async"), (1, 2)
 _RAISE = """\
 import json, pathlib, sys, time
-from fdt.pool import walls
+from fdt.worker import sandbox
 import hfdt.runtime
-walls.python_folders()
+sandbox.python_folders()
 began_s = time.perf_counter()
-raised = walls.raise_walls(walls.Reach(pathlib.Path(sys.argv[1])))
+raised = sandbox.raise_walls(sandbox.Reach(pathlib.Path(sys.argv[1])))
 print(json.dumps({"raise_s": time.perf_counter() - began_s, "missing": len(raised.missing)}))
 """
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fdt.command_line import build_parser
-from fdt.options import MODES
+from fdt.cli.command_line import build_parser
+from fdt.cli.options import MODES
 
 _MARKER = re.compile(r"<!-- generated: (\w+) -->")
-_REPORT = Path(__file__).parents[1] / "fdt" / "report.schema.json"
+_REPORT = Path(__file__).parents[1] / "fdt" / "client" / "report.schema.json"
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

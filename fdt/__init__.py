@@ -19,12 +19,12 @@ __all__ = ["Attached", "Result", "__version__", "attach", "errors", "run"]
 
 if TYPE_CHECKING:
     from fdt import errors
-    from fdt.api import Attached, Result, attach, run
+    from fdt.cli.api import Attached, Result, attach, run
 
 # Imported when they are asked for: a script that runs under the command meets none of it.
 _PLACES = {
-    "Attached": "fdt.api", "Result": "fdt.api", "attach": "fdt.api", "run": "fdt.api",
-    "load_ipython_extension": "fdt.notebook", "unload_ipython_extension": "fdt.notebook",
+    "Attached": "fdt.cli.api", "Result": "fdt.cli.api", "attach": "fdt.cli.api", "run": "fdt.cli.api",
+    "load_ipython_extension": "fdt.cli.notebook", "unload_ipython_extension": "fdt.cli.notebook",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from fdt.cli import main
+from fdt.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

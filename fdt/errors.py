@@ -19,13 +19,11 @@
         ├── JobCancelledError       somebody cancelled the job
         └── ProtocolError           a message that was malformed or not expected
 
-A message says what happened, what was expected and how to fix it. `fdt.rpc` maps the tree to and from gRPC.
+A message says what happened, what was expected and how to fix it. `fdt.transport.rpc` maps the tree to and from gRPC.
 """
 
 import dataclasses
 from typing import Any
-
-from fdt.printable import printable_lines
 
 
 class FdtError(Exception):
@@ -135,14 +133,3 @@ class JobCancelledError(JobError):
 
 class ProtocolError(JobError):
     """A message was malformed, or not expected at this point."""
-
-
-def named(name: str, message: str) -> FdtError:
-    """Returns an error of the class of that name; an unknown name gives a JobError."""
-    classes = {c.__name__: c for c in _subclasses(FdtError) if c is not StepError}
-    # Here and not where it is shown: python itself shows the errors that a script does not catch.
-    return classes.get(name, JobError)(printable_lines(message))
-
-
-def _subclasses(base: type[FdtError]) -> list[type[FdtError]]:
-    return [base, *(c for direct in base.__subclasses__() for c in _subclasses(direct))]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fdt.errors import WorkerError
-from hfdt.references import turn
+from hfdt.got_patch import turn
 
 _GETHOSTNAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 # What C code points to must not be collected.
@@ -49,7 +49,7 @@ def answer_gethostname(library: Path, name: str) -> None:
     """Makes `gethostname`, as called by one library of this process, answer with another name.
 
     Raises:
-        ValueError, OSError, struct.error: See `hfdt.references.turn`.
+        ValueError, OSError, struct.error: See `hfdt.got_patch.turn`.
     """
     content = name.encode() + b"\0"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fdt.errors import FdtError
-from fdt.runtime import MeetingPlace
+from fdt.worker.runtime import MeetingPlace
 
 # Ranks tell each other addresses: some hundred bytes for each other rank.
 _MAX_VALUE_BYTES = 1 << 20

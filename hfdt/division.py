@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.relaxation import BATCH_NORM
 from fdt.division import divide, own_rows
 from fdt.division.divide import DividedStep, Feed, Input
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
-from fdt.program import LoadedProgram, num_samples
-from fdt.relaxation import BATCH_NORM
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
+from fdt.program.step_program import LoadedProgram, num_samples
 from fdt.v1 import job_pb2, program_pb2
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
@@ -46,7 +46,7 @@ class DividedProgram:
             num_ranks: Of the job.
             mesh: Of the job; None of a rank that is alone.
             rounded: See `HorovodExchange`.
-            relaxed: See `fdt.relaxation`.
+            relaxed: See `fdt.base.relaxation`.
         """
         self._loaded, self._num_ranks, self._relaxed = loaded, num_ranks, relaxed
         # What it exchanges for one size is over when it goes on with another.

@@ -7,7 +7,7 @@ and a complex number is two real ones, which add up by themselves.
 
 import tensorflow as tf
 
-from fdt.division.layout import Combine
+from fdt.program.layout import Combine
 
 _REDUCED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
 _GATHERED = (*_REDUCED, tf.uint8, tf.int8)

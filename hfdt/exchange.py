@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.layout import Combine
-from fdt.native import library
+from fdt.base.native import library
+from fdt.program.layout import Combine
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh

@@ -6,9 +6,9 @@ hence the operator's word for a network that joins ranks on several hosts.
 
 from collections.abc import Mapping
 
-from fdt import relaxation, rounding
+from fdt.base import relaxation, rounding
 from fdt.errors import UsageError
-from fdt.runtime import Placement
+from fdt.worker.runtime import Placement
 
 # The variable that tells a rank on which of its host's addresses to meet the others.
 ADDRESS = "FDT_GLOO_ADDRESS"
@@ -18,7 +18,7 @@ _LOOPBACK_INTERFACE = "lo"
 
 
 class HorovodLauncher:
-    """See `fdt.runtime.Launcher`."""
+    """See `fdt.worker.runtime.Launcher`."""
 
     engine = "hfdt.runtime:HorovodEngine"
     # A ring is many connections of many ranks, and NCCL's are not TCP alone.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import as_array, empty
-from fdt.program import LoadedProgram, shape_of
+from fdt.program.packing import as_array, empty
+from fdt.program.step_program import LoadedProgram, shape_of
 
 # Given arrays [num_samples, ...] and the numbers of a batch's rows, int64 [batch], makes a step; returns its outputs.
 Step = Callable[[Sequence[tf.Tensor], tf.Tensor], Sequence[tf.Tensor]]

@@ -17,17 +17,17 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from fdt.division.layout import Combine
+from fdt.base.native import library
 from fdt.errors import WorkerError
-from fdt.native import library
-from fdt.runtime import MeetingPlace
+from fdt.program.layout import Combine
+from fdt.worker.runtime import MeetingPlace
 
 # What is larger goes by Horovod's ring.
 MAX_MESSAGE_BYTES = 1 << 15
 # A rank may be one exchange ahead of another, and should not wait for it to read.
 _BUFFER_BYTES = 4 * MAX_MESSAGE_BYTES
 _MEET_S, _HELLO_S = 60.0, 5.0
-# How long a rank may wait for another in the middle of a step. One that has stopped is noticed earlier (`fdt.pool.stall`).
+# How long a rank may wait for another in the middle of a step. One that has stopped is noticed earlier (`stall_detector.py`).
 _EXCHANGE_S = 3600.0
 _TOKEN_BYTES = 32
 _HELLO = struct.Struct(f"<{_TOKEN_BYTES}sI")

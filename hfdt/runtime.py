@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt import relaxation, rounding
-from fdt.blob_store import BlobStore
-from fdt.blobs import Buffer
-from fdt.division.layout import shares
-from fdt.engine import as_state, bound_arrays, state_values
+from fdt.base import relaxation, rounding
 from fdt.errors import ProtocolError, WorkerError
-from fdt.packing import as_array, content, empty, pack_outputs
-from fdt.program import LoadedProgram, load, num_samples
-from fdt.runtime import Assignment, Deliver, MeetingPlace
+from fdt.program.engine import as_state, bound_arrays, state_values
+from fdt.program.layout import shares
+from fdt.program.packing import as_array, content, empty, pack_outputs
+from fdt.program.step_program import LoadedProgram, load, num_samples
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from hfdt import exchange, rest
+from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from hfdt import background_thread, exchange
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
 from hfdt.division import DividedProgram
@@ -42,7 +42,7 @@ _DRAINED = (
 
 
 class HorovodEngine:
-    """One rank; see `fdt.runtime.Engine`."""
+    """One rank; see `fdt.worker.runtime.Engine`."""
 
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
@@ -73,7 +73,7 @@ class HorovodEngine:
         with Bridge(meeting) as bridge:
             os.environ.update(bridge.environment())
             hvd.init()
-        reason = rest.install(library)
+        reason = background_thread.install(library)
         if reason:
             print(f"Horovod's thread looks for work between steps, too: {reason}", flush=True)
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
@@ -85,7 +85,7 @@ class HorovodEngine:
         if self._size > 1:
             self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], meeting)
 
-    @rest.at_work()
+    @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
         loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
@@ -115,7 +115,7 @@ class HorovodEngine:
         for i, value in state_values(self._blobs, loaded.source, state).items():
             loaded.variables[i].assign(self._part(program, i, value))
 
-    @rest.at_work()
+    @background_thread.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's; those that every rank holds whole stay on the device."""
         target, giving = self._programs[program], self._programs[source]
@@ -127,7 +127,7 @@ class HorovodEngine:
         """Returns what this rank gets of a variable's value."""
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
-    @rest.at_work()
+    @background_thread.at_work()
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
         """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
         started = time.perf_counter()
@@ -160,7 +160,7 @@ class HorovodEngine:
         samples = shares(num_samples(self._programs[program].source, shapes), self._size)
         self._usage.samples += num_steps * samples[self._rank]
 
-    @rest.at_work()
+    @background_thread.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the state of all ranks put together."""
         loaded = self._programs[program]

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import as_array, empty
-from fdt.program import LoadedProgram, load, make_tables, shape_of
+from fdt.program.packing import as_array, empty
+from fdt.program.step_program import LoadedProgram, load, make_tables, shape_of
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.devices import Devices, cpu_beside
 from nfdt.method import Batch

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from nfdt.devices import cpu_beside, driver_cpu
 from nfdt.feed import Arrays
-from nfdt.gate import Gate
-from nfdt.handover import Handover, leave, take
+from nfdt.next_parameters import Handover, leave, take
 from nfdt.replica import Replica
+from nfdt.staleness_bound import Gate
 from nfdt.step import Pulled, Step, Stepped
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from fdt.runtime import inner_address
+from fdt.worker.runtime import inner_address
 
 _VARIABLE = "FDT_CLUSTER"
 

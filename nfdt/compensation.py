@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.native import library
+from fdt.base.native import library
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
 
 _NATIVE = library("nfdt")

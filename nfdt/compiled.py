@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.program import import_function
+from fdt.program.step_program import import_function
 from nfdt.pure import Pure
 
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import as_array, empty
+from fdt.program.packing import as_array, empty
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
 from nfdt.devices import Devices, host_of
-from nfdt.gate import Gate, default_max_delay
 from nfdt.loop import MOST_AT_ONCE
 from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.servers import ParameterServers, may_chain
+from nfdt.staleness_bound import Gate, default_max_delay
 from nfdt.step import Stepped
-from nfdt.stride import Stride
-from nfdt.team import Team
+from nfdt.steps_per_call import Stride
+from nfdt.worker_threads import Team
 
 
 class Delayed:

@@ -9,7 +9,7 @@ import dataclasses
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from fdt.native import library
+from fdt.base.native import library
 
 # Of a process that lends its devices, in TensorFlow's names of devices.
 JOB = "fdt"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program import dtype_of
+from fdt.program.step_program import dtype_of
 from fdt.v1 import program_pb2
 
 

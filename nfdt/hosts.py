@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from fdt.errors import WorkerError
-from fdt.runtime import MeetingPlace
+from fdt.worker.runtime import MeetingPlace
 from nfdt.cluster import Cluster
 from nfdt.devices import JOB, Devices, HostDevices, configure, count_gpus, server_config
 

@@ -1,18 +1,18 @@
 """How an asynchronous job becomes processes: one a host. On one host it opens no port.
 
 Over several hosts every process is a `tf.distribute.Server`, which listens on all interfaces of its network and authenticates
-nobody; so that network is the process's own, and tunnels join those of one job (`fdt.pool.tunnel`).
+nobody; so that network is the process's own, and tunnels join those of one job (`fdt.worker.tunnel`).
 """
 
 from collections.abc import Mapping
 
-from fdt.runtime import Placement
+from fdt.worker.runtime import Placement
 from nfdt.cluster import Cluster, Member
 from nfdt.options import read_options
 
 
 class ParameterServerLauncher:
-    """See `fdt.runtime.Launcher`."""
+    """See `fdt.worker.runtime.Launcher`."""
 
     engine = "nfdt.runtime:ParameterServerEngine"
     tunnels = True

@@ -4,12 +4,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from fdt.base.sharding import deal, fill, is_even, loads_of
 from fdt.errors import UsageError
-from fdt.program import dtype_of
-from fdt.sharding import deal, fill, is_even, loads_of
+from fdt.program.step_program import dtype_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
-from nfdt.units import Unit, Units
+from nfdt.parameter_groups import Unit, Units
 
 # Slices of a vector that start at such a boundary are views, not copies.
 _ALIGNMENT_BYTES = 64

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import empty
-from fdt.program import shape_of
+from fdt.program.packing import empty
+from fdt.program.step_program import shape_of
 from nfdt.devices import cpu_beside
 from nfdt.feed import Arrays
-from nfdt.gate import Gate
 from nfdt.replica import Replica
+from nfdt.staleness_bound import Gate
 from nfdt.step import Pulled, Step, Stepped
 
 # More would only hide how far the workers are.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from fdt.native import library
+from fdt.base.native import library
 from nfdt.compensation import Late, settings
 from nfdt.formula import Formula
 

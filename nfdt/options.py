@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from fdt import rounding
+from fdt.base import rounding
 from fdt.errors import UsageError
 from nfdt.rules import Rule, make_rule
 

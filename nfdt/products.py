@@ -1,4 +1,4 @@
-"""Products of matrices in a worker's graph, in the order in which a CPU computes them fast (`fdt.products`).
+"""Products of matrices in a worker's graph, in the order in which a CPU computes them fast (`fdt.program.matrix_products`).
 
 How many rows come is known at a step, so both orders are in the graph.
 """
@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
-from fdt.products import most_rows
+from fdt.program.matrix_products import most_rows
 from nfdt.graph import data_inputs
 
 _TYPES = (tf.float32.as_datatype_enum, tf.float64.as_datatype_enum)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import as_array
-from fdt.program import fill_holes, import_function, make_tables, shape_of
-from fdt.tables import Table
+from fdt.program.lookup_tables import Table
+from fdt.program.packing import as_array
+from fdt.program.step_program import fill_holes, import_function, make_tables, shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import cpu_beside, settle

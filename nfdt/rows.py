@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from fdt.native import library
+from fdt.base.native import library
 
 _NATIVE = library("nfdt")
 

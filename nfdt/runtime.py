@@ -5,18 +5,18 @@ On every host of a job there is one process. The first drives all workers and pa
 
 from collections.abc import Sequence
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import Buffer
-from fdt.runtime import Assignment, Deliver, Engine, MeetingPlace
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
+from fdt.worker.runtime import Assignment, Deliver, Engine, MeetingPlace
 from nfdt.cluster import read_cluster
-from nfdt.driver import Driver
+from nfdt.coordinator import Driver
+from nfdt.device_host import Lender
 from nfdt.hosts import named_hosts
-from nfdt.lender import Lender
 
 
 class ParameterServerEngine:
-    """See `fdt.runtime.Engine`: what the process is for is known when it joins a job."""
+    """See `fdt.worker.runtime.Engine`: what the process is for is known when it joins a job."""
 
     def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         """Takes a role."""

@@ -11,18 +11,18 @@ from nfdt.components import Components
 from nfdt.cut import cut
 from nfdt.devices import cpu_beside, driver_cpu, host_of
 from nfdt.feed import Arrays
-from nfdt.gate import Gate
-from nfdt.handover import Handover
 from nfdt.layout import lay_out
+from nfdt.link_semaphore import Turns, who_takes_turns
 from nfdt.loop import MOST_AT_ONCE, Loop
+from nfdt.next_parameters import Handover
+from nfdt.parameter_groups import find_units
 from nfdt.prefetch import Prefetch
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
 from nfdt.single import Single
+from nfdt.staleness_bound import Gate
 from nfdt.step import Pulled, Step, Stepped
-from nfdt.turns import Turns, who_takes_turns
-from nfdt.units import find_units
 
 _ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.packing import as_array
-from fdt.program import shape_of
+from fdt.program.packing import as_array
+from fdt.program.step_program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.devices import settle

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from nfdt.devices import driver_cpu
 from nfdt.feed import Arrays
-from nfdt.gate import Gate
 from nfdt.replica import Replica
+from nfdt.staleness_bound import Gate
 from nfdt.step import Pulled, Step, Stepped
 
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program import shape_of
+from fdt.program.step_program import shape_of
 from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside
 from nfdt.feed import take
 from nfdt.gradients import Gradients
+from nfdt.link_semaphore import Turns
 from nfdt.replica import Computation
 from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
-from nfdt.turns import Turns
 
 # What a step that is called by itself says of its worker, before what each shard says of its push.
 _OF_WORKER = 4

@@ -6,19 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.program import fill_holes, import_function
+from fdt.program.step_program import fill_holes, import_function
 from fdt.v1 import program_pb2
 from nfdt.compensation import Late
 from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
 from nfdt.formula import Formula, formula
-from nfdt.frontier import Frontier, find_frontier
 from nfdt.gradients import Gradients
 from nfdt.graph import PASSING, Graph, Tensor, data_inputs
 from nfdt.layout import ShardLayout, Table, Vector
 from nfdt.one_pass import OfGiven, OnePass, TablePass
+from nfdt.parameter_groups import ELEMENTWISE
 from nfdt.pure import Pure, purify
-from nfdt.units import ELEMENTWISE
+from nfdt.update_split import Frontier, find_frontier
 from nfdt.vectors import join
 
 # Of which formulas are compiled.

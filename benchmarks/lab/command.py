@@ -20,10 +20,10 @@ from types import FrameType
 
 import processes
 
-import fdt.command_line
-import fdt.options
+import fdt.cli.command_line
+import fdt.cli.options
 from fdt.errors import UsageError
-from fdt.predicting.quantities import bandwidth, duration
+from fdt.forecast.quantities import bandwidth, duration
 from lab import throughput
 from lab.link import Link
 from lab.network import LabError, Network, clear, running
@@ -67,7 +67,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 def mode_of(arguments: Sequence[str]) -> str:
     """Returns the mode of a run: what a pool has to offer to it. Ends this process if `fdt run` would not understand."""
-    mode: str = fdt.command_line.parse("fdt", tuple(fdt.options.MODES), ["run", *arguments]).mode
+    mode: str = fdt.cli.command_line.parse("fdt", tuple(fdt.cli.options.MODES), ["run", *arguments]).mode
     return mode
 
 

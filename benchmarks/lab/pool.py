@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import processes
 
-from fdt.predicting import quantities
+from fdt.forecast import quantities
 from lab.link import Link
 from lab.network import DEVICE, POOL, Network
 from tests.helpers.certificates import certificate

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from wrapt import register_post_import_hook
 
-from fdt.patch import Patches
+from fdt.base.patch import Patches
 
 if TYPE_CHECKING:
+    from fdt.base.config import RunConfig
     from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
     from fdt.capture.remote import RemoteVariables
     from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
-    from fdt.capture.touch import Touch
-    from fdt.config import RunConfig
-    from fdt.findings import Findings
-    from fdt.predicting.samples import Samples
-    from fdt.session import Session
+    from fdt.capture.variable_access import Touch
+    from fdt.client.findings import Findings
+    from fdt.client.session import Session
+    from fdt.forecast.samples import Samples
 
 
 # How many sets of hooks are in place.
@@ -139,7 +139,7 @@ def hooks(
         stays: Is told of eager steps that run on this machine; None: they are refused.
     """
     from fdt.capture.refusals import Refusals
-    from fdt.outline import files
+    from fdt.script.outline import files
 
     refusals = Refusals(note, stays)
 
@@ -173,7 +173,7 @@ def hooks(
 
     def horovod(patches: Patches) -> None:
         from fdt.capture.horovod import install
-        from fdt.report import say
+        from fdt.client.report import say
 
         install(patches, say, sys.modules["horovod.tensorflow"])
 
@@ -185,7 +185,7 @@ def hooks(
 
     @functools.cache
     def touch() -> "Touch":
-        from fdt.capture.touch import Touch
+        from fdt.capture.variable_access import Touch
 
         return Touch()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.errors import UnsupportedError
-from fdt.patch import Patches
 
 _ONE = ("allreduce", "allgather", "broadcast", "reducescatter")
 _SEVERAL = ("grouped_allreduce", "grouped_allgather", "grouped_reducescatter")

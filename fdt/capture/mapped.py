@@ -26,7 +26,7 @@ from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
 from fdt.capture.rowwise import is_rowwise
-from fdt.report import say
+from fdt.client.report import say
 
 MAPS = (_MapDataset, _ParallelMapDataset)
 BATCHES = (_BatchDataset, _ParallelBatchDataset)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from fdt.base.patch import Patches
 from fdt.errors import UnsupportedError
-from fdt.outline.sites import SITES
-from fdt.patch import Patches
+from fdt.script.outline.sites import SITES
 
 _REMEDY = "Train with model.fit; put a custom step into train_step of a keras.Model."
 _eager_remedy: ContextVar[str] = ContextVar(
@@ -103,7 +103,7 @@ def guard_keras_2_optimizers(patches: Patches, refusals: Refusals, optimizers: I
 
 def _guard(patches: Patches, refusals: Refusals, optimizer_class: type, name: str) -> None:
     from fdt.capture.loop.observation import observation
-    from fdt.holes import current_holes
+    from fdt.program.holes import current_holes
 
     def apply(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         seen = observation()

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from fdt.answers import Answer, Drain
-from fdt.capture.newest import Newest
 from fdt.capture.step.traced_step import MetricResult, TracedStep
-from fdt.capture.touch import Touch
+from fdt.capture.variable_access import Touch
+from fdt.capture.variable_versions import Newest
+from fdt.client.answers import Answer, Drain
+from fdt.client.job import Job
+from fdt.client.session import Session
+from fdt.client.state import SharedState
 from fdt.errors import FdtError, StepError
-from fdt.job import Job
-from fdt.session import Session
-from fdt.state import SharedState
 from fdt.v1 import job_pb2, program_pb2
 
 # Who looks oftener than this, between two steps, looks at everything: it comes at once then.

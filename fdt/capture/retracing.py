@@ -15,7 +15,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.loop.observation import writes
-from fdt.outline.files import is_own
+from fdt.script.outline.files import is_own
 
 # Where a function keeps that it has been traced, and what to.
 _STAGES = (

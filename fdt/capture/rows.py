@@ -28,10 +28,10 @@ from tensorflow.python.data.ops.skip_op import _SkipDataset
 from tensorflow.python.data.ops.take_op import _TakeDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 
+from fdt.base.patch import Patches
 from fdt.capture import mapped
 from fdt.capture.mapped import NotRowsError
-from fdt.data import is_numbers
-from fdt.patch import Patches
+from fdt.client.data import is_numbers
 
 # So often all rows have to be wanted, for a function of rows to be computed for all of them beforehand.
 _WORTH_EPOCHS = 2

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_lib import StrategyBase
 
-from fdt.patch import Patches
-from fdt.report import say
+from fdt.base.patch import Patches
+from fdt.client.report import say
 
 # Of the strategy's methods those that make something in its name, or see what it has made.
 _METHODS = (

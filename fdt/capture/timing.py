@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
+from fdt.base.patch import Patches
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.loop.observation import Observer
 from fdt.capture.session.runs import Sessions
-from fdt.patch import Patches
 
 # Is told of steps: how many, and when they began, by the monotonic clock.
 Count = Callable[[int, float], None]

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from fdt.capture.contents import Contents
 from fdt.capture.step.draws import Generator, is_at, set_state, state
-from fdt.outline.files import is_own
+from fdt.script.outline.files import is_own
 
 # Of larger collections only the length and the object itself are looked at.
 _MAX_ITEMS = 64

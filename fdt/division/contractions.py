@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.body import Wire
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
-from fdt.division.value import Value
 from fdt.division.walker import Node
-from fdt.products import most_rows
+from fdt.program.body import Wire
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout
+from fdt.program.matrix_products import most_rows
+from fdt.program.value import Value
 
 
 def contracted(node: Node, terms: Sequence[str], result: str) -> list[Value] | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division.body import Body, Wire, attribute, named
 from fdt.division.conversions import MustBeWholeError
-from fdt.division.graphs import functions_of
-from fdt.division.layout import WHOLE, Divided, Layout
-from fdt.division.value import Elements, Shape, Value
 from fdt.division.walker import Node
+from fdt.program.body import Body, Wire, attribute, named
+from fdt.program.graphs import functions_of
+from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.value import Elements, Shape, Value
 
 # How often a loop's layouts are looked at before the variables that still change become whole.
 _MAX_LOOKS = 6

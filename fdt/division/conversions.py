@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import own_rows
-from fdt.division.body import Body, Sketch, Spec, Wire
 from fdt.division.exchange import Exchange, Exchanged
-from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
-from fdt.division.value import Value
+from fdt.program.body import Body, Sketch, Spec, Wire
+from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.program.value import Value
 
 # Bytes of a value that is worth computing in parts, instead of whole and then cut.
 LARGE = 1 << 14

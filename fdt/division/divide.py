@@ -11,14 +11,14 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.python.eager import context
 
-from fdt.division.body import Wire, attribute, named
 from fdt.division.conversions import MustBeWholeError
 from fdt.division.exchange import Exchange
-from fdt.division.graphs import Description, Functions, sized
-from fdt.division.layout import WHOLE, Divided, Layout
 from fdt.division.table import RULES
-from fdt.division.value import Shape, Value
 from fdt.division.walker import Walk
+from fdt.program.body import Wire, attribute, named
+from fdt.program.graphs import Description, Functions, sized
+from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.value import Shape, Value
 
 # Each time one list or variable more is whole; scripts have a handful of them.
 _MAX_TRIES = 64
@@ -137,7 +137,7 @@ def divide(
         exchange: See `Exchange`.
         inputs: How each of its inputs comes in.
         marks: See `Walk`.
-        relaxed: See `fdt.relaxation`.
+        relaxed: See `fdt.base.relaxation`.
     """
     with tf.init_scope():
         graph = sized(description, [each.shape for each in inputs], [each.handle for each in inputs])

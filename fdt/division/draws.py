@@ -8,10 +8,10 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.layout import WHOLE, Divided
-from fdt.division.value import Value
+from fdt.base.relaxation import RANDOM
 from fdt.division.walker import Node
-from fdt.relaxation import RANDOM
+from fdt.program.layout import WHOLE, Divided
+from fdt.program.value import Value
 
 _DRAWING = """
 RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal ParameterizedTruncatedNormal RandomGamma RandomPoissonV2

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import lists
-from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
-from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.program.value import Value
 
 UNARY = """
 Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1

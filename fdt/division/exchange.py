@@ -6,7 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from fdt.division.layout import Combine
+from fdt.program.layout import Combine
 
 
 class Exchange(Protocol):

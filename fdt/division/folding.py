@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry
 
-from fdt.division.body import names_functions
-from fdt.division.graphs import Operation, Output
+from fdt.program.body import names_functions
+from fdt.program.graphs import Operation, Output
 
 # Shapes are small; what is larger is computed when the step runs.
 _MAX_ELEMENTS = 4096

@@ -1,8 +1,8 @@
 """Rules for operations that look entries up, and for those that put them back."""
 
-from fdt.division.layout import PARTIAL, WHOLE, Combine, Divided, Partial
-from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Partial
+from fdt.program.value import Value
 
 
 def gather(node: Node) -> list[Value] | None:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.body import Wire
 from fdt.division.conversions import MustBeWholeError
-from fdt.division.layout import WHOLE, Divided, Layout
-from fdt.division.value import Elements, Value, known
 from fdt.division.walker import Node
+from fdt.program.body import Wire
+from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.value import Elements, Value, known
 
 # Entries of a constant that is looked for in lists: a loop keeps sizes there for its gradient.
 _MAX_ENTRIES = 64

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division.layout import PARTIAL, WHOLE, Divided
-from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.program.layout import PARTIAL, WHOLE, Divided
+from fdt.program.value import Value
 
 # Which input is the scale.
 _SCALE = {"FusedBatchNormV3": 1, "FusedBatchNormGradV3": 2}

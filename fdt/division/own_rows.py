@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division.graphs import called, is_call
-from fdt.division.layout import PARTIAL, WHOLE, Layout
-from fdt.division.value import Value
-from fdt.relaxation import BATCH_NORM, OWN_ROWS
+from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
+from fdt.program.graphs import called, is_call
+from fdt.program.layout import PARTIAL, WHOLE, Layout
+from fdt.program.value import Value
 
 
 def stands_in(value: Value, layout: Layout) -> bool:

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division.elementwise import COMBINE_OF
-from fdt.division.layout import PARTIAL, Divided, Partial
-from fdt.division.value import Value
 from fdt.division.walker import Node, for_divided
+from fdt.program.layout import PARTIAL, Divided, Partial
+from fdt.program.value import Value
 
 Shape = tuple[int | None, ...]
 

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import slices
-from fdt.division.layout import PARTIAL, WHOLE, Divided, joined
-from fdt.division.value import Value
 from fdt.division.walker import Node, Rule, for_divided
+from fdt.program.layout import PARTIAL, WHOLE, Divided, joined
+from fdt.program.value import Value
 
 Shape = tuple[int | None, ...]
 

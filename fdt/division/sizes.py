@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 
 from fdt.division import elementwise, slices
-from fdt.division.value import Value, known
 from fdt.division.walker import Node, Rule
+from fdt.program.value import Value, known
 
 _elementwise = cast(Rule, elementwise.rules()["Minimum"])
 _sliced = cast(Rule, slices.rules()["StridedSlice"])

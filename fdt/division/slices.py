@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.body import Wire
 from fdt.division.conversions import taken
-from fdt.division.layout import Divided, joined, shares
-from fdt.division.value import Value
 from fdt.division.walker import Node, for_divided
+from fdt.program.body import Wire
+from fdt.program.layout import Divided, joined, shares
+from fdt.program.value import Value
 
 Shape = tuple[int | None, ...]
 

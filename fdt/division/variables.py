@@ -1,8 +1,8 @@
 """Rules for variables that the workers hold in part: what is added to them needs no exchange until somebody looks."""
 
-from fdt.division.layout import PARTIAL, Partial
-from fdt.division.value import Value
 from fdt.division.walker import Node
+from fdt.program.layout import PARTIAL, Partial
+from fdt.program.value import Value
 
 
 def read(node: Node) -> list[Value] | None:

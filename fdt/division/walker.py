@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
+from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
 from fdt.division import arithmetic, folding
-from fdt.division.body import Body, Wire, attribute, names_functions
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
-from fdt.division.graphs import Functions, Operation, functions_of, infer, is_call, writes
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial
-from fdt.division.value import Value, known
-from fdt.relaxation import BATCH_NORM, OWN_ROWS
+from fdt.program.body import Body, Wire, attribute, names_functions
+from fdt.program.graphs import Functions, Operation, functions_of, infer, is_call, writes
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial
+from fdt.program.value import Value, known
 
 # What has no form as an array.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
@@ -245,7 +245,7 @@ class Walk(Conversions):
             wanted: See `Conversions`.
             gradients: See `Conversions`.
             marks: Names of functions that are given gradients, as they come to an optimizer.
-            relaxed: What workers may do each for itself; see `fdt.relaxation`.
+            relaxed: What workers may do each for itself; see `fdt.base.relaxation`.
         """
         super().__init__(exchange, Body(None, is_dry, exchange.in_turn), wanted, gradients)
         self.computed_whole: list[Operation] = []

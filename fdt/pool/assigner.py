@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from fdt.config import ServeConfig
+from fdt.base.config import ServeConfig
 from fdt.pool import hosts
 from fdt.pool.hosts import Host
-from fdt.pool.jobs import Job
-from fdt.pool.lifecycle import OWN_HOST
-from fdt.pool.meeting import MeetingPlaces
-from fdt.runtime import Launcher, Placement
+from fdt.pool.state.entities import Job
+from fdt.pool.state.events import OWN_HOST
 from fdt.v1 import job_pb2, worker_pb2
+from fdt.worker.rendezvous import MeetingPlaces
+from fdt.worker.runtime import Launcher, Placement
 
 
 class Assigner:

@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import describe
-from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError, named
-from fdt.pool import admission
-from fdt.pool.lifetime import die_with
+from fdt.base.failure import named
+from fdt.base.lifetime import die_with
+from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError
+from fdt.program import admission
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import describe
 from fdt.v1 import blobs_pb2
 
 # A program of a million nodes takes some ten seconds of a core of its own, an ordinary one some milliseconds.

@@ -15,19 +15,19 @@ from typing import Any
 
 import grpc
 
-from fdt import rpc
-from fdt.blob_store import BlobStore
-from fdt.blobs import STORE
-from fdt.config import JoinConfig, Timing
+from fdt.base.config import JoinConfig, Timing
+from fdt.base.network import holds
+from fdt.base.temporary_folders import OwnFolder
+from fdt.base.versions import host_versions
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
-from fdt.folders import OwnFolder
-from fdt.pool import isolation
-from fdt.pool.network import holds
-from fdt.pool.processes import Processes
-from fdt.pool.worker import WorkerConfig
-from fdt.runtime import Launcher, find_launchers
+from fdt.transport import rpc
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import STORE
 from fdt.v1 import host_pb2
-from fdt.versions import host_versions
+from fdt.worker import network_namespace
+from fdt.worker.main import WorkerConfig
+from fdt.worker.processes import Processes
+from fdt.worker.runtime import Launcher, find_launchers
 
 # How much of the end of a worker's log the pool is given.
 _LOG_BYTES = 1 << 20
@@ -48,8 +48,8 @@ class Membership:
         self._launchers = dict(launchers) if launchers is not None else None
         self._welcome = host_pb2.Welcome()
         self._timing = config.timing
-        self._unisolated = isolation.network_wall()
-        self._networks: dict[str, isolation.Network] = {}
+        self._unisolated = network_namespace.network_wall()
+        self._networks: dict[str, network_namespace.Network] = {}
         self._folder = OwnFolder("fdt-host-")
         self._directory = self._folder.path
         # Of the authority that signed the pool's certificate, for the workers.
@@ -111,7 +111,7 @@ class Membership:
         if self._launchers is None:
             self._launchers = find_launchers(tuple(self._welcome.modes))
         self._networks = {
-            mode: isolation.network_for(launcher.tunnels, True, config.open_servers, self._unisolated)
+            mode: network_namespace.network_for(launcher.tunnels, True, config.open_servers, self._unisolated)
             for mode, launcher in self._launchers.items()
         }
         self._timing = Timing(**self._welcome.timing)
@@ -120,7 +120,7 @@ class Membership:
     @property
     def network(self) -> str:
         """Which network worker processes here see, in one line, once this has joined."""
-        return isolation.describe(self._networks, self._unisolated)
+        return network_namespace.describe(self._networks, self._unisolated)
 
     def serve(self) -> str:
         """Does what the pool asks for, until the pool ends, or needs this host no more; returns which, in words.

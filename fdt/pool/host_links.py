@@ -4,14 +4,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fdt.config import ServeConfig
-from fdt.pool import hosts, lifecycle
+from fdt.base.config import ServeConfig
+from fdt.base.versions import host_versions
+from fdt.pool import hosts
 from fdt.pool.hosts import Host, JoinedHost, OwnHost
-from fdt.pool.lifecycle import OWN_HOST
+from fdt.pool.reconciler import Keeper
 from fdt.pool.relay import Outbox
-from fdt.scheduling.keeper import Keeper
+from fdt.pool.state import events
+from fdt.pool.state.events import OWN_HOST
 from fdt.v1 import blobs_pb2, host_pb2
-from fdt.versions import host_versions
 
 
 class HostLinks(dict[str, Host]):
@@ -61,11 +62,11 @@ class HostLinks(dict[str, Host]):
         host = self[name] = self.joined[name] = JoinedHost(name, hello, outbox)
         return host, self.keeper is not None and self.keeper.joined(hello.name)
 
-    def welcome(self, do: lifecycle.WelcomeHost) -> None:
+    def welcome(self, do: events.WelcomeHost) -> None:
         """Tells a host that it is in, and what its workers need."""
         self.joined[do.host].tell(welcome=self._welcome)
 
-    def dismiss(self, do: lifecycle.DropHost) -> Host:
+    def dismiss(self, do: events.DropHost) -> Host:
         """Deletes a host, and lets it go."""
         host, joined = self.pop(do.host), self.joined.pop(do.host, None)
         if self.keeper is not None and joined is not None:
@@ -73,12 +74,12 @@ class HostLinks(dict[str, Host]):
         host.dismiss(f"This host {do.reason}; the pool goes on without it.", do.spare)
         return host
 
-    def works(self, do: lifecycle.HostWorks) -> None:
+    def works(self, do: events.HostWorks) -> None:
         """Tells who brought a host that its workers start."""
         if self.keeper is not None:
             self.keeper.works(self.joined[do.host].called)
 
-    def want(self, do: lifecycle.WantHosts) -> None:
+    def want(self, do: events.WantHosts) -> None:
         """Has the scheduler bring hosts."""
         if self.keeper is not None:
             self.keeper.want(do.number)

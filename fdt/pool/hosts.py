@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fdt import keys
-from fdt.blob_store import BlobStore
-from fdt.config import ServeConfig
+from fdt.base.config import ServeConfig
+from fdt.base.network import holds
 from fdt.errors import UsageError, VersionError
-from fdt.pool.isolation import REMEDY, network_for, network_wall
-from fdt.pool.network import holds
-from fdt.pool.processes import Processes
 from fdt.pool.relay import Outbox
-from fdt.pool.worker import WorkerConfig
-from fdt.runtime import Launcher, Place
+from fdt.transport import tokens
+from fdt.transport.blob_store import BlobStore
 from fdt.v1 import blobs_pb2, host_pb2
+from fdt.worker.main import WorkerConfig
+from fdt.worker.network_namespace import REMEDY, network_for, network_wall
+from fdt.worker.processes import Processes
+from fdt.worker.runtime import Launcher, Place
 
 # A person's name for a host goes into messages.
 _MAX_NAME = 64
@@ -206,7 +206,7 @@ def _check_placing(config: ServeConfig) -> None:
             f"A pool has {limits.hosts} hosts and {limits.joined_workers} workers on them at most, unless it is served with "
             f"--limit hosts=N --limit joined_workers=N. Received: hosts={placing.least}..{placing.most} slots={placing.slots}"
         )
-    if keys.is_local(config.listen) and not ipaddress.ip_address(network.address).is_loopback:
+    if tokens.is_local(config.listen) and not ipaddress.ip_address(network.address).is_loopback:
         raise UsageError(
             f"Hosts come to the pool where it listens: expected --listen {network.address}:7077, or another address that they "
             f"reach. Received: listen={config.listen}"
@@ -225,7 +225,7 @@ def admit(
     Args:
         hello: What it says of itself.
         config: The pool's.
-        versions: The pool's, see `fdt.versions.host_versions`.
+        versions: The pool's, see `fdt.base.versions.host_versions`.
         joined: The hosts that have joined.
         time_s: Now, in seconds since the epoch.
 

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from fdt.failure import MAX_FAILURE
-from fdt.pool import lifecycle
+from fdt.base.failure import MAX_FAILURE
+from fdt.base.limits import Limits, check_name
+from fdt.base.versions import versions
 from fdt.pool.journal import Entry, number_of
-from fdt.pool.limits import Limits, check_name
 from fdt.pool.relay import JobRelay, Room
+from fdt.pool.state import events
 from fdt.v1 import job_pb2
-from fdt.versions import versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,24 +70,24 @@ class JobStreams:
         """Sends a job's client an event of the pool's own, by its kind."""
         self._streams[job].relay.tell(job_pb2.Event(**kind))
 
-    def tell_queued(self, do: lifecycle.TellQueued) -> None:
+    def tell_queued(self, do: events.TellQueued) -> None:
         """Says how many jobs are before it, and why it waits."""
         self.tell(do.job, queued=job_pb2.Queued(position=do.position, reason=do.reason))
 
-    def tell_started(self, do: lifecycle.TellStarted) -> None:
+    def tell_started(self, do: events.TellStarted) -> None:
         """Says that all workers are there."""
         num_workers = self._streams[do.job].opening.num_workers
         self.tell(do.job, started=job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions()))
 
-    def tell_leaving(self, do: lifecycle.TellLeaving) -> None:
+    def tell_leaving(self, do: events.TellLeaving) -> None:
         """Says that the pool goes down."""
         self.tell(do.job, leaving=job_pb2.Leaving(grace_s=do.grace_s))
 
-    def tell_wanted(self, do: lifecycle.TellWanted) -> None:
+    def tell_wanted(self, do: events.TellWanted) -> None:
         """Says that others wait for workers."""
         self.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
 
-    def tell_failed(self, do: lifecycle.TellFailed) -> None:
+    def tell_failed(self, do: events.TellFailed) -> None:
         """Says why it has failed."""
         step = None if do.step is None else job_pb2.FailedStep(**dataclasses.asdict(do.step))
         message = do.message[:MAX_FAILURE]

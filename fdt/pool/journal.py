@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fdt.errors import UsageError
-from fdt.pool.jobs import Job, JobState
+from fdt.pool.state.entities import Job, JobState
 
 FILE = "journal.sqlite"
 # In the file's header: who has made it, and in which form.
@@ -24,7 +24,7 @@ _LOST = "its pool ended"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A job as the journal has it; see `fdt.pool.jobs.Job`."""
+    """A job as the journal has it; see `fdt.pool.state.entities.Job`."""
 
     name: str
     state: str

@@ -6,8 +6,8 @@ import math
 import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from fdt.base.limits import cut
 from fdt.pool.curves import MAX_NAMES, Curve
-from fdt.pool.limits import cut
 from fdt.v1 import job_pb2
 
 # Between two rows of a curve that a client brings.

@@ -4,9 +4,9 @@ import collections
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 
-from fdt import wire
+from fdt.base.limits import Limits
 from fdt.errors import CapacityError, ProtocolError
-from fdt.pool.limits import Limits
+from fdt.transport import wire
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 # Fields of WorkerInstruction and WorkerEvent in which instructions and events travel.

@@ -15,25 +15,27 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 
-from fdt import rpc
-from fdt.config import ADDRESS, ServeConfig, serve_config_of
+from fdt.base.config import ADDRESS, ServeConfig, serve_config_of
+from fdt.base.limits import open_descriptors
+from fdt.base.temporary_folders import OwnFolder
 from fdt.errors import UsageError
-from fdt.folders import OwnFolder
-from fdt.pool import futexes, hosts, lifecycle
-from fdt.pool.door import Door
+from fdt.pool import hosts
 from fdt.pool.examiner import Examiner
-from fdt.pool.limits import open_descriptors
+from fdt.pool.reconciler import Keeper
 from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.hosts import Hosts
 from fdt.pool.services.jobs import Jobs
 from fdt.pool.services.pool import Health, Pool
 from fdt.pool.services.workers import Workers
+from fdt.pool.state import events
 from fdt.pool.state_folder import StateFolder
 from fdt.pool.supervisor import Supervisor
-from fdt.runtime import Launcher, find_launchers
-from fdt.scheduling.keeper import Keeper
 from fdt.scheduling.request import HostRequest, find_scheduler
+from fdt.transport import rpc
+from fdt.transport.rate_limits import Door
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
+from fdt.worker import futexes
+from fdt.worker.runtime import Launcher, find_launchers
 
 if TYPE_CHECKING:
     from fdt.pool.metrics import MetricsServer
@@ -161,7 +163,7 @@ class Server:
             "fdt.v1.Blobs": (config.token, secret),
         }
         if config.join_token is not None:
-            # Whoever comes asks first whether it is well; see `fdt.rpc.connect`.
+            # Whoever comes asks first whether it is well; see `fdt.transport.rpc.connect`.
             tokens |= {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
         interceptor = rpc.RequireToken(config.token, tokens)
         server = rpc.create_server(interceptor, door, config.limits, config.timing, connections)
@@ -176,7 +178,7 @@ class Server:
     def leave(self, grace_s: float) -> None:
         """Drains: accepts no more jobs, and ends once running ones have taken a snapshot, or the time is over."""
         if self._supervisor is not None:
-            self._supervisor.post(lifecycle.Leaving(time.time(), grace_s))
+            self._supervisor.post(events.Leaving(time.time(), grace_s))
 
     def wait(self) -> None:
         """Waits until the pool has ended.

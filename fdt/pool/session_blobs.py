@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from fdt.blob_store import BlobStore
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import OwnHost
-from fdt.pool.processes import Processes
 from fdt.pool.worker_links import WorkerLinks
+from fdt.transport.blob_store import BlobStore
 from fdt.v1 import blobs_pb2
+from fdt.worker.processes import Processes
 
 
 class SessionBlobs:

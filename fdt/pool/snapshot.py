@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from fdt.pool.hosts import Host
-from fdt.pool.jobs import Host as Place
-from fdt.pool.jobs import Job, JobState
-from fdt.pool.lifecycle import OWN_HOST
 from fdt.pool.observations import Observations, Traffic
-from fdt.pool.state import PoolState
+from fdt.pool.state.entities import Host as Place
+from fdt.pool.state.entities import Job, JobState
+from fdt.pool.state.events import OWN_HOST
+from fdt.pool.state.pool_state import PoolState
 from fdt.v1 import job_pb2
 
 

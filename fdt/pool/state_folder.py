@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from fdt import records, user_folder
+from fdt.base import log, user_folder
 from fdt.errors import UsageError
 from fdt.pool.journal import FILE, Entry, Journal
 
@@ -135,11 +135,11 @@ class StateFolder:
             self._journal.write(changed, [name for name in self._written if name not in names])
         except (sqlite3.Error, OSError, UsageError) as error:
             if not self._said:
-                records.notice(f"the list of jobs cannot be kept: {error}; the pool goes on. Look at {self.path}")
+                log.notice(f"the list of jobs cannot be kept: {error}; the pool goes on. Look at {self.path}")
             self._said = str(error)
             return
         if self._said:
-            records.notice(f"the list of jobs is kept again in {self.path}")
+            log.notice(f"the list of jobs is kept again in {self.path}")
         self._said, self._written = "", {entry.name: entry for entry in entries}
 
     def _begin_anew(self) -> None:

@@ -1,4 +1,4 @@
-"""Does what `fdt.pool.state` decides: one thread takes events, asks the state what to do, and does it."""
+"""Does what `fdt.pool.state.pool_state` decides: one thread takes events, asks the state what to do, and does it."""
 
 import queue
 import threading
@@ -6,32 +6,34 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fdt import records
-from fdt.blob_store import BlobStore
-from fdt.blobs import STORE
-from fdt.config import ServeConfig
+from fdt.base import log as records
+from fdt.base.config import ServeConfig
+from fdt.base.limits import cut
+from fdt.base.printable import printable
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.pool import isolation, lifecycle, snapshot
+from fdt.pool import snapshot
 from fdt.pool.assigner import Assigner
+from fdt.pool.failure_detector import Vigil
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import JoinedHost, OwnHost
 from fdt.pool.job_streams import JobStreams
-from fdt.pool.jobs import Job, JobState
 from fdt.pool.journal import Entry
-from fdt.pool.limits import cut
-from fdt.pool.logs import LogFolder
-from fdt.pool.meeting import MeetingPlaces
 from fdt.pool.observations import Observations
-from fdt.pool.processes import Processes, last_words, oom_kills
 from fdt.pool.relay import JobRelay, Outbox
 from fdt.pool.session_blobs import SessionBlobs
-from fdt.pool.state import PoolState
+from fdt.pool.state import events
+from fdt.pool.state.entities import Job, JobState
+from fdt.pool.state.pool_state import PoolState
 from fdt.pool.state_folder import StateFolder
-from fdt.pool.vigil import Vigil
 from fdt.pool.worker_links import WorkerLinks, said_only
-from fdt.printable import printable
-from fdt.runtime import Launcher
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import STORE
 from fdt.v1 import host_pb2, job_pb2, worker_pb2
+from fdt.worker import network_namespace
+from fdt.worker.log_file import LogFolder
+from fdt.worker.processes import Processes, last_words, oom_kills
+from fdt.worker.rendezvous import MeetingPlaces
+from fdt.worker.runtime import Launcher
 
 # Between two looks at how far jobs are, for their curves.
 _LOOK_S = 1.0
@@ -68,7 +70,7 @@ class Supervisor:
         self._processes = Processes(self._exited, directory, timing, walls=config.walls, bounds=config.bounds)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket, secret)
         # Which network worker processes on this machine see, in one line.
-        self.network = isolation.describe(own.networks, own.unisolated)
+        self.network = network_namespace.describe(own.networks, own.unisolated)
         # Guards what the pool knows, which is what follows; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
         modes, before = {mode: each.num_processes for mode, each in launchers.items()}, [each.job() for each in entries]
@@ -80,33 +82,33 @@ class Supervisor:
         self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
         # Before the first worker.
         self._oom_kills = oom_kills()
-        self._events: queue.SimpleQueue[lifecycle.Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
         self._vigil = Vigil(timing, self.post)
         self._do = self._instructions()
         self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
         self._ended = threading.Event()
         self.error: BaseException | None = None
 
-    def _instructions(self) -> dict[type[lifecycle.Instruction], Callable[..., None]]:
+    def _instructions(self) -> dict[type[events.Instruction], Callable[..., None]]:
         """Returns what does each instruction."""
         return {
-            lifecycle.StartWorker: self._start_worker,
-            lifecycle.EndWorker: lambda do: self._workers.end(do.worker),
-            lifecycle.KillWorker: lambda do: self._workers[do.worker].host.kill(do.worker),
-            lifecycle.WelcomeHost: self.hosts.welcome,
-            lifecycle.DropHost: self._drop_host,
-            lifecycle.HostWorks: self.hosts.works,
-            lifecycle.WantHosts: self.hosts.want,
-            lifecycle.Say: lambda do: records.notice(do.line),
-            lifecycle.Assign: self._assign,
-            lifecycle.TellQueued: self._streams.tell_queued,
-            lifecycle.TellStarted: self._streams.tell_started,
-            lifecycle.TellFailed: self._streams.tell_failed,
-            lifecycle.TellLeaving: self._streams.tell_leaving,
-            lifecycle.TellWanted: self._streams.tell_wanted,
-            lifecycle.Stop: lambda _: self._events.put(None),
-            lifecycle.EndJob: self._end_job,
-            lifecycle.LetGo: lambda do: self.blobs.let_go(do.session),
+            events.StartWorker: self._start_worker,
+            events.EndWorker: lambda do: self._workers.end(do.worker),
+            events.KillWorker: lambda do: self._workers[do.worker].host.kill(do.worker),
+            events.WelcomeHost: self.hosts.welcome,
+            events.DropHost: self._drop_host,
+            events.HostWorks: self.hosts.works,
+            events.WantHosts: self.hosts.want,
+            events.Say: lambda do: records.notice(do.line),
+            events.Assign: self._assign,
+            events.TellQueued: self._streams.tell_queued,
+            events.TellStarted: self._streams.tell_started,
+            events.TellFailed: self._streams.tell_failed,
+            events.TellLeaving: self._streams.tell_leaving,
+            events.TellWanted: self._streams.tell_wanted,
+            events.Stop: lambda _: self._events.put(None),
+            events.EndJob: self._end_job,
+            events.LetGo: lambda do: self.blobs.let_go(do.session),
         }
 
     def start(self) -> None:
@@ -132,7 +134,7 @@ class Supervisor:
 
     # ---- for the servicers ------------------------------------------------------------------------------------------
 
-    def post(self, event: lifecycle.Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Queues an event; any thread may call."""
         self._events.put(event)
 
@@ -149,7 +151,7 @@ class Supervisor:
             needs_pool = launcher is not None and launcher.needs_pool(opening.options)
             relay = self._streams.open(opening)
         self.post(
-            lifecycle.Submitted(
+            events.Submitted(
                 time.time(),
                 relay.job,
                 opening.mode,
@@ -173,7 +175,7 @@ class Supervisor:
         with self._lock:
             self._check_alive()
             host, placed = self.hosts.join(hello)
-        self.post(lifecycle.HostJoined(time.time(), host.name, host.label, host.num_workers, placed))
+        self.post(events.HostJoined(time.time(), host.name, host.label, host.num_workers, placed))
         return host
 
     def _check_alive(self) -> None:
@@ -187,7 +189,7 @@ class Supervisor:
 
     def _host_full(self, host: str, bound: str) -> None:
         reason = f"was sent away: it does not take what the pool sends, and no more than {bound} are kept for it"
-        self.post(lifecycle.HostGone(time.time(), host, reason))
+        self.post(events.HostGone(time.time(), host, reason))
 
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
         """Records the end of a process on a host that joined, and keeps its log."""
@@ -251,7 +253,7 @@ class Supervisor:
         """
         with self._lock:
             found = self._known(job)
-        self.post(lifecycle.Cancelled(time.time(), job))
+        self.post(events.Cancelled(time.time(), job))
         return (found.state if found.state.ended else JobState.CANCELLED).value
 
     def _known(self, job: str) -> Job:
@@ -298,13 +300,13 @@ class Supervisor:
                 self._ended.set()
 
     def _take_events(self) -> None:
-        self._apply(lifecycle.Tick(time.time()))
+        self._apply(events.Tick(time.time()))
         kept_s = 0.0
         while True:
             try:
                 event = self._events.get(timeout=self._pause_s())
             except queue.Empty:
-                event = lifecycle.Tick(time.time())
+                event = events.Tick(time.time())
             if event is None:
                 self._keep()
                 break
@@ -323,13 +325,13 @@ class Supervisor:
         pause_s = self._config.timing.heartbeat_s
         return pause_s if deadline_s is None else max(0.001, min(pause_s, deadline_s - time.time()))
 
-    def _apply(self, event: lifecycle.Event) -> None:
-        records.happened(event, lifecycle.NOTABLE)
+    def _apply(self, event: events.Event) -> None:
+        records.happened(event, events.NOTABLE)
         with self._lock:
             for instruction in self._state.handle(event):
-                records.happened(instruction, lifecycle.NOTABLE)
+                records.happened(instruction, events.NOTABLE)
                 self._do[type(instruction)](instruction)
-            if isinstance(event, lifecycle.WorkerExited):
+            if isinstance(event, events.WorkerExited):
                 self._forget_worker(event.worker)
             self._count()
 
@@ -352,7 +354,7 @@ class Supervisor:
             failed = job_pb2.Failed(error="JobCancelledError", message="The pool was stopped.", rank=-1)
             for job in self._streams:
                 self._streams.tell(job, failed=failed)
-                self._end_job(lifecycle.EndJob(job))
+                self._end_job(events.EndJob(job))
             self._workers.close()
             for host in self.hosts.joined.values():
                 host.outbox.close()
@@ -362,7 +364,7 @@ class Supervisor:
         before, self._oom_kills = self._oom_kills, oom_kills()
         self.post(self._exit(worker, status, self._logs.of(worker), self._oom_kills > before, over))
 
-    def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> lifecycle.WorkerExited:
+    def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> events.WorkerExited:
         # Without the lock: whoever tells of an end may hold it.
         known_worker, sample = self._state.workers.get(worker), self.seen.samples.get(worker)
         relay = None if known_worker is None else self._streams.relay(known_worker.job)
@@ -370,7 +372,7 @@ class Supervisor:
         if sample is not None and not over:
             known.append(f" with {sample.memory_bytes / 1e9:.1f} GB of memory in use")
         words = last_words(log)
-        return lifecycle.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
+        return events.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
 
     def _forget_worker(self, worker: str) -> None:
         self._vigil.forget(worker)
@@ -379,17 +381,17 @@ class Supervisor:
 
     # ---- instructions -----------------------------------------------------------------------------------------------
 
-    def _start_worker(self, do: lifecycle.StartWorker) -> None:
+    def _start_worker(self, do: events.StartWorker) -> None:
         try:
             self._workers.start(do.worker, do.mode, self.hosts[do.host])
         except OSError as error:
-            self.post(lifecycle.WorkerExited(time.time(), do.worker, 127, str(error)))
+            self.post(events.WorkerExited(time.time(), do.worker, 127, str(error)))
 
-    def _drop_host(self, do: lifecycle.DropHost) -> None:
+    def _drop_host(self, do: events.DropHost) -> None:
         for worker in self._workers.on(self.hosts.dismiss(do)):
             self._forget_worker(worker)
 
-    def _assign(self, do: lifecycle.Assign) -> None:
+    def _assign(self, do: events.Assign) -> None:
         stream, links = self._streams[do.job], [self._workers[worker] for worker in do.workers]
         threads = [link.host.num_threads for link in links]
         try:
@@ -397,13 +399,13 @@ class Supervisor:
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
-            self.post(lifecycle.JobRefused(time.time(), do.job, name, message))
+            self.post(events.JobRefused(time.time(), do.job, name, message))
             return
         for link, assignment in zip(links, assignments, strict=True):
             link.outbox.put(assignment)
         stream.relay.assign([link.outbox for link in links])
 
-    def _end_job(self, do: lifecycle.EndJob) -> None:
+    def _end_job(self, do: events.EndJob) -> None:
         self.store.release(do.job)
         with said_only():
             self.hosts.drop(self._streams[do.job].relay.passing_blobs())

@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fdt.base.limits import DEFAULT, cut
+from fdt.base.usage import delay_summary
 from fdt.pool import bottleneck
 from fdt.pool.curves import Curve
-from fdt.pool.limits import DEFAULT, cut
 from fdt.pool.observations import JobCurves
 from fdt.pool.snapshot import HostSnapshot, JobSnapshot, Snapshot, WorkerSnapshot
-from fdt.usage import delay_summary
 from fdt.v1 import job_pb2
 
 # A row of a table; `name` tells rows of one table apart.

@@ -6,10 +6,10 @@ import itertools
 import time
 from collections.abc import Iterator
 
-from fdt import records
+from fdt.base import log
 from fdt.pool.hosts import Host, JoinedHost
-from fdt.pool.logs import LogFolder
 from fdt.pool.relay import Outbox
+from fdt.worker.log_file import LogFolder
 
 
 @dataclasses.dataclass
@@ -104,4 +104,4 @@ def said_only() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        records.notice(str(error))
+        log.notice(str(error))

@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 
-from fdt.config import Network, PlacingConfig
+from fdt.base.config import Network, PlacingConfig
 from fdt.scheduling.request import HostRequest, find_renderer, find_scheduler
 
 # What stands for the hosts' token where it is shown.

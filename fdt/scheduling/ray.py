@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from fdt.errors import UsageError
-from fdt.pool.processes import last_words
 from fdt.scheduling.request import (
     CA_FILE,
     TOKEN_FILE,
@@ -27,6 +26,7 @@ from fdt.scheduling.request import (
     SchedulerUnreachableError,
     named_arguments,
 )
+from fdt.worker.processes import last_words
 
 # What may be said of the cluster, and what it is without.
 _DEFAULTS = {"address": "auto", "placement": "pack", "restarts": "4", "authentication": "token", "autoscaling": "no"}

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from fdt.config import Network, PlacingConfig
+from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
 
 # Files of a pool in its folder on the shared file system.

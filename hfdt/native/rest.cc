@@ -1,4 +1,4 @@
-// How long Horovod's thread sleeps between two looks for work (see hfdt/rest.py).
+// How long Horovod's thread sleeps between two looks for work (see hfdt/background_thread.py).
 
 #include <time.h>
 

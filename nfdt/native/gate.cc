@@ -1,4 +1,4 @@
-// How far a worker may be ahead of the slowest: whoever is further waits, in a graph without a thread (nfdt/gate.py).
+// How far a worker may be ahead of the slowest: whoever is further waits, in a graph without a thread (nfdt/staleness_bound.py).
 
 #include <algorithm>
 #include <chrono>

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fdt import rpc
-from fdt.blob_client import BlobClient, HostStore, SharedStore
-from fdt.blob_store import BlobStore, WorkerStore
-from fdt.blobs import CHUNK_BYTES, one_time, reference
-from fdt.config import Credentials, Timing
+from fdt.base.config import Credentials, Timing
+from fdt.base.limits import DEFAULT
 from fdt.errors import ProtocolError
-from fdt.pool.door import Door
-from fdt.pool.limits import DEFAULT
 from fdt.pool.services.blobs import Blobs
+from fdt.transport import rpc
+from fdt.transport.blob_client import BlobClient, HostStore, SharedStore
+from fdt.transport.blob_store import BlobStore, WorkerStore
+from fdt.transport.blobs import CHUNK_BYTES, one_time, reference
+from fdt.transport.rate_limits import Door
 from fdt.v1 import blobs_pb2
 from tests.helpers.blobs import write
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt.config import Network, PlacingConfig
+from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
 from fdt.scheduling.request import HostRequest, Rendering, find_renderer
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.divided import layer_exchanges
-from fdt.config import RunConfig
 from tests.helpers.programs import element_like
 
 ROWS, WIDTH = 12, 6

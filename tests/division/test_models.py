@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from fdt.division import divide
-from fdt.division.graphs import described
-from fdt.division.layout import Divided
+from fdt.program.graphs import described
+from fdt.program.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
 from tests.helpers.divided_models import MODELS, batches, build_for
 from tests.helpers.together import Together

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
+from fdt.base.patch import Patches
+from fdt.base.relaxation import BATCH_NORM, OWN_ROWS, RANDOM
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.keras_3_step import StepHooks
 from fdt.capture.step.observer import StepObserver
-from fdt.config import RunConfig
 from fdt.division import own_rows
-from fdt.division.layout import Divided, shares
-from fdt.holes import Holes, open_holes
-from fdt.patch import Patches
-from fdt.relaxation import BATCH_NORM, OWN_ROWS, RANDOM
+from fdt.program.holes import Holes, open_holes
+from fdt.program.layout import Divided, shares
 from tests.helpers.divided import DividedStep, largest_difference
 
 _ROWS = 15

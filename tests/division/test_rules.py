@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fdt.division import divide
 from fdt.division.divide import Input
 from fdt.division.exchange import Alone
-from fdt.division.graphs import described
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout
 from fdt.division.table import RULES
+from fdt.program.graphs import described
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout
 from tests.helpers.divided import DividedStep, largest_difference
 
 raw = tf.raw_ops

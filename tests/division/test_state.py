@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.division.layout import Divided, shares
+from fdt.program.layout import Divided, shares
 from tests.helpers.divided import DividedStep
 
 _ROWS, _WORKERS = 15, 3

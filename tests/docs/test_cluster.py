@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt import cli
+from fdt.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "cluster.md"
 # A command, and what it prints, up to the end of the block.
@@ -27,7 +27,7 @@ def test_what_is_shown_is_what_is_printed(
     (tmp_path / "train.py").touch()
 
     def printed(found: re.Match[str]) -> str:
-        assert cli.main(shlex.split(found["command"])) == 0
+        assert main.main(shlex.split(found["command"])) == 0
         return f"```console\n$ fdt {found['command']}\n{capsys.readouterr().out}```"
 
     text = PAGE.read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fdt.command_line import parse
-from fdt.options import MODES
+from fdt.cli.command_line import parse
+from fdt.cli.options import MODES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -17,16 +17,16 @@ import numpy as np
 import psutil
 import pytest
 
-from fdt import rpc
-from fdt.blob_client import BlobClient
-from fdt.blobs import reference
-from fdt.config import Credentials, ServeConfig, Timing
+from fdt.base.config import Credentials, ServeConfig, Timing
+from fdt.base.limits import Limits
+from fdt.base.versions import versions
+from fdt.client.job_stream import JobStream
 from fdt.errors import CapacityError, FdtError, JobError, PoolUnreachableError
-from fdt.jobstream import JobStream
-from fdt.pool.limits import Limits
 from fdt.pool.server import Server
+from fdt.transport import rpc
+from fdt.transport.blob_client import BlobClient
+from fdt.transport.blobs import reference
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
-from fdt.versions import versions
 from tests.helpers.ends import wait_gone
 from tests.helpers.toy_engine import ROOT, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
@@ -467,11 +467,15 @@ def test_a_log_that_cannot_be_removed_harms_nobody(pool: Pool, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("start", "status"),
-    [("from fdt import cli; sys.exit(cli.main(['serve', '--listen', '127.0.0.1:0']))", 125), ("server.main()", 1)],
+    [
+        ("from fdt.cli.main import main; sys.exit(main(['serve', '--listen', '127.0.0.1:0']))", 125),
+        ("server.main()", 1),
+    ],
 )
 def test_an_error_of_the_pools_own_ends_the_process(tmp_path: Path, start: str, status: int) -> None:
     """Whoever supervises it must notice, a service manager or a run: it is not alive and "stopping"."""
-    text = f"import sys; from fdt.pool import server, state; state.PoolState.handle = lambda *_: 1 / 0; {start}"
+    broken = "from fdt.pool.state.pool_state import PoolState; PoolState.handle = lambda *_: 1 / 0"
+    text = f"import sys; from fdt.pool import server; {broken}; {start}"
     config = dataclasses.asdict(ServeConfig(listen=f"unix:{tmp_path}/socket"))
     with subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stderr is not None
@@ -502,7 +506,7 @@ def test_a_client_that_cannot_take_what_comes_says_so_and_does_not_wait(
 ) -> None:
     opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
     with monkeypatch.context() as patch:
-        patch.setattr("fdt.jobstream.JobStream._take", lambda stream, drained: 1 / 0)
+        patch.setattr("fdt.client.job_stream.JobStream._take", lambda stream, drained: 1 / 0)
         stream = JobStream(pool.channel, pool.address, opening, TIMING, BlobClient(pool.channel, TIMING))
         stream.drain(0, job_pb2.Drain.WHAT_METRICS)
         with pytest.raises(JobError, match="could not be taken: ZeroDivisionError"):
@@ -531,7 +535,7 @@ def test_a_stopped_control_process_is_noticed(tmp_path: Path) -> None:
     """Within call_s / 2 + connect_s; gRPC's own bounds would make it a minute."""
     timing = Timing(call_s=1.0, connect_s=1.0, reconnect_s=0.0)
     text = (
-        "import sys; from fdt.pool.server import Server; from fdt.config import *;"
+        "import sys; from fdt.pool.server import Server; from fdt.base.config import *;"
         "from tests.helpers.toy_engine import ToyLauncher;"
         f"timing = Timing(call_s=1.0, connect_s=1.0); config = ServeConfig(listen='unix:{tmp_path}/pool', timing=timing);"
         "server = Server(config, {'sync': ToyLauncher()}); server.start(); sys.stdin.read(); server.stop()"

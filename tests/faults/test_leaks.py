@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 import psutil
 
-from fdt import rpc
-from fdt.config import Credentials
+from fdt.base.config import Credentials
+from fdt.transport import rpc
 from tests.helpers.chain_job import TOKEN, begin, pool_process, rows_of, trained_through
 from tests.helpers.chain_pool import TIMING
 

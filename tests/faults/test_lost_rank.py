@@ -39,7 +39,7 @@ def harm():
     import psutil
 
     root = psutil.Process(int(sys.argv[1]) if len(sys.argv) > 1 else os.getpid())
-    forked = [p for p in root.children(recursive=True) if "fdt.pool.forkserver" in p.cmdline()]
+    forked = [p for p in root.children(recursive=True) if "fdt.worker.forkserver" in p.cmdline()]
     workers = [p for p in forked if p.parent() in forked]
     victim = min(workers, key=lambda process: process.create_time())
     os.kill(victim.pid, signal.SIGKILL)

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fdt import rpc
-from fdt.config import Credentials
+from fdt.base.config import Credentials
+from fdt.client.recovery import Recovery
 from fdt.errors import PoolRestartingError
 from fdt.pool.journal import Journal
-from fdt.recovery import Recovery
+from fdt.transport import rpc
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 from tests.helpers.chain_job import ALL, TOKEN, begin, pool_process, rows_of, toy_program, trained_through
 from tests.helpers.chain_pool import GRACE_S, TIMING
@@ -66,7 +66,7 @@ def test_a_job_is_put_away_and_goes_on_when_the_pool_is_back(tmp_path: Path, mon
 
     monkeypatch.setattr(Recovery, "_bring_home", noted)
     # Only because it goes down.
-    monkeypatch.setattr("fdt.recovery._HOME_S", 1e6)
+    monkeypatch.setattr("fdt.client.recovery._HOME_S", 1e6)
     with ExitStack() as stack:
         pools = Restarts(stack, tmp_path)
         channel = rpc.connect(pools.address, Credentials(TOKEN), TIMING)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fdt import rpc
-from fdt.config import Credentials
-from fdt.recovery import Recovery
+from fdt.base.config import Credentials
+from fdt.client.recovery import Recovery
+from fdt.transport import rpc
 from fdt.v1 import program_pb2
 from tests.helpers import failpoints
 from tests.helpers.chain_engine import chained
@@ -41,7 +41,7 @@ WORDS = str(1 << 19)
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots come as soon as there may be another, whatever they cost."""
-    monkeypatch.setattr("fdt.rhythm._SHARE", 1.0)
+    monkeypatch.setattr("fdt.client.snapshot_interval._SHARE", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_snapshot_with_a_flipped_bit_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Every snapshot on the pool is damaged when a worker dies; the one that came home is used."""
-    monkeypatch.setattr("fdt.recovery._HOME_S", 0.0)
+    monkeypatch.setattr("fdt.client.recovery._HOME_S", 0.0)
     rows = rows_of(300)
     with pool_process(0, tmp_path / "pool") as (process, port):
         address = f"127.0.0.1:{port}"

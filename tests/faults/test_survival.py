@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fdt import recovery, rpc
-from fdt.answers import StepResult
-from fdt.config import Credentials, ServeConfig
+from fdt.base.config import Credentials, ServeConfig
+from fdt.client import recovery
+from fdt.client.answers import StepResult
+from fdt.client.job import Job
 from fdt.errors import PoolUnreachableError, ProtocolError, StepError, WorkerError
-from fdt.job import Job
 from fdt.pool.server import Server
+from fdt.transport import rpc
 from fdt.v1 import program_pb2
 from tests.helpers.chain_engine import ChainLauncher, chained
 from tests.helpers.chain_job import (

@@ -13,12 +13,12 @@ import numpy as np
 import psutil
 import pytest
 
-from fdt import rpc
-from fdt.config import Credentials, ServeConfig
+from fdt.base import worker_bounds
+from fdt.base.config import Credentials, ServeConfig
+from fdt.base.worker_bounds import Bounds, Watch
 from fdt.errors import WorkerError
-from fdt.pool import bounds
-from fdt.pool.bounds import Bounds, Watch
 from fdt.pool.server import Server
+from fdt.transport import rpc
 from fdt.v1 import program_pb2
 from tests.helpers.chain_engine import ChainLauncher, chained
 from tests.helpers.chain_job import ALL, TOKEN, begin, indices, toy_program, value_of
@@ -118,7 +118,7 @@ def test_processes_of_a_worker_count_as_its_own(tmp_path: Path) -> None:
 
 
 def test_a_worker_with_very_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "_MAX_FILES", 20)
+    monkeypatch.setattr(worker_bounds, "_MAX_FILES", 20)
     for number in range(30):
         (tmp_path / str(number)).touch()
     watch = Watch(os.getpid(), tmp_path, Bounds(disk_bytes=1 << 30), may_fork=False)

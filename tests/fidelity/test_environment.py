@@ -21,7 +21,7 @@ _LIMIT_S = 180
 _PROBE = Path(__file__).parents[1] / "helpers" / "probe.py"
 _PYTHON = [sys.executable]
 
-_ALONE = "import sys; from fdt import script; sys.exit(script.finish(script.run(sys.argv[1], sys.argv[2:])))"
+_ALONE = "import sys; from fdt.script import runner; sys.exit(runner.finish(runner.run(sys.argv[1], sys.argv[2:])))"
 _STAND_IN = """
 import contextlib, sys, types
 from fdt import cli
@@ -31,7 +31,7 @@ class Session(contextlib.nullcontext):
     __enter__ = lambda self: self
     close = write_report = lambda self, status: None
 
-sys.modules["fdt.session"] = types.SimpleNamespace(Session=Session)
+sys.modules["fdt.client.session"] = types.SimpleNamespace(Session=Session)
 sys.modules["fdt.capture"] = types.SimpleNamespace(
     Training=lambda session: None, hooks=lambda _, **__: contextlib.nullcontext()
 )

@@ -11,11 +11,11 @@ pytest.importorskip("hypothesis", reason="hypothesis is for developers")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdt import wire
 from fdt.errors import ProgramRefusedError, ProtocolError
-from fdt.pool import admission
 from fdt.pool.examiner import LIMIT_S
-from fdt.pool.operations import ANNOTATIONS, ATTRIBUTES, OPERATIONS, REASONS
+from fdt.program import admission
+from fdt.program.operations import ANNOTATIONS, ATTRIBUTES, OPERATIONS, REASONS
+from fdt.transport import wire
 from fdt.v1 import graph_pb2, program_pb2
 from fdt.v1.graph_pb2 import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, OpDef, TensorProto
 

@@ -15,12 +15,12 @@ pytest.importorskip("hypothesis", reason="hypothesis is for developers")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdt import rpc
-from fdt.config import Credentials
-from fdt.pool.network import trusted
+from fdt.base.config import Credentials
+from fdt.base.network import trusted
+from fdt.base.versions import host_versions
 from fdt.pool.services.workers import Workers
+from fdt.transport import rpc
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
-from fdt.versions import host_versions
 from tests.helpers.toy_engine import ROOT
 from tests.helpers.wild_messages import raw
 from tests.integration.test_pool import TIMING, Pool, train_ten_steps

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fdt.pool import walls
+from fdt.worker import sandbox
 
 _PTRACE_SEIZE, _PR_SET_PDEATHSIG, _CLONE_NEWUSER, _CLONE_NEWNET, _CLONE = 0x4206, 1, 0x10000000, 0x40000000, 56
 _IO_URING_SETUP, _USERFAULTFD, _KEYCTL, _GET_KEYRING_ID, _SESSION_KEYRING = 425, 323, 250, 0, -3
@@ -405,7 +405,7 @@ def connect_to_a_socket_once_attached(ground: Ground) -> None:
     thread = threading.Thread(target=connect)
     thread.start()
     if not os.environ.get("BARE"):
-        walls.shut_door()
+        sandbox.shut_door()
     go.set()
     thread.join()
     if caught:
@@ -474,7 +474,7 @@ def outcome(name: str, attack: Attack, ground: Ground, *, walled: bool) -> str:
         told = "died"
         try:
             if walled:
-                raised = walls.raise_walls(walls.Reach(ground.own, reads=(ground.store,)))
+                raised = sandbox.raise_walls(sandbox.Reach(ground.own, reads=(ground.store,)))
                 assert not raised.missing, str(raised)
             attack(ground)
             told = "done"
@@ -496,7 +496,7 @@ def outcome(name: str, attack: Attack, ground: Ground, *, walled: bool) -> str:
 
 def main(uid: int, attacks: dict[str, Attack]) -> None:
     # As in a worker: what cannot be read later is there.
-    walls.python_folders()
+    sandbox.python_folders()
     if uid != os.getuid():
         os.setgroups([])
         os.setgid(uid)

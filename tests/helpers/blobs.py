@@ -1,7 +1,7 @@
 """Blobs for tests."""
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import reference
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import reference
 from fdt.v1 import blobs_pb2
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import Buffer
-from fdt.runtime import Assignment, Deliver, MeetingPlace
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
+from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
 from tests.helpers import failpoints
 from tests.helpers.toy_engine import ToyLauncher
 
@@ -90,7 +90,7 @@ class ChainLauncher(ToyLauncher):
 
 
 class ChainEngine:
-    """See `fdt.runtime.Engine`."""
+    """See `fdt.worker.runtime.Engine`."""
 
     def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
         self._rank, self._blobs = assignment.rank, blobs

@@ -9,9 +9,9 @@ import grpc
 import numpy as np
 import psutil
 
-from fdt.blob_client import BlobClient
-from fdt.config import RunConfig
-from fdt.job import Job
+from fdt.base.config import RunConfig
+from fdt.client.job import Job
+from fdt.transport.blob_client import BlobClient
 from fdt.v1 import graph_pb2, job_pb2, program_pb2
 from tests.helpers.chain_engine import chained
 from tests.helpers.chain_pool import TIMING
@@ -86,7 +86,7 @@ def forks_workers(pool: int) -> psutil.Process:
     """Returns the process of a pool from which its workers are forked; a pool that has just begun to listen starts it yet."""
 
     def found() -> list[psutil.Process]:
-        return [each for each in psutil.Process(pool).children() if "fdt.pool.forkserver" in each.cmdline()]
+        return [each for each in psutil.Process(pool).children() if "fdt.worker.forkserver" in each.cmdline()]
 
     wait_until(found, lambda: f"process {pool} has no forkserver", limit_s=30.0)
     (one,) = found()

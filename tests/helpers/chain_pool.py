@@ -9,7 +9,7 @@ import dataclasses
 import signal
 from pathlib import Path
 
-from fdt.config import Network, ServeConfig, Timing
+from fdt.base.config import Network, ServeConfig, Timing
 from fdt.pool.server import Server
 from fdt.pool.state_folder import StateFolder
 from tests.helpers import failpoints

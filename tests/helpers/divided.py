@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import divide
-from fdt.division.graphs import described
-from fdt.division.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
+from fdt.program.graphs import described
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
 from tests.helpers.together import Together
 
 

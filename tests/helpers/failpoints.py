@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fdt import blob_store
 from fdt.pool.session_blobs import SessionBlobs
+from fdt.transport import blob_store
 
 
 def _die() -> None:

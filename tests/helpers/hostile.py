@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.errors import FdtError, ProgramRefusedError, ProtocolError
+from fdt.transport.wire import varint
 from fdt.v1 import program_pb2
-from fdt.wire import varint
 
 GraphDef = tf.compat.v1.GraphDef
 STRING, FLOAT, INT64 = tf.string.as_datatype_enum, tf.float32.as_datatype_enum, tf.int64.as_datatype_enum

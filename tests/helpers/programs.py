@@ -8,14 +8,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.tracing import StepTrace
-from fdt.config import RunConfig
-from fdt.data import element_of
-from fdt.element import Element
+from fdt.client.data import element_of
+from fdt.program.element import Element
 from fdt.v1 import program_pb2
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers

@@ -29,8 +29,8 @@ def registry(python: str | Path = sys.executable) -> dict[str, dict[str, tuple[s
 
 
 def unjudged(found: dict[str, dict[str, tuple[str, str]]]) -> list[str]:
-    """Returns what is in a registry and in no list of `fdt.pool.operations`, or not as it stands there."""
-    from fdt.pool.operations import FUNCTION, OPERATIONS, REASONS, TENSOR
+    """Returns what is in a registry and in no list of `fdt.program.operations`, or not as it stands there."""
+    from fdt.program.operations import FUNCTION, OPERATIONS, REASONS, TENSOR
 
     wrong = [f"{op}: nobody has judged it" for op in found if (op in OPERATIONS) == (op in REASONS)]
     for op in found.keys() & OPERATIONS.keys():

@@ -8,7 +8,7 @@ import jsonschema
 
 import fdt
 
-_SCHEMA = json.loads((Path(fdt.__file__).parent / "report.schema.json").read_text())
+_SCHEMA = json.loads((Path(fdt.__file__).parent / "client" / "report.schema.json").read_text())
 
 
 def read(path: Path) -> dict[str, Any]:

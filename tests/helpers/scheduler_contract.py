@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fdt.config import Network, PlacingConfig
+from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
-from fdt.scheduling.keeper import shared_folder, write
+from fdt.pool.reconciler import shared_folder, write
 from fdt.scheduling.request import HostRequest, Observation, Scheduler
 from tests.helpers.waiting import wait_until
 

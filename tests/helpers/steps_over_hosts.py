@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from nfdt.devices import JOB
 from nfdt.feed import Arrays
-from nfdt.gate import Gate
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
+from nfdt.staleness_bound import Gate
 from tests.helpers.programs import Given, Traced, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model

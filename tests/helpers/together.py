@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from fdt.division.layout import Combine
+from fdt.program.layout import Combine
 
 
 class Together:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import Buffer
-from fdt.runtime import Assignment, Deliver, MeetingPlace, Placement
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
+from fdt.worker.runtime import Assignment, Deliver, MeetingPlace, Placement
 
 # What a flood's fault prints before it crashes: six times as much.
 FLOOD_BYTES = 8 << 20

@@ -9,7 +9,7 @@ import os
 import sys
 from unittest import mock
 
-from fdt import cli
+from fdt.cli.main import main as fdt_main
 from fdt.pool import host
 
 
@@ -21,7 +21,7 @@ def main() -> int:
         mock.patch.object(host, "find_launchers", lambda modes: {mode: launcher() for mode in modes}),
         mock.patch.object(host, "host_versions", lambda: versions),
     ):
-        return cli.main(["serve", *sys.argv[1:]])
+        return fdt_main(["serve", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

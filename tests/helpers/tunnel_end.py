@@ -13,15 +13,15 @@ import sys
 import time
 from pathlib import Path
 
-from fdt.pool import isolation
-from fdt.pool.gateway import Gateway
-from fdt.runtime import inner_address
+from fdt.worker import network_namespace
+from fdt.worker.gateway import Gateway
+from fdt.worker.runtime import inner_address
 
 _LIMIT_S = 60.0
 
 
 class Directory:
-    """See `fdt.runtime.MeetingPlace`."""
+    """See `fdt.worker.runtime.MeetingPlace`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -75,7 +75,7 @@ def main() -> None:
     meeting = Directory(Path(sys.argv[2]))
     gateway = Gateway.start()
     print("tunnel", gateway._process.pid, flush=True)
-    isolation.isolate()
+    network_namespace.isolate()
     gateway.serve()
     with contextlib.ExitStack() as opened:
         # As TensorFlow's servers: on all interfaces that it sees.

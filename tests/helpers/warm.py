@@ -20,7 +20,7 @@ from unittest import mock
 
 from tests.helpers.processes import Finished, environment
 
-_IMPORTED = ["tensorflow", "keras", "fdt.cli", "fdt.capture"]
+_IMPORTED = ["tensorflow", "keras", "fdt.cli.main", "fdt.capture"]
 
 
 def run_fdt(

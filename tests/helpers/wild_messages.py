@@ -7,7 +7,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import strategies as st
 
-from fdt import wire
+from fdt.transport import wire
 
 _NUMBERS = st.sampled_from([0, 1, 2, 7, 127, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
 _TEXTS = st.one_of(

@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from fdt import rpc
-from fdt.blob_client import BlobClient
-from fdt.blobs import one_time, reference
-from fdt.config import Credentials, Timing
+from fdt.base.config import Credentials, Timing
 from fdt.errors import ProgramRefusedError, ProtocolError
-from fdt.pool import admission
-from fdt.pool.operations import OPERATIONS
-from fdt.program import load
+from fdt.program import admission
+from fdt.program.operations import OPERATIONS
+from fdt.program.step_program import load
+from fdt.transport import rpc
+from fdt.transport.blob_client import BlobClient
+from fdt.transport.blobs import one_time, reference
 from fdt.v1 import graph_pb2, job_pb2, program_pb2
 from tests.helpers import hostile
 from tests.helpers.pool import Pool, serve

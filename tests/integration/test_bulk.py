@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fdt import wire
-from fdt.blobs import INLINE_BYTES, one_time
-from fdt.config import RunConfig
-from fdt.job import ROWS_BYTES, Job, gathered
+from fdt.base.config import RunConfig
+from fdt.client.job import ROWS_BYTES, Job, gathered
 from fdt.pool import relay
+from fdt.transport import wire
+from fdt.transport.blobs import INLINE_BYTES, one_time
 from fdt.v1 import job_pb2, program_pb2
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished

@@ -129,7 +129,7 @@ def test_a_script_with_fewer_steps_ends_by_itself(tmp_path: Path) -> None:
 
 def in_place(script: Path, result: Path, steps: int) -> Finished:
     arguments = (result, "100", str(steps), "5", script)
-    return run_module("fdt.comparing.in_place", *arguments, limit_s=LIMIT_S, cwd=script.parent)
+    return run_module("fdt.cli.timed_run", *arguments, limit_s=LIMIT_S, cwd=script.parent)
 
 
 @pytest.mark.parametrize("name", ["fit", "loop", "session"])

@@ -71,7 +71,7 @@ def test_a_wheel_says_whose_it_is_and_on_what_it_runs(wheel: Path) -> None:
     told = message_from_bytes(contents["fdt-0.1.0.dist-info/METADATA"])
     assert (told["License-Expression"], told["Author"]) == ("Apache-2.0", "FDT contributors")
     assert told["Requires-Python"] == "<3.13,>=3.11"
-    # To pip Horovod is a package that cannot be built; see `fdt.setup`.
+    # To pip Horovod is a package that cannot be built; see `fdt.cli.setup`.
     assert [needed for needed in told.get_all("Requires-Dist", []) if "horovod" in needed] == []
     assert told.get_all("Classifier")
 
@@ -165,7 +165,7 @@ def _environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
 
 
 def test_setup_builds_the_horovod_that_the_lock_holds() -> None:
-    from fdt.setup import HOROVOD
+    from fdt.cli.setup import HOROVOD
 
     groups = tomllib.loads((_ROOT / "pyproject.toml").read_text())["dependency-groups"]
     assert HOROVOD in groups["horovod"]

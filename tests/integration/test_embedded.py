@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt import embedded, rpc
-from fdt.config import Credentials, RunConfig, Timing
+from fdt.base.config import Credentials, RunConfig, Timing
+from fdt.client import embedded_pool
 from fdt.errors import AccessError, PoolUnreachableError
+from fdt.transport import rpc
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 from tests.helpers.ends import wait_gone
 
@@ -22,10 +23,11 @@ CONFIG = RunConfig(script="x.py", num_workers=1, timing=Timing(connect_s=LIMIT_S
 # Prints what it started, then waits for its end.
 PARENT = """
 import json, sys, psutil
-from fdt import embedded, rpc
-from fdt.config import RunConfig, Timing
+from fdt.client import embedded_pool
+from fdt.transport import rpc
+from fdt.base.config import RunConfig, Timing
 from fdt.v1 import pool_pb2, pool_pb2_grpc
-pool = embedded.start(RunConfig(script="x.py", num_workers=1, timing=Timing(connect_s=60.0)))
+pool = embedded_pool.start(RunConfig(script="x.py", num_workers=1, timing=Timing(connect_s=60.0)))
 channel = rpc.connect(pool.address, pool.credentials, Timing())
 pool_pb2_grpc.PoolStub(channel).Describe(pool_pb2.DescribeRequest(), timeout=60)
 print(json.dumps([process.pid for process in psutil.Process().children(recursive=True)]), flush=True)
@@ -34,7 +36,7 @@ sys.stdin.read()
 
 
 def test_serves_and_ends() -> None:
-    pool = embedded.start(CONFIG)
+    pool = embedded_pool.start(CONFIG)
     directory = Path(pool.address.removeprefix("unix:")).parent
     assert directory.stat().st_mode & 0o777 == 0o700
     try:
@@ -67,7 +69,7 @@ def test_gone_with_its_parent(end: signal.Signals) -> None:
 
 
 def test_gone_when_the_pool_is_killed() -> None:
-    pool = embedded.start(CONFIG)
+    pool = embedded_pool.start(CONFIG)
     try:
         rpc.connect(pool.address, pool.credentials, CONFIG.timing).close()
         workers = psutil.Process(pool._process.pid).children(recursive=True)
@@ -79,7 +81,7 @@ def test_gone_when_the_pool_is_killed() -> None:
 
 def test_is_waited_for_as_long_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     _start(monkeypatch, "import sys, time; time.sleep(1); from fdt.pool.server import main; sys.exit(main())")
-    pool = embedded.start(CONFIG)
+    pool = embedded_pool.start(CONFIG)
     try:
         pool.wait()
         rpc.connect(pool.address, pool.credentials, Timing(connect_s=LIMIT_S)).close()
@@ -89,13 +91,13 @@ def test_is_waited_for_as_long_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_says_why_it_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     _start(monkeypatch, "raise SystemExit('no room')")
-    pool = embedded.start(CONFIG)
+    pool = embedded_pool.start(CONFIG)
     try:
         with pytest.raises(PoolUnreachableError, match="status 1: no room"):
             pool.wait()
     finally:
         pool.close()
-    slow = embedded.start(dataclasses.replace(CONFIG, timing=Timing(warm_s=0.0)))
+    slow = embedded_pool.start(dataclasses.replace(CONFIG, timing=Timing(warm_s=0.0)))
     try:
         with pytest.raises(PoolUnreachableError, match="did not listen within 0 s"):
             slow.wait()
@@ -107,5 +109,5 @@ def _start(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Has another program started in the place of the pool."""
     popen = subprocess.Popen
     monkeypatch.setattr(
-        embedded.subprocess, "Popen", lambda command, **options: popen([command[0], "-P", "-c", code], **options)
+        embedded_pool.subprocess, "Popen", lambda command, **options: popen([command[0], "-P", "-c", code], **options)
     )

@@ -20,7 +20,7 @@ processor = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
 print("devices:", len(tf.config.list_logical_devices("CPU")), file=sys.stderr)
 """
-_IN_PLACE = ("-m", "fdt.comparing.in_place", "result.json", "1", "1", "0")
+_IN_PLACE = ("-m", "fdt.cli.timed_run", "result.json", "1", "1", "0")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ _IN_PLACE = ("-m", "fdt.comparing.in_place", "result.json", "1", "1", "0")
         pytest.param(("-m", "fdt", "predict"), "", "keras", id="predict"),
         pytest.param(_IN_PLACE, "", "keras", id="compare"),
         pytest.param((), "import fdt; fdt.attach(workers=1)", "keras", id="attach"),
-        pytest.param((), "from fdt.notebook import fdt; fdt('attach --workers 1')", "keras", id="notebook"),
+        pytest.param((), "from fdt.cli.notebook import fdt; fdt('attach --workers 1')", "keras", id="notebook"),
     ],
 )
 def test_tensorflow_is_not_initialised_before_the_script_begins(

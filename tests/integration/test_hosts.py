@@ -16,11 +16,11 @@ import numpy as np
 import psutil
 import pytest
 
-from fdt import rpc
-from fdt.config import Credentials, JoinConfig, Network
+from fdt.base.config import Credentials, JoinConfig, Network
 from fdt.errors import AccessError, UsageError
-from fdt.pool import lifecycle
 from fdt.pool.host import Membership
+from fdt.pool.state import events
+from fdt.transport import rpc
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2
 from tests.helpers.certificates import certificate
 from tests.helpers.ends import wait_gone
@@ -54,7 +54,7 @@ def said(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[str]
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     supervisor = pool.server._supervisor
     assert supervisor is not None
-    monkeypatch.setitem(supervisor._do, lifecycle.Say, lambda do: lines.put(do.line))
+    monkeypatch.setitem(supervisor._do, events.Say, lambda do: lines.put(do.line))
     return lines
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt.pool import tunnel
-from fdt.pool.isolation import network_wall
-from fdt.pool.tunnel import _Identity
+from fdt.worker import tunnel
+from fdt.worker.network_namespace import network_wall
+from fdt.worker.tunnel import _Identity
 from tests.helpers.cluster import PAUSES, written
 from tests.helpers.processes import PYTHON, Background, background, run
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.skipif(bool(network_wall()), reason=f"no network namesp
 # Prints what a process sees once it is isolated; with an argument, as that user, who has no rights.
 SEES = f"""
 import ctypes, os, socket, sys
-from fdt.pool import isolation
+from fdt.worker import network_namespace
 if sys.argv[1:]:
     user = int(sys.argv[1])
     os.setgroups([]), os.setgid(user), os.setuid(user)
     # Who changes his user gets his own files in /proc back with the next program he starts. This stands for that.
     ctypes.CDLL(None).prctl({_PR_SET_DUMPABLE}, 1, 0, 0, 0)
-isolation.isolate()
+network_namespace.isolate()
 with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as connection:
     connection.connect(listener.getsockname())
 print(os.getuid(), os.getgid(), *(name for _, name in socket.if_nameindex()))
@@ -134,8 +134,9 @@ def test_a_tunnel_ends_with_its_worker(tmp_path: Path, number: signal.Signals) -
 def test_what_a_host_moves_is_counted_from_within(tmp_path: Path) -> None:
     """Its own network shows a worker nothing of that."""
     code = (
-        "from fdt import sampler; from fdt.pool import isolation; before = sampler.moved_bytes(); sampler.keep_network(); "
-        "isolation.isolate(); after = sampler.moved_bytes(); print(before, after); "
+        "from fdt.base import sampler; from fdt.worker import network_namespace; "
+        "before = sampler.moved_bytes(); sampler.keep_network(); "
+        "network_namespace.isolate(); after = sampler.moved_bytes(); print(before, after); "
         "assert 0 < before[0] <= after[0] and 0 < before[1] <= after[1]"
     )
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as some:
@@ -166,7 +167,7 @@ def test_nothing_of_a_run_is_on_the_machines_network(mode: str, num_processes: i
     with background(command, cwd=tmp_path) as training:
         training.wait_for_line("in the middle", 4 * LIMIT_S)
         (server,) = processes(training, "fdt.pool.server")
-        (forks,) = processes(training, "fdt.pool.forkserver")[:1]
+        (forks,) = processes(training, "fdt.worker.forkserver")[:1]
         serving = [each for each in forks.children() if each.num_threads() > 1]
         assert len(serving) >= num_processes
         assert all(interfaces(each) == ["lo"] for each in serving)

@@ -16,10 +16,9 @@ import numpy as np
 import psutil
 import pytest
 
-from fdt import rpc, wire
-from fdt.blob_client import BlobClient
-from fdt.blobs import reference
-from fdt.config import Credentials, ServeConfig, Timing
+from fdt.base.config import Credentials, ServeConfig, Timing
+from fdt.base.versions import versions
+from fdt.client.job_stream import JobStream
 from fdt.errors import (
     AccessError,
     CapacityError,
@@ -29,11 +28,12 @@ from fdt.errors import (
     UsageError,
     VersionError,
 )
-from fdt.jobstream import JobStream
-from fdt.pool.logs import HEAD_BYTES, TAIL_BYTES
 from fdt.pool.server import Server
+from fdt.transport import rpc, wire
+from fdt.transport.blob_client import BlobClient
+from fdt.transport.blobs import reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
-from fdt.versions import versions
+from fdt.worker.log_file import HEAD_BYTES, TAIL_BYTES
 from tests.helpers.ends import wait_gone
 from tests.helpers.toy_engine import FLOOD_BYTES, ROOT, BrokenLauncher, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
@@ -516,7 +516,7 @@ def test_port_that_is_taken(pool: Pool) -> None:
 
 
 def children() -> list[psutil.Process]:
-    servers = [process for process in psutil.Process().children() if "fdt.pool.forkserver" in process.cmdline()]
+    servers = [process for process in psutil.Process().children() if "fdt.worker.forkserver" in process.cmdline()]
     return [worker for server in servers for worker in server.children()]
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fdt import rpc
-from fdt.config import Credentials, ServeConfig, Timing
+from fdt.base.config import Credentials, ServeConfig, Timing
 from fdt.errors import AccessError, UsageError
 from fdt.pool.server import Server
+from fdt.transport import rpc
 from tests.helpers.certificates import certificate
 from tests.helpers.toy_engine import ToyLauncher
 

@@ -12,8 +12,8 @@ from fdt.v1 import program_pb2
 from nfdt.cut import cut
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
+from nfdt.parameter_groups import find_units
 from nfdt.rules import make_rule
-from nfdt.units import find_units
 from tests.helpers.programs import Given, Traced, servers, state, traced
 from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 

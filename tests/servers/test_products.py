@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.program import import_function
+from fdt.program.step_program import import_function
 from nfdt.products import reorder
 from nfdt.rules import make_rule
 from tests.helpers.programs import servers, traced

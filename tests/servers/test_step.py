@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import nfdt.servers
 from nfdt.feed import Arrays
-from nfdt.handover import Handover, take
+from nfdt.next_parameters import Handover, take
 from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers

@@ -147,7 +147,7 @@ def _plain(script: str) -> int:
 
 
 def _fdt(arguments: Sequence[str]) -> int:
-    from fdt.cli import main as fdt
+    from fdt.cli.main import main as fdt
 
     sys.argv = ["fdt", *arguments]
     return fdt(arguments)

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from fdt.errors import ProgramRefusedError, ProtocolError
-from fdt.pool import admission
-from fdt.pool.operations import ALLOWED, ATTRIBUTES, OPERATIONS, REASONS, REFUSED
+from fdt.program import admission
+from fdt.program.operations import ALLOWED, ATTRIBUTES, OPERATIONS, REASONS, REFUSED
 from fdt.v1 import program_pb2
 from fdt.v1.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
 from tests.helpers.hostile import CORPUS, HOSTILE, READERS, WRITERS, Hostile

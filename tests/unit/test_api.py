@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fdt
-from fdt import api
+from fdt.cli import api
 from fdt.errors import RunError, UsageError
 
 _LIMIT_S = 60

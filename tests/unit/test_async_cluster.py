@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from fdt.errors import UsageError
-from fdt.runtime import Place, Placement
+from fdt.worker.runtime import Place, Placement
 from nfdt.cluster import Member, read_cluster
 from nfdt.devices import HostDevices, cpu_beside
 from nfdt.launch import ParameterServerLauncher

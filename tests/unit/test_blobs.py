@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fdt import blobs, wire
-from fdt.blob_store import BlobStore, WorkerStore
-from fdt.blobs import one_time, reference
 from fdt.errors import CapacityError, ProtocolError
+from fdt.transport import blobs, wire
+from fdt.transport.blob_store import BlobStore, WorkerStore
+from fdt.transport.blobs import one_time, reference
 from fdt.v1 import blobs_pb2
 from tests.helpers.blobs import write
 

@@ -12,7 +12,7 @@ import pytest
 
 from hfdt import bridge as module
 from hfdt.bridge import Bridge, is_own
-from tests.helpers.meeting import OwnMeetingPlace
+from tests.helpers.rendezvous import OwnMeetingPlace
 
 # What a stranger on the same machine and of the same user gets, over one connection a request.
 STRANGER = """

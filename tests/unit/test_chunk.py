@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fdt.blobs import one_time
-from fdt.chunk import Chunk
+from fdt.client.chunk import Chunk
+from fdt.transport.blobs import one_time
 from fdt.v1 import program_pb2
 
 

@@ -12,10 +12,12 @@ from typing import Self
 
 import pytest
 
-from fdt import cli, command_line, doctor, pool_commands, script, settings, values
-from fdt.config import Credentials, RunConfig, ServeConfig
+from fdt.base.config import Credentials, RunConfig, ServeConfig
+from fdt.base.worker_bounds import Bounds
+from fdt.cli import command_line, doctor, option_values, pool_commands, settings
+from fdt.cli import main as cli
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
-from fdt.pool.bounds import Bounds
+from fdt.script import runner
 from fdt.v1 import pool_pb2
 
 _LIMIT_S = 60
@@ -338,7 +340,7 @@ def test_a_pool_by_default_and_with_hosts() -> None:
 
 def test_what_each_worker_may_take() -> None:
     for text, num_bytes in (("4GB", 4 * 10**9), ("512MiB", 512 << 20), ("1.5kb", 1500), ("2 TiB", 2 << 40)):
-        assert values.size(text) == num_bytes
+        assert option_values.size(text) == num_bytes
     options = ("--memory", "4GB", "--disk", "1GB")
     join = ("--join", "pool:7077", "--slots", "3", "--trusted-network", "127.0.0.1")
     expected = Bounds(4 * 10**9, 10**9)
@@ -441,7 +443,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import fdt
 
     capture = types.SimpleNamespace(hooks=lambda _, **__: contextlib.nullcontext(), Training=lambda session: session)
-    monkeypatch.setitem(sys.modules, "fdt.session", types.SimpleNamespace(Session=_Session))
+    monkeypatch.setitem(sys.modules, "fdt.client.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)
     monkeypatch.setattr(cli, "require_launchers", lambda _: None)
@@ -526,7 +528,7 @@ def test_report_that_fails_is_told(
 def test_missing_script_needs_no_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = str(tmp_path / "missing.py")
     assert cli.main(["run", "--server", "nowhere:1", missing]) == 2
-    assert capsys.readouterr().err == f"{script.unreadable(missing)}\n"
+    assert capsys.readouterr().err == f"{runner.unreadable(missing)}\n"
 
 
 # ---- the other commands ---------------------------------------------------------------------------------------------
@@ -561,7 +563,7 @@ def test_no_pool_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reader_may_leave() -> None:
     # As `fdt logs JOB | head` does, for a log that is longer than a pipe.
     code = (
-        "import sys\nfrom fdt import pool_commands\n"
+        "import sys\nfrom fdt.cli import pool_commands\n"
         "with pool_commands._reader_may_leave():\n  while True: sys.stdout.buffer.write(b'line\\n' * 10_000)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
@@ -642,7 +644,7 @@ def test_an_address_that_is_none_is_refused_before_anything_runs(
 
 @pytest.mark.parametrize("address", ["pool.example:7077", "10.0.0.5:1", "[::1]:7077", "my_pool:65535"])
 def test_addresses(address: str) -> None:
-    assert values.address(address) == address
+    assert option_values.address(address) == address
 
 
 _HEAVY = ("tensorflow", "keras", "numpy", "grpc", "google")
@@ -651,7 +653,7 @@ _HEAVY = ("tensorflow", "keras", "numpy", "grpc", "google")
 @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["--version"], ["run", "--workers", "0", "x"]])
 def test_starts_without_heavy_imports(argv: list[str]) -> None:
     code = (
-        "import json, sys\nfrom fdt import cli\ntry: cli.main(sys.argv[1:])\n"
+        "import json, sys\nfrom fdt.cli.main import main\ntry: main(sys.argv[1:])\n"
         "except SystemExit: print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -682,7 +684,7 @@ def test_after_a_syntax_error_nothing_more_is_said(
 
 def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second() -> None:
     code = (
-        "import os, signal; from fdt import cli\n"
+        "import os, signal; from fdt.cli import main as cli\n"
         "leave = cli._stop_on_signals(); leave.append(lambda: print('leaves'))\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "try: os.kill(os.getpid(), signal.SIGTERM); print('goes on')\n"
@@ -695,7 +697,7 @@ def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second()
 
 def test_a_stop_that_is_lost_in_a_destructor_is_asked_for_again() -> None:
     code = (
-        "import os, signal, threading; from fdt import cli\n"
+        "import os, signal, threading; from fdt.cli import main as cli\n"
         "class Lost:\n    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
         "cli._AGAIN_S = 0.05; cli._stop_on_signals()\n"
         "try: Lost(); print('goes on'); threading.Event().wait(50); print('was never stopped')\n"

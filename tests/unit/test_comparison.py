@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fdt.comparing import page
-from fdt.comparing.comparison import (
+from fdt.forecast import page
+from fdt.forecast.comparison import (
     COLUMNS,
     IN_PLACE,
     PARTS,
@@ -21,9 +21,9 @@ from fdt.comparing.comparison import (
     of_report,
     text,
 )
-from fdt.predicting.forecasts import Prediction
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Timed, Workload
-from fdt.predicting.transport import Machine
+from fdt.forecast.forecasts import Prediction
+from fdt.forecast.links import Machine
+from fdt.forecast.step_time import CENTRAL, RING, SHARDED, Timed, Workload
 
 WORKLOAD = Workload(
     script="train.py",

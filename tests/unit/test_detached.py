@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt import detached
+from fdt.cli import detached
 from fdt.errors import JobError, UsageError
 
 LIMIT_S = 30.0
@@ -71,7 +71,7 @@ def test_cancelled(pipe: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Non
 
 
 def test_a_script_that_ignores_it_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import fdt.detached; fdt.detached._INTERRUPT_S = 1.0")
+    (tmp_path / "sitecustomize.py").write_text("import fdt.cli.detached; fdt.cli.detached._INTERRUPT_S = 1.0")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     code = "import signal\nsignal.signal(2, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: signal.pause()"
     run = started(code=code)

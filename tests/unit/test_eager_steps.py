@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.capture.loop.outlined import Outlined
 from fdt.capture.step import seeds, unseen
-from fdt.outline.rewriting import RUN, Site, outlined
-from fdt.patch import Patches
+from fdt.script.outline.rewriting import RUN, Site, outlined
 
 _HEAD = """
 import numpy as np, tensorflow as tf

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.data import element_of
+from fdt.client.data import element_of
 from fdt.errors import UnsupportedError
 
 RANDOM = np.random.default_rng(0)

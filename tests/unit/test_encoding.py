@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.division.layout import Combine
+from fdt.program.layout import Combine
 from hfdt.encoding import decode, encode
 
 # What Horovod's operations take (its `mpi_ops.cc`), NCCL included.

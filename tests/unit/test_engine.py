@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.engine import _tensor
-from fdt.program import tensor_spec
+from fdt.program.engine import _tensor
+from fdt.program.step_program import tensor_spec
 from fdt.v1 import job_pb2
 
 _TYPES = (

@@ -10,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import one_time
 from fdt.errors import ProgramRefusedError, ProtocolError
-from fdt.pool import admission, examiner
+from fdt.pool import examiner
 from fdt.pool.examiner import Examiner
+from fdt.program import admission
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import one_time
+from fdt.transport.wire import varint
 from fdt.v1 import blobs_pb2, graph_pb2, program_pb2
-from fdt.wire import varint
 from tests.helpers.blobs import write
 from tests.helpers.ends import wait_gone
 from tests.helpers.processes import PYTHON, background

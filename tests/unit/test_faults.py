@@ -1,7 +1,7 @@
 """Which faults a job is begun again after: lists of what befell it, no clock."""
 
+from fdt.client.faults import Faults
 from fdt.errors import FdtError, PoolUnreachableError, WorkerError, WorkerLostError
-from fdt.faults import Faults
 
 
 def outcome(*befell: tuple[FdtError, int] | tuple[FdtError, int, str]) -> tuple[int, str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fdt import cli
+from fdt.cli import main
 from fdt.errors import UsageError
-from fdt.predicting.calibration import Observation, calibrate, fit
-from fdt.predicting.forecasts import Prediction, read
-from fdt.predicting.step_time import CENTRAL, RING, SHARDED, Timed, Workload
-from fdt.predicting.transport import Hosts, Machine
+from fdt.forecast.calibration import Observation, calibrate, fit
+from fdt.forecast.forecasts import Prediction, read
+from fdt.forecast.links import Hosts, Machine
+from fdt.forecast.step_time import CENTRAL, RING, SHARDED, Timed, Workload
 
 LOAD = Workload(
     script="train.py",
@@ -63,7 +63,7 @@ def test_a_cluster_is_told_by_its_hosts_and_their_gpus(tmp_path: Path, capsys: p
     """Servers are one a host, and money is for hosts."""
     NETWORK.save(tmp_path / "p.json")
     told = ["predict", "--load", str(tmp_path / "p.json"), "--json", str(tmp_path / "c.json")]
-    assert cli.main([*told, "--hosts", "8", "--gpus-per-host", "4", "--bandwidth", "100Gbit"]) == 0
+    assert main.main([*told, "--hosts", "8", "--gpus-per-host", "4", "--bandwidth", "100Gbit"]) == 0
     assert (
         "assumed: 4 workers a host, which are joined by more than its link, links of 100 Gbit/s"
         in capsys.readouterr().out

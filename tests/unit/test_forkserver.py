@@ -8,8 +8,8 @@ from pathlib import Path
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from fdt.pool import forkserver, walls
-from fdt.pool.isolation import Network
+from fdt.worker import forkserver, sandbox
+from fdt.worker.network_namespace import Network
 
 folder = Path(sys.argv[1])
 os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, forkserver.NETWORK, forkserver.BEAT)})
@@ -22,7 +22,7 @@ def work(*_):
     print("as it should be", flush=True)
 
 forkserver.work = work
-fields = walls.Reach(folder, (), ()).fields()
+fields = sandbox.Reach(folder, (), ()).fields()
 for name in ("one", "two"):
     # The second must not have what the server keeps for the first.
     server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False,
@@ -47,7 +47,7 @@ def test_engines_need_no_keras() -> None:
     """To import it takes as long as TensorFlow and Horovod together."""
     program = """
 import sys
-from fdt.pool import forkserver
+from fdt.worker import forkserver
 sys.modules.update(dict.fromkeys(forkserver.NOT_NEEDED))
 import hfdt.runtime, nfdt.runtime
 print([name for name in sys.modules if name.partition(".")[0] in forkserver.NOT_NEEDED])

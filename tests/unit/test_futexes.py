@@ -6,7 +6,7 @@ import sys
 # In a process of its own: slots stay.
 ASKED = """
 import threading
-from fdt.pool import futexes
+from fdt.worker import futexes
 threading.Thread(target=lambda: None).start()
 before = futexes.num_slots()
 print(before, futexes.make_room(3000), futexes.num_slots(), futexes.make_room(5), futexes.num_slots())

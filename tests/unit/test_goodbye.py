@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fdt.pool.jobs import JobState
-from fdt.pool.lifecycle import (
+from fdt.base.limits import DEFAULT
+from fdt.pool.relay import JobRelay, Room
+from fdt.pool.services.jobs import Jobs
+from fdt.pool.state.entities import JobState
+from fdt.pool.state.events import (
     Cancelled,
     ClientGone,
     Closing,
@@ -18,9 +21,6 @@ from fdt.pool.lifecycle import (
     TellFailed,
     WorkerClosed,
 )
-from fdt.pool.limits import DEFAULT
-from fdt.pool.relay import JobRelay, Room
-from fdt.pool.services.jobs import Jobs
 from fdt.v1 import job_pb2
 from tests.unit.test_jobs import Pool, only
 

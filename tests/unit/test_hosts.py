@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fdt.config import Network, ServeConfig
+from fdt.base.config import Network, ServeConfig
+from fdt.base.limits import DEFAULT
+from fdt.base.network import choose, holds
 from fdt.errors import FdtError, UsageError, VersionError
-from fdt.pool import hosts, isolation
-from fdt.pool.jobs import JobState
-from fdt.pool.lifecycle import (
+from fdt.pool import hosts
+from fdt.pool.relay import Outbox
+from fdt.pool.state.entities import JobState
+from fdt.pool.state.events import (
     Assign,
     DropHost,
     EndJob,
@@ -32,12 +35,10 @@ from fdt.pool.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
-from fdt.pool.limits import DEFAULT
-from fdt.pool.network import choose, holds
-from fdt.pool.relay import Outbox
-from fdt.pool.worker_starts import MAX_FAILED_STARTS, Processes
-from fdt.runtime import Place, Placement
+from fdt.pool.state.worker_starts import MAX_FAILED_STARTS, Processes
 from fdt.v1 import host_pb2
+from fdt.worker import network_namespace
+from fdt.worker.runtime import Place, Placement
 from tests.unit.test_jobs import MODES, ONE_PROCESS, Pool, failed, only
 
 TWO_MODES = {**MODES, "async": ONE_PROCESS}
@@ -384,29 +385,31 @@ def test_a_host_that_has_no_namespaces_is_named_with_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("tunnels", "several", "is_open", "missing", "expected"),
     [
-        (False, False, False, "", isolation.Network.SHARED),
-        (True, False, False, "", isolation.Network.OWN),
-        (True, True, False, "", isolation.Network.TUNNEL),
-        (False, True, False, "", isolation.Network.HOST),
-        (True, True, True, "", isolation.Network.HOST),
+        (False, False, False, "", network_namespace.Network.SHARED),
+        (True, False, False, "", network_namespace.Network.OWN),
+        (True, True, False, "", network_namespace.Network.TUNNEL),
+        (False, True, False, "", network_namespace.Network.HOST),
+        (True, True, True, "", network_namespace.Network.HOST),
         *(
-            (tunnels, several, False, "no", isolation.Network.HOST)
+            (tunnels, several, False, "no", network_namespace.Network.HOST)
             for tunnels in (False, True)
             for several in (False, True)
         ),
     ],
 )
 def test_which_network_workers_see(
-    tunnels: bool, several: bool, is_open: bool, missing: str, expected: isolation.Network
+    tunnels: bool, several: bool, is_open: bool, missing: str, expected: network_namespace.Network
 ) -> None:
-    assert isolation.network_for(tunnels, several, is_open, missing) is expected
+    assert network_namespace.network_for(tunnels, several, is_open, missing) is expected
 
 
 def test_it_is_said_which_network_workers_see() -> None:
-    own, host = isolation.Network.TUNNEL, isolation.Network.HOST
-    assert isolation.describe({"async": own}, "") == "worker processes see no network but their job's"
-    assert isolation.describe({"async": own, "sync": host}, "").endswith("except for --mode sync: this machine's")
-    assert "see this machine's network (no namespace). Remedy: allow" in isolation.describe(
+    own, host = network_namespace.Network.TUNNEL, network_namespace.Network.HOST
+    assert network_namespace.describe({"async": own}, "") == "worker processes see no network but their job's"
+    assert network_namespace.describe({"async": own, "sync": host}, "").endswith(
+        "except for --mode sync: this machine's"
+    )
+    assert "see this machine's network (no namespace). Remedy: allow" in network_namespace.describe(
         {"async": host}, "no namespace"
     )
 

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from fdt import installed
+from fdt.base import installed
 from fdt.errors import UsageError
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from fdt.config import Timing
-from fdt.pool.jobs import Job, JobState, WorkerState, describe_status
-from fdt.pool.lifecycle import (
+from fdt.base.config import Timing
+from fdt.base.limits import DEFAULT
+from fdt.pool.state.entities import Job, JobState, WorkerState, describe_status
+from fdt.pool.state.events import (
     Assign,
     Cancelled,
     ClientGone,
@@ -36,9 +37,8 @@ from fdt.pool.lifecycle import (
     WorkerReady,
     WorkerSilent,
 )
-from fdt.pool.limits import DEFAULT
-from fdt.pool.state import PoolState
-from fdt.pool.worker_starts import Processes
+from fdt.pool.state.pool_state import PoolState
+from fdt.pool.state.worker_starts import Processes
 
 TIMING = Timing(warm_s=100.0, join_s=50.0, settle_s=0.5)
 # A process a worker; and one for all workers of a job on one host.

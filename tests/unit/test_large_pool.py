@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fdt.pool.jobs import WorkerState
-from fdt.pool.lifecycle import Event, HostJoined, Tick, WorkerExited, WorkerJoined, WorkerReady
-from fdt.pool.state import PoolState
+from fdt.pool.state.entities import WorkerState
+from fdt.pool.state.events import Event, HostJoined, Tick, WorkerExited, WorkerJoined, WorkerReady
+from fdt.pool.state.pool_state import PoolState
 from tests.unit.test_jobs import MODES, TIMING, Pool
 
 SLOTS = 8

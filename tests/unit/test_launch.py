@@ -3,7 +3,7 @@
 import pytest
 
 from fdt.errors import UsageError
-from fdt.runtime import Place, Placement
+from fdt.worker.runtime import Place, Placement
 from hfdt.launch import ADDRESS, HorovodLauncher
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fdt.blob_store import BlobStore
-from fdt.blobs import one_time, reference
+from fdt.base.limits import DEFAULT, Limits, changed, check_name, cut
 from fdt.errors import CapacityError, UsageError
-from fdt.pool.door import CallThreads
-from fdt.pool.limits import DEFAULT, Limits, changed, check_name, cut
 from fdt.pool.relay import Outbox, Room
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import one_time, reference
+from fdt.transport.rate_limits import CallThreads
 from tests.helpers.blobs import write
 
 LIMIT_S = 20.0

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fdt.division.layout import Divided, shares
-from fdt.engine import worker_seed
+from fdt.program.engine import worker_seed
+from fdt.program.layout import Divided, shares
 from hfdt.runtime import fingerprint
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
+from fdt.base.patch import Patches
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, trace_step
-from fdt.config import RunConfig
-from fdt.patch import Patches
 from fdt.v1 import program_pb2
 
 X = np.random.RandomState(0).rand(6, 3).astype(np.float32)

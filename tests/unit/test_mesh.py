@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from fdt.division.layout import Combine
 from fdt.errors import WorkerError
+from fdt.program.layout import Combine
 from hfdt import mesh
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
@@ -27,7 +27,7 @@ def _nobody_waits_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Meeting:
-    """See `fdt.runtime.MeetingPlace`."""
+    """See `fdt.worker.runtime.MeetingPlace`."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

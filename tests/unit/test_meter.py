@@ -4,7 +4,7 @@ import time
 
 import tensorflow as tf
 
-from fdt.native import library
+from fdt.base.native import library
 from hfdt.exchange import Meter
 
 _OPS = library("hfdt").ops

@@ -3,9 +3,9 @@
 import itertools
 import urllib.request
 
+from fdt.base.sampler import Sampler, Series
 from fdt.pool.metrics import serve
 from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
-from fdt.sampler import Sampler, Series
 from fdt.v1 import job_pb2
 
 USAGE = [

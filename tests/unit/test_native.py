@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from fdt import native
+from fdt.base import native
 from fdt.errors import NativeError
 
 SOURCE = """

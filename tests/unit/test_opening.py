@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.opening import _asynchronous, _synchronous, apart, other_numbers, own_views, turns
 from fdt.capture.step.traced_step import TracedStep
-from fdt.config import RunConfig
 from fdt.v1 import program_pb2
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdt.outline.rewriting import RUN, Site, outlined
+from fdt.script.outline.rewriting import RUN, Site, outlined
 
 _LOOP = """
     for epoch in range(3):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdt.errors import ProtocolError
-from fdt.packing import content, empty, pack, pack_outputs, unpack, unpack_outputs
+from fdt.program.packing import content, empty, pack, pack_outputs, unpack, unpack_outputs
 from fdt.v1 import program_pb2
 
 

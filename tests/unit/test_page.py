@@ -14,7 +14,7 @@ from fdt.errors import ProtocolError, UsageError
 from fdt.pool import view
 from fdt.pool.observations import JobCurves
 from fdt.pool.page.app import PoolActions, application, end_of
-from fdt.pool.page.doors import CODE_S, COOKIE_S, MAX_CODES, Doors, is_own_host
+from fdt.pool.page.auth import CODE_S, COOKIE_S, MAX_CODES, Doors, is_own_host
 from fdt.pool.page.feed import MAX_STREAMS, Feed
 from fdt.pool.page.gate import Gate
 from fdt.pool.page.server import PageServer

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fdt.errors import UsageError
-from fdt.predicting.quantities import bandwidth, duration
-from fdt.predicting.step_time import (
+from fdt.forecast.links import Network
+from fdt.forecast.quantities import bandwidth, duration
+from fdt.forecast.step_time import (
     CENTRAL,
     FORMS,
     MEETING_S,
@@ -28,7 +29,6 @@ from fdt.predicting.step_time import (
     servers_in_step,
     shard_loads,
 )
-from fdt.predicting.transport import Network
 
 # 1 MB of gradients in eight equal tensors; 0.1 s a step of 80 rows, all of it for rows; updates cost nothing.
 EVEN = Workload(

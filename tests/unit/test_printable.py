@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from fdt import pool_commands
-from fdt.errors import WorkerError, named
-from fdt.printable import LogFilter, printable, printable_lines
+from fdt.base.failure import named
+from fdt.base.printable import LogFilter, printable, printable_lines
+from fdt.cli import pool_commands
+from fdt.errors import WorkerError
 from fdt.v1 import pool_pb2
 
 # Retitles the window, clears the screen, is taken for one key, turns the direction round, moves up, C1's form of CSI.

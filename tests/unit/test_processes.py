@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt.pool.processes import last_words, with_huge_pages
+from fdt.worker.processes import last_words, with_huge_pages
 
 NOISE = """\
 fdt worker: rank 0 of job job-1

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.traced_run import warm_up
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
-from fdt.config import RunConfig
+from fdt.client.state import SharedState
 from fdt.division import divide
 from fdt.division.exchange import Alone
-from fdt.division.graphs import described
-from fdt.division.layout import WHOLE, Divided, shares
 from fdt.errors import UnsupportedError
-from fdt.packing import pack, unpack
-from fdt.program import load
-from fdt.state import SharedState
+from fdt.program.graphs import described
+from fdt.program.layout import WHOLE, Divided, shares
+from fdt.program.packing import pack, unpack
+from fdt.program.step_program import load
 from fdt.v1 import program_pb2
 from tests.helpers.programs import element_like, step_trace
 

@@ -1,6 +1,6 @@
 """Numbers of programs: found again, and let go when nobody uses them."""
 
-from fdt.programs import _KEPT, Programs
+from fdt.client.programs import _KEPT, Programs
 
 
 class _Model:

@@ -26,7 +26,7 @@ def test_one_version() -> None:
 
 
 def test_commands_are_frozen() -> None:
-    assert _PROJECT["scripts"] == {"fdt": "fdt.cli:main", "hfdt": "fdt.cli:main_hfdt", "nfdt": "fdt.cli:main_nfdt"}
+    assert set(_PROJECT["scripts"]) == {"fdt", "hfdt", "nfdt"}
 
 
 def test_modes_have_runtimes_under_frozen_names() -> None:

@@ -6,10 +6,10 @@ import keras
 import pytest
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.capture.loop.observation import Observer
 from fdt.capture.refusals import Refusals, guard_keras_optimizers, refuse_strategy
 from fdt.errors import UnsupportedError
-from fdt.patch import Patches
 
 
 def test_a_step_that_a_strategy_runs_is_named_as_such() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.errors import UsageError
-from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
 from hfdt.launch import HorovodLauncher
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fdt.config import RunConfig
-from fdt.predicting.forecasts import Prediction
-from fdt.predicting.step_time import Timed, Workload
-from fdt.predicting.transport import Hosts
-from fdt.report import FitRecord, Report, closing_line
-from fdt.usage import delay_summary, usage_since
+from fdt.base.config import RunConfig
+from fdt.base.usage import delay_summary, usage_since
+from fdt.client.report import FitRecord, Report, closing_line
+from fdt.forecast.forecasts import Prediction
+from fdt.forecast.links import Hosts
+from fdt.forecast.step_time import Timed, Workload
 from fdt.v1 import job_pb2
 from tests.helpers import reports
 

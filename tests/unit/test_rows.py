@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from fdt.base.patch import Patches
 from fdt.capture.keras import keras_3
 from fdt.capture.rows import RowNumbers
-from fdt.patch import Patches
 
 X = np.arange(23 * 3, dtype=np.float32).reshape(23, 3)
 Y = np.arange(23, dtype=np.int64)

@@ -7,11 +7,12 @@ from typing import Any
 import grpc
 import pytest
 
-from fdt import errors, rpc
-from fdt.config import Timing
+from fdt import errors
+from fdt.base.config import Timing
+from fdt.base.limits import DEFAULT
 from fdt.errors import FdtError, PoolError, UsageError
-from fdt.pool.door import Door
-from fdt.pool.limits import DEFAULT
+from fdt.transport import rpc
+from fdt.transport.rate_limits import Door
 
 
 def tree(base: type[FdtError] = FdtError) -> list[type[FdtError]]:

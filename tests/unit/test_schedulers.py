@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from fdt import values
-from fdt.config import Network, PlacingConfig
+from fdt.base.config import Network, PlacingConfig
+from fdt.base.worker_bounds import Bounds
+from fdt.cli import option_values
 from fdt.errors import UsageError
-from fdt.pool.bounds import Bounds
 from fdt.scheduling.kubernetes import Kubernetes
 from fdt.scheduling.preflight import check, show
 from fdt.scheduling.ray import Ray
@@ -63,7 +63,7 @@ def test_hosts_take_the_workers_bounds_along() -> None:
     asked = request(bounds=Bounds(memory_bytes=4_000_000_001, disk_bytes=1 << 20))
     command = asked.command()
     given = dict(itertools.pairwise(command))
-    assert values.size(given["--memory"]) == 3_906_251 * 1024 and values.size(given["--disk"]) == 1 << 20
+    assert option_values.size(given["--memory"]) == 3_906_251 * 1024 and option_values.size(given["--disk"]) == 1 << 20
 
 
 def test_schedulers_are_found_by_name() -> None:

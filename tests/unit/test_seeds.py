@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from fdt.base.patch import Patches
 from fdt.capture.step import seeds
-from fdt.patch import Patches
 
 
 def _step() -> list[tf.Tensor]:

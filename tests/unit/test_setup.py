@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt import doctor, setup
+from fdt.cli import doctor, setup
 from fdt.errors import UsageError
 
 _UV = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["uv"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdt.sharding import deal, fill, is_even, loads_of
+from fdt.base.sharding import deal, fill, is_even, loads_of
 
 SIZES = st.lists(st.integers(1, 1 << 24), min_size=1, max_size=12)
 

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from fdt.predicting.sharing import Flow, Phase, Step, fair_rates, shared
+from fdt.forecast.sharing import Flow, Phase, Step, fair_rates, shared
 
 
 def alone(seconds: float, *places: Hashable, uneven: bool = False) -> Phase:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fdt import cli, command_line, sources
-from fdt.options import COMMANDS, Config, Description, Options, described
+from fdt.cli import command_line, main, sources
+from fdt.cli.options import COMMANDS, Config, Description, Options, described
 
 _BOTH = ("sync", "async")
 
@@ -109,7 +109,7 @@ def test_what_is_wrong_in_a_file_is_said(
 ) -> None:
     (folder / "fdt.toml").write_text(text)
     with pytest.raises(SystemExit) as left:
-        cli.main(["run", "t.py"])
+        main.main(["run", "t.py"])
     error = capsys.readouterr().err
     assert left.value.code == 2
     assert error.splitlines()[-1].startswith(f"fdt: {said}"), error
@@ -151,7 +151,7 @@ def test_config_shows_what_holds_and_where_from(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(*argv: str) -> list[str]:
-        assert cli.main(["config", *argv]) == 0
+        assert main.main(["config", *argv]) == 0
         return capsys.readouterr().out.splitlines()
 
     assert shown() == ["nothing is set: no FDT_* of ours in the environment"]
@@ -185,6 +185,6 @@ def test_a_run_is_detached_by_the_command_line_alone(folder: Path, monkeypatch: 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_completes_every_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("shtab", reason="an extra, fdt[completion]")
-    assert cli.main(["completion", shell]) == 0
+    assert main.main(["completion", shell]) == 0
     written: Any = capsys.readouterr().out
     assert all(f"--{name}" in written for _, _, name, _ in _ALL)

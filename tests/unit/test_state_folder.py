@@ -13,8 +13,8 @@ import pytest
 
 from fdt.errors import UsageError
 from fdt.pool import journal
-from fdt.pool.jobs import Job, JobState
 from fdt.pool.journal import FILE, Entry
+from fdt.pool.state.entities import Job, JobState
 from fdt.pool.state_folder import StateFolder
 
 

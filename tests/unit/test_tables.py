@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from fdt.tables import describe
+from fdt.program.lookup_tables import describe
 
 _CONTENT = {
     "words to numbers": (["a", "b"], [1, 2], tf.string, tf.int64),

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fdt import top
-from fdt.config import ServeConfig
+from fdt.base.config import ServeConfig
+from fdt.cli import top
 from fdt.errors import ProtocolError, UsageError
 from fdt.pool import server, view
 from fdt.pool.observations import Traffic

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fdt.pool import tunnel
-from fdt.pool.tunnel import Member, Secured, Tunnel, _accept, _Identity, _proven
+from fdt.worker import tunnel
+from fdt.worker.tunnel import Member, Secured, Tunnel, _accept, _Identity, _proven
 
 LIMIT_S = 20.0
 OWN = "127.0.0.1"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.capture.loop.unrolling import Unrolling
-from fdt.patch import Patches
 
 DATA = tf.data.Dataset.range(10).batch(3, drop_remainder=True)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.capture.step import unseen
 from fdt.capture.step.unseen import Unseen
-from fdt.patch import Patches
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fdt.verification import InDouble, MadeTwice, Values, Verdict, Verification, distance, nudged
+from fdt.client.verification import InDouble, MadeTwice, Values, Verdict, Verification, distance, nudged
 
 BEFORE = {"kernel": np.ones(3, np.float32), "bias": np.zeros(2, np.float32)}
 # A step changes the kernel by 1, at most.

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.step.without_data import WithoutData
-from fdt.config import RunConfig
-from fdt.element import Element
+from fdt.program.element import Element
 from tests.helpers.programs import step_trace
 
 ROWS = tf.TensorSpec([None, 3])

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.callbacks import write_files
 from fdt.capture.keras.hooks import KerasHooks, check_model
 from fdt.capture.keras.opening import opening_lines
@@ -14,12 +15,11 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import divided_lines
 from fdt.capture.step.traced_step import TracedStep
-from fdt.config import RunConfig
-from fdt.data import ArrayBatches
+from fdt.client.data import ArrayBatches
+from fdt.client.findings import Finding, Findings
 from fdt.errors import FdtError
-from fdt.findings import Finding, Findings
-from fdt.pool import admission
-from fdt.program import dtype_of
+from fdt.program import admission
+from fdt.program.step_program import dtype_of
 from fdt.v1 import program_pb2
 
 

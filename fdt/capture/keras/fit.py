@@ -17,9 +17,9 @@ from fdt.capture.keras.run import OnBatchRun, Run
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteVariables
+from fdt.client.report import say
+from fdt.client.session import Session
 from fdt.errors import FdtError, UnsupportedError
-from fdt.report import say
-from fdt.session import Session
 
 
 class KerasFit(KerasHooks[Run]):

@@ -6,12 +6,12 @@ from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
+from fdt.base.patch import Patches
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import UnsupportedError
-from fdt.patch import Patches
 
 RunT = TypeVar("RunT", bound=TracedRun)
 

@@ -2,8 +2,8 @@
 
 import sys
 
+from fdt.base.patch import Patches
 from fdt.capture.step.observer import StepObserver
-from fdt.patch import Patches
 
 
 def hook_imported(patches: Patches, seen: StepObserver) -> None:

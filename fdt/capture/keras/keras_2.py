@@ -11,13 +11,13 @@ from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.training import Model
 from tf_keras.src.utils.generic_utils import is_default
 
+from fdt.base.patch import Patches
 from fdt.capture.keras import keras_2_step
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.version import DataHooks
 from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
-from fdt.data import ArrayBatches, StreamedBatches, is_numbers
-from fdt.patch import Patches
+from fdt.client.data import ArrayBatches, StreamedBatches, is_numbers
 
 # What Keras 2 takes where it is told no batch size.
 _BATCH_SIZE = 32

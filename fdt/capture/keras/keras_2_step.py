@@ -12,9 +12,9 @@ from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 from tf_keras.src.utils import metrics_utils
 
+from fdt.base.patch import Patches
 from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
-from fdt.patch import Patches
 
 OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)
 

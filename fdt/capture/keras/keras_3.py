@@ -14,12 +14,12 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
+from fdt.base.patch import Patches
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.version import DataHooks
 from fdt.capture.rows import untuned
 from fdt.capture.strategies import is_alone, made_under
-from fdt.data import ArrayBatches, Batches, StreamedBatches, is_numbers
-from fdt.patch import Patches
+from fdt.client.data import ArrayBatches, Batches, StreamedBatches, is_numbers
 
 
 class Keras3:

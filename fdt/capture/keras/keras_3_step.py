@@ -10,9 +10,9 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.compile_utils import CompileMetrics
 
+from fdt.base.patch import Patches
 from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
-from fdt.patch import Patches
 
 
 class StepHooks:

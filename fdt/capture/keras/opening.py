@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fdt.base.config import RunConfig
+from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.capture.step.seeds import is_seeded
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.capture.step.writes import counting_draws
-from fdt.config import RunConfig
-from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.v1 import program_pb2
 
 _RELAXED = {

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.check import CheckedRun, KerasCheck
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import layer_exchanges
-from fdt.config import RunConfig
-from fdt.findings import Findings
-from fdt.predicting.samples import Sample, Samples
+from fdt.client.findings import Findings
+from fdt.forecast.samples import Sample, Samples
 
 
 class KerasPredict(KerasCheck):

@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Callable
 
-from fdt.answers import Drain
+from fdt.client.answers import Drain
 
 # A part of the steps that the client may be ahead of the workers: after so many it asks for numbers again. They come when the
 # workers have made the steps that were sent before.

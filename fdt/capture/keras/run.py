@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.answers import Drain, StepResult
+from fdt.base.usage import usage_since
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import opening_lines, turns
 from fdt.capture.keras.refreshing import Refreshing
@@ -18,12 +18,12 @@ from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
-from fdt.data import Batches, StreamedBatches
+from fdt.client.answers import Drain, StepResult
+from fdt.client.data import Batches, StreamedBatches
+from fdt.client.job import Job
+from fdt.client.report import FitRecord
+from fdt.client.session import Session
 from fdt.errors import StepError, UnsupportedError
-from fdt.job import Job
-from fdt.report import FitRecord
-from fdt.session import Session
-from fdt.usage import usage_since
 from fdt.v1 import job_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL

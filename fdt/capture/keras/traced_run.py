@@ -7,16 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.opening import stateful
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where_raised
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.watching import Watch
-from fdt.config import RunConfig
-from fdt.data import ArrayBatches, Batches
-from fdt.element import Element
+from fdt.client.data import ArrayBatches, Batches
 from fdt.errors import UnsupportedError
+from fdt.program.element import Element
 
 _WARM_UP_EPOCHS = 5
 

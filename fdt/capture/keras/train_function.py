@@ -6,8 +6,8 @@ from typing import Any
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.remote import RemoteStep
 from fdt.capture.step.traced_step import TracedStep
-from fdt.element import Element
 from fdt.errors import UnsupportedError
+from fdt.program.element import Element
 
 
 class RemoteTrainFunction:

@@ -7,15 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.draws import States, as_before, replayed, states
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
-from fdt.config import RunConfig
-from fdt.element import Element
 from fdt.errors import FdtError
+from fdt.program.element import Element
 
 
 def trace_train_step(

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.answers import Answer
 from fdt.capture.keras.callbacks import Audience
 from fdt.capture.keras.opening import apart
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
 from fdt.capture.step.variables import tf_variable, tf_variables
-from fdt.data import StreamedBatches
-from fdt.packing import as_array, pack, unpack
-from fdt.report import say
-from fdt.session import Session
+from fdt.client.answers import Answer
+from fdt.client.data import StreamedBatches
+from fdt.client.report import say
+from fdt.client.session import Session
+from fdt.client.verification import MadeTwice, Verification, nudged
+from fdt.program.packing import as_array, pack, unpack
 from fdt.v1 import job_pb2, program_pb2
-from fdt.verification import MadeTwice, Verification, nudged
 
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRIC = program_pb2.ROLE_METRIC

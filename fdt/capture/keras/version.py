@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from fdt.patch import Patches
+from fdt.base.patch import Patches
 
 
 class DataHooks(Protocol):

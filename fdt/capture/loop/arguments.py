@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.element import Element
+from fdt.program.element import Element
 
 
 class Arguments:
@@ -44,7 +44,7 @@ class Arguments:
 
 
 class Form:
-    """What the arguments of a call look like; offers to a trace what `fdt.element.Element` does."""
+    """What the arguments of a call look like; offers to a trace what `fdt.program.element.Element` does."""
 
     def __init__(self, structure: Any, constants: list[Any], specs: list[Any]):
         self._structure, self._constants, self._specs = structure, constants, specs

@@ -9,20 +9,20 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from fdt.base.patch import Patches
 from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outlined import Outlined
-from fdt.capture.loop.outside import Outside
 from fdt.capture.loop.pending import resolved
+from fdt.capture.loop.side_effects import Outside
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling, is_driving
 from fdt.capture.refusals import Refusals, is_in_place, refuse_strategy
 from fdt.capture.step import seeds, unseen
 from fdt.capture.step.draws import as_before
-from fdt.capture.touch import Touch
+from fdt.capture.variable_access import Touch
 from fdt.errors import UnsupportedError
-from fdt.outline.sites import SITES
-from fdt.patch import Patches
+from fdt.script.outline.sites import SITES
 
 
 class Steps(Protocol):

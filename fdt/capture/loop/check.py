@@ -11,16 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.check import figure, step_lines
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, flat_outputs, trace_step
 from fdt.capture.refusals import in_place, where
 from fdt.capture.step.traced_step import TracedStep
-from fdt.config import RunConfig
+from fdt.client.findings import Finding, Findings
 from fdt.errors import FdtError
-from fdt.findings import Finding, Findings
-from fdt.pool import admission
+from fdt.program import admission
 
 
 class LoopCheck:

@@ -11,7 +11,7 @@ from types import FrameType
 
 import tensorflow as tf
 
-from fdt.outline.files import is_own
+from fdt.script.outline.files import is_own
 
 # What a step does not raise by its operations: it ends iterators, which run on this machine.
 _NOT_OF_A_STEP = "OutOfRangeError"

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.data.util import structure
 
+from fdt.base.patch import Patches
 from fdt.errors import UnsupportedError
-from fdt.patch import Patches
 
 _NEXT = ("IteratorGetNext", "IteratorGetNextSync")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")

@@ -11,8 +11,8 @@ from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from fdt.base.patch import Patches
 from fdt.capture.step.draws import States, states
-from fdt.patch import Patches
 
 # How the names of operations begin that write variables.
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")

@@ -1,4 +1,4 @@
-"""Steps of eager loops: what `fdt.outline` has made functions of is traced and called as the script's own tf.functions are."""
+"""Steps of eager loops: `fdt.script.outline` made functions of them, which are traced and called as the script's own are."""
 
 import builtins
 import dataclasses
@@ -22,9 +22,9 @@ from fdt.capture.step import seeds
 from fdt.capture.step.draws import Draws
 from fdt.capture.step.unseen import unseen
 from fdt.capture.watching import Place, Watch
+from fdt.client.report import say
 from fdt.errors import FdtError, UnsupportedError
-from fdt.outline.rewriting import Site
-from fdt.report import say
+from fdt.script.outline.rewriting import Site
 
 # A step that reads numbers which change is traced so often before it is given up.
 _MAX_TRACES = 16
@@ -44,7 +44,7 @@ _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {
 
 
 class Outlined:
-    """See `fdt.outline.sites.Runner`."""
+    """See `fdt.script.outline.sites.Runner`."""
 
     def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
         """
@@ -58,7 +58,7 @@ class Outlined:
     def step(
         self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
     ) -> dict[str, Any] | None:
-        """See `fdt.outline.sites.Runner`."""
+        """See `fdt.script.outline.sites.Runner`."""
         if not tf.executing_eagerly() or not self._is_on():
             return None
         step = self._steps.setdefault(id(site), _Step(site, self._observer))
@@ -70,7 +70,7 @@ class Outlined:
         return None
 
     def problem(self, file: str, line: int) -> str | None:
-        """See `fdt.outline.sites.Runner`."""
+        """See `fdt.script.outline.sites.Runner`."""
         found = (step for step in self._steps.values() if step.site.file == file)
         return next((s.problem for s in found if s.site.line <= line <= s.site.end_line and s.problem), None)
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from fdt.base.config import RunConfig
 from fdt.capture.loop.check import LoopCheck
 from fdt.capture.loop.tracing import Call
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import layer_exchanges
-from fdt.config import RunConfig
-from fdt.findings import Findings
-from fdt.predicting.samples import Sample, Samples
+from fdt.client.findings import Findings
+from fdt.forecast.samples import Sample, Samples
 
 
 class LoopPredict(LoopCheck):

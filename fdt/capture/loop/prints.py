@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import gen_logging_ops
 
-from fdt.patch import Patches
+from fdt.base.patch import Patches
 
 # The graph that is being traced, and what it prints.
 _recorded: ContextVar["tuple[Any, list[Printed]] | None"] = ContextVar("fdt_prints", default=None)

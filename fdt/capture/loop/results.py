@@ -10,7 +10,7 @@ from fdt.capture.loop.attached import attach, attached
 from fdt.capture.loop.nests import leaves_of, packed, structure_of
 from fdt.capture.loop.pending import resolved
 from fdt.capture.step.unseen import Unseen
-from fdt.outline.rewriting import Site
+from fdt.script.outline.rewriting import Site
 
 # By name, or by key of a place: of each leaf the type, where Python has a number; None where it has anything else.
 Kinds = Mapping[Any, Sequence[type | None]]

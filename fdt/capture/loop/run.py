@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.answers import StepResult
+from fdt.base.config import RunConfig
+from fdt.base.usage import usage_since
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.loop.arguments import Arguments
@@ -17,12 +18,11 @@ from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.tracing import Call, trace_step
 from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import Known, TracedStep
-from fdt.config import RunConfig
-from fdt.data import full_spec, raw
-from fdt.job import Job
-from fdt.report import FitRecord
-from fdt.session import Session
-from fdt.usage import usage_since
+from fdt.client.answers import StepResult
+from fdt.client.data import full_spec, raw
+from fdt.client.job import Job
+from fdt.client.report import FitRecord
+from fdt.client.session import Session
 
 # Tells the pool of numbers, by their names; see `Job.show`.
 Show = Callable[[Callable[[], Mapping[str, float]]], None]

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.loop.arguments import Arguments, Form
 from fdt.capture.step.draws import replayed
@@ -15,7 +16,6 @@ from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import Known, TracedStep, refuse_moved
 from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.writes import Writes
-from fdt.config import RunConfig
 from fdt.errors import FdtError, UnsupportedError
 from fdt.v1 import program_pb2
 

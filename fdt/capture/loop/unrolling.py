@@ -22,9 +22,9 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.autograph.operators.variables import Undefined, UndefinedReturnValue
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
+from fdt.base.patch import Patches
 from fdt.capture.refusals import remedy_for_eager
 from fdt.capture.step.inlining import in_graph
-from fdt.patch import Patches
 
 _OVER_DATA = {"ReduceDataset", "ScanDataset", "TakeWhileDataset"}
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")

@@ -15,11 +15,11 @@ from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
 from fdt.capture.remote import RemoteVariables
 from fdt.capture.step.draws import replayed
-from fdt.packing import as_array
-from fdt.report import say
-from fdt.session import Session
+from fdt.client.report import say
+from fdt.client.session import Session
+from fdt.client.verification import MadeTwice, Verification, nudged
+from fdt.program.packing import as_array
 from fdt.v1 import program_pb2
-from fdt.verification import MadeTwice, Verification, nudged
 
 
 class VerifiedLoop(LoopRun):

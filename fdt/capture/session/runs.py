@@ -18,13 +18,13 @@ from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, resource_variables_toggle
 
+from fdt.base.patch import Patches
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.loop.calls import Steps
 from fdt.capture.refusals import is_in_place
 from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
 from fdt.errors import UnsupportedError
-from fdt.holes import pass_hole
-from fdt.patch import Patches
+from fdt.program.holes import pass_hole
 
 
 class Sessions:

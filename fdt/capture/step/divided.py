@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from fdt.base.config import RunConfig
+from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.capture.step.traced_step import TracedStep
-from fdt.config import RunConfig
 from fdt.division import divide, own_rows
 from fdt.division.exchange import Alone
-from fdt.division.graphs import described
-from fdt.division.layout import PARTIAL, WHOLE, batch_layouts
-from fdt.relaxation import BATCH_NORM, RANDOM, relaxed
+from fdt.program.graphs import described
+from fdt.program.layout import PARTIAL, WHOLE, batch_layouts
 from fdt.v1 import program_pb2
 
 # Of operations that are computed whole, so many kinds are named.

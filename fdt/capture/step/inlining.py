@@ -9,7 +9,7 @@ from tensorflow.python.autograph.impl.api import do_not_convert
 from tensorflow.python.eager.polymorphic_function import autograph_util
 
 from fdt.capture.step.seeds import none_taken
-from fdt.holes import current_holes
+from fdt.program.holes import current_holes
 
 
 def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:

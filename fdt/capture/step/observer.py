@@ -11,14 +11,14 @@ from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
+from fdt.base.config import RunConfig
+from fdt.base.patch import Patches
+from fdt.base.relaxation import BATCH_NORM, OWN_ROWS, relaxed
 from fdt.capture.step.inlining import inlined
 from fdt.capture.step.seeds import keep_in_variables
 from fdt.capture.step.traced_step import MetricResult
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
-from fdt.config import RunConfig
-from fdt.holes import current_holes, pass_hole
-from fdt.patch import Patches
-from fdt.relaxation import BATCH_NORM, OWN_ROWS, relaxed
+from fdt.program.holes import current_holes, pass_hole
 
 
 @dataclasses.dataclass(frozen=True)

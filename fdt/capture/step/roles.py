@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.writes import Writes
-from fdt.holes import OpenHole
+from fdt.program.holes import OpenHole
 from fdt.v1 import program_pb2
 
 

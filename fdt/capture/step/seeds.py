@@ -20,8 +20,8 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import random_seed
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
+from fdt.base.patch import Patches
 from fdt.capture.step.variables import created_outside
-from fdt.patch import Patches
 
 _PHILOX, _MAX_SEED = 1, 2**31 - 1
 # By how many values a stateful operation advances its counter for each number (`kReservedSamplesPerOutput` in

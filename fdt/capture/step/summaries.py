@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import gen_summary_ops, summary_ops_v2
 
+from fdt.base.patch import Patches
 from fdt.errors import UnsupportedError
-from fdt.patch import Patches
 
 _WRITES = ("WriteSummary", "FlushSummaryWriter")
 

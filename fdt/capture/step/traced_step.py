@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.blobs import Buffer
 from fdt.capture.step.summaries import Summary, write
 from fdt.capture.step.without_data import WithoutData
 from fdt.capture.watching import Watch
 from fdt.errors import UnsupportedError
-from fdt.packing import unpack_outputs
+from fdt.program.packing import unpack_outputs
+from fdt.transport.blobs import Buffer
 from fdt.v1 import program_pb2
 
 

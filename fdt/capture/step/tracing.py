@@ -5,20 +5,20 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.base.config import RunConfig
+from fdt.base.patch import Patches
+from fdt.base.progress_line import WAITING
 from fdt.capture.step.metrics import check_additive
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.roles import describing, role_by_writes
 from fdt.capture.step.summaries import Recording, recording
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.writes import Writes, is_random, updated_between, written
-from fdt.config import RunConfig
-from fdt.element import Element
 from fdt.errors import UnsupportedError
-from fdt.holes import Holes, OpenHole, open_holes
-from fdt.patch import Patches
-from fdt.program import export
+from fdt.program.element import Element
+from fdt.program.holes import Holes, OpenHole, open_holes
+from fdt.program.step_program import export
 from fdt.v1 import program_pb2
-from fdt.waiting import WAITING
 
 
 class StepTrace:

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.ops import SymbolicTensor
 
-from fdt.outline.files import is_own
-from fdt.patch import Patches
+from fdt.base.patch import Patches
+from fdt.script.outline.files import is_own
 
 _is_traced: ContextVar[bool] = ContextVar("fdt_is_traced", default=False)
 

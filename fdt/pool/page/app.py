@@ -12,9 +12,9 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fdt.base.printable import LogFilter
 from fdt.errors import ProtocolError
 from fdt.pool.page.feed import MAX_STREAMS, Feed
-from fdt.printable import LogFilter
 
 _FOLDER = Path(__file__).parent
 # Of a log: what a person looks at; `fdt logs` prints all of it.

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fdt.pool.page.doors import COOKIE_S, Doors, is_own_host, is_own_origin
+from fdt.pool.page.auth import COOKIE_S, Doors, is_own_host, is_own_origin
 
 _READS = ("GET", "HEAD")
 _POLICY = (

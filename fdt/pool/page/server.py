@@ -7,7 +7,7 @@ import uvicorn
 
 from fdt.errors import UsageError
 from fdt.pool.page.app import PoolActions, application
-from fdt.pool.page.doors import Doors
+from fdt.pool.page.auth import Doors
 from fdt.pool.page.feed import Feed
 from fdt.pool.page.gate import Gate
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import grpc
 
-from fdt import wire
-from fdt.blob_store import BlobStore
-from fdt.blobs import Buffer, decode_data, encode_data
-from fdt.config import Timing
+from fdt.base.config import Timing
+from fdt.base.limits import Limits
 from fdt.errors import CapacityError
-from fdt.pool.limits import Limits
+from fdt.transport import wire
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer, decode_data, encode_data
 from fdt.v1 import blobs_pb2
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import grpc
 
-from fdt import records, wire
+from fdt.base import log
 from fdt.errors import ProtocolError
-from fdt.pool import lifecycle
 from fdt.pool.hosts import JoinedHost
 from fdt.pool.services.streams import until_broken
+from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
+from fdt.transport import wire
 from fdt.v1 import host_pb2
 
 
@@ -34,7 +35,7 @@ class Hosts:
         yield from host.outbox
 
     def _gone(self, host: JoinedHost, reason: str) -> None:
-        self._supervisor.post(lifecycle.HostGone(time.time(), host.name, reason))
+        self._supervisor.post(events.HostGone(time.time(), host.name, reason))
 
     def _take(self, host: JoinedHost, requests: Iterator[bytes]) -> None:
         try:
@@ -48,5 +49,5 @@ class Hosts:
         except ProtocolError as error:
             self._gone(host, f"was sent away: {error}")
         except Exception as error:  # whatever it is, the host goes, and it is seen
-            records.crashed()
+            log.crashed()
             self._gone(host, f"was sent away: the pool could not take what it said ({type(error).__name__}: {error})")

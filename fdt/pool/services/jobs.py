@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 import grpc
 
-from fdt import records, wire
-from fdt.blobs import describe
+from fdt.base import log
 from fdt.errors import CapacityError, FdtError, ProtocolError
-from fdt.pool import lifecycle
 from fdt.pool.examiner import Examiner
 from fdt.pool.relay import JobRelay
 from fdt.pool.services.pool import check_version
 from fdt.pool.services.streams import until_broken
+from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
+from fdt.transport import wire
+from fdt.transport.blobs import describe
 from fdt.v1 import blobs_pb2, job_pb2
 
 
@@ -51,12 +52,12 @@ class Jobs:
 
     def _unread(self, relay: JobRelay, context: grpc.ServicerContext, bound: str) -> None:
         message = f"The client does not read what the pool sends it: more than {bound} waited for it."
-        self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "CapacityError", message))
+        self._supervisor.post(events.JobRefused(time.time(), relay.job, "CapacityError", message))
         # Its thread may be in the middle of sending what nobody takes.
         context.cancel()
 
     def _gone(self, relay: JobRelay) -> None:
-        self._supervisor.post(lifecycle.ClientGone(time.time(), relay.job))
+        self._supervisor.post(events.ClientGone(time.time(), relay.job))
         relay.end()
         relay.client.close(at_once=True)
 
@@ -77,15 +78,15 @@ class Jobs:
         except FdtError as error:
             if isinstance(error, ProtocolError):
                 relay.malformed = error
-            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
+            self._supervisor.post(events.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
         except Exception as error:  # whatever it is, it ends the job and is seen
-            records.crashed()
+            log.crashed()
             message = f"The pool could not pass on an instruction: {type(error).__name__}: {error}"
-            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, "PoolError", message))
+            self._supervisor.post(events.JobRefused(time.time(), relay.job, "PoolError", message))
             return
         if not said_goodbye:
-            self._supervisor.post(lifecycle.Cancelled(time.time(), relay.job))
+            self._supervisor.post(events.Cancelled(time.time(), relay.job))
 
     def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
         """Admits an instruction, and sees to it that the blobs it names stay; returns its kind."""
@@ -114,7 +115,7 @@ class Jobs:
         elif kind == "shown":
             self._supervisor.seen.shown(relay.job, instruction.shown.values, time.time())
         elif kind == "close":
-            closing = lifecycle.Closing(time.time(), relay.job, instruction.close.exit_status)
+            closing = events.Closing(time.time(), relay.job, instruction.close.exit_status)
             self._supervisor.post(closing)
         elif kind in (None, "open"):
             raise ProtocolError(f"An instruction that makes no sense here. Received: kind={kind}")

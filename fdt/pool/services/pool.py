@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 import grpc
 from grpc_health.v1 import health_pb2
 
-from fdt.blobs import CHUNK_BYTES
-from fdt.config import ServeConfig
+from fdt.base.config import ServeConfig
+from fdt.base.limits import cut
+from fdt.base.versions import versions
 from fdt.errors import PoolRestartingError, VersionError
-from fdt.pool import jobs
-from fdt.pool.job_table import RESTARTS
-from fdt.pool.limits import cut
+from fdt.pool.state import entities
+from fdt.pool.state.job_table import RESTARTS
 from fdt.pool.supervisor import Supervisor
 from fdt.pool.view import overview
+from fdt.transport.blobs import CHUNK_BYTES
 from fdt.v1 import pool_pb2, program_pb2
-from fdt.versions import versions
 
 
 class Pool:
@@ -68,7 +68,7 @@ class Pool:
         return pool_pb2.OpenPageReply(link=self.link())
 
 
-def _summary(job: jobs.Job, steps: int, bound_bytes: int) -> pool_pb2.JobSummary:
+def _summary(job: entities.Job, steps: int, bound_bytes: int) -> pool_pb2.JobSummary:
     return pool_pb2.JobSummary(
         job=job.name,
         state=job.state.value,
@@ -78,7 +78,7 @@ def _summary(job: jobs.Job, steps: int, bound_bytes: int) -> pool_pb2.JobSummary
         steps=steps,
         submitted_s=job.submitted_s,
         ended_s=job.ended_s,
-        reason=job.told[1] if job.state is jobs.JobState.QUEUED else job.reason,
+        reason=job.told[1] if job.state is entities.JobState.QUEUED else job.reason,
     )
 
 

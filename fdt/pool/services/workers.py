@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import grpc
 
-from fdt import records, wire
+from fdt.base import log
+from fdt.base.failure import failed_step
+from fdt.base.limits import cut
 from fdt.errors import FdtError, ProtocolError
-from fdt.failure import failed_step
-from fdt.pool import lifecycle
-from fdt.pool.limits import cut
 from fdt.pool.relay import JobRelay, blobs_of
 from fdt.pool.services.streams import until_broken
+from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
+from fdt.transport import wire
 from fdt.v1 import job_pb2, worker_pb2
 
 
@@ -29,7 +30,7 @@ class Workers:
             raise ProtocolError("A worker's first event must be `ready`.")
         name = first.ready.worker
         outbox = self._supervisor.attach(name)
-        self._supervisor.post(lifecycle.WorkerReady(time.time(), name))
+        self._supervisor.post(events.WorkerReady(time.time(), name))
         threading.Thread(target=self._take, args=(name, requests), name=f"fdt-{name}-events", daemon=True).start()
         yield from outbox
 
@@ -47,16 +48,16 @@ class Workers:
                 self._look_at(name, raw)
         except Exception as error:  # whatever it is, it ends the job and is seen; the worker is then silent
             if not isinstance(error, FdtError):
-                records.crashed()
+                log.crashed()
             kind = type(error).__name__ if isinstance(error, FdtError) else "PoolError"
             message = f"The pool makes no sense of what worker {name} says: {error}"
-            self._supervisor.post(lifecycle.WorkerFailed(time.time(), name, kind, message, time.time()))
+            self._supervisor.post(events.WorkerFailed(time.time(), name, kind, message, time.time()))
 
     def _look_at(self, name: str, raw: bytes) -> None:
         event = wire.decode(worker_pb2.WorkerEvent, raw)
         self._supervisor.heard(name, event.heartbeat if event.HasField("heartbeat") else None)
         if event.HasField("joined"):
-            self._supervisor.post(lifecycle.WorkerJoined(time.time(), name))
+            self._supervisor.post(events.WorkerJoined(time.time(), name))
         elif event.HasField("event"):
             self._pass_on(name, raw, event.event)
 
@@ -72,7 +73,7 @@ class Workers:
                     self._supervisor.blobs.keep(relay.session, blobs_of(event))
             self._relay(name, relay, rank, raw, event)
         except FdtError as error:
-            self._supervisor.post(lifecycle.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
+            self._supervisor.post(events.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
 
     def _relay(self, name: str, relay: JobRelay, rank: int, raw: bytes, event: job_pb2.Event) -> None:
         kind = event.WhichOneof("kind")
@@ -95,9 +96,9 @@ class Workers:
             self._supervisor.hosts.drop(refs)
         elif kind == "closed":
             relay.closed(event, self._supervisor.host_of(name))
-            self._supervisor.post(lifecycle.WorkerClosed(time.time(), name))
+            self._supervisor.post(events.WorkerClosed(time.time(), name))
         elif kind == "failed":
             failed, limits = event.failed, self._supervisor.limits
             error, message = cut(failed.error, limits.name_bytes), cut(failed.message, limits.failure_bytes)
             step = failed_step(failed)
-            self._supervisor.post(lifecycle.WorkerFailed(failed.time_s, name, error, message, time.time(), step))
+            self._supervisor.post(events.WorkerFailed(failed.time_s, name, error, message, time.time(), step))

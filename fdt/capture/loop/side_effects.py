@@ -1,0 +1,118 @@
+"""Steps that do more than compute: what they take from iterators comes in as data; summaries and what they print go out."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+from fdt.base.patch import Patches
+from fdt.capture.loop import iterators, prints
+from fdt.capture.loop.arguments import as_declared
+from fdt.capture.loop.iterators import Read
+from fdt.capture.loop.prints import Printed
+from fdt.capture.step import summaries
+from fdt.capture.step.inlining import in_graph
+from fdt.capture.step.summaries import Recording
+
+
+class Outside:
+    """Finds them among the script's functions, and makes functions of them that only compute."""
+
+    def __init__(self) -> None:
+        """Knows none yet."""
+        # By what TensorFlow traced of the script: what it takes, and whether it writes.
+        self._known: WeakKeyDictionary[Any, tuple[list[Read], bool]] = WeakKeyDictionary()
+        # By id, with the function that keeps the id its own.
+        self._computing: dict[int, tuple[Any, ComputingStep]] = {}
+        self._iterators: dict[str, Any] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        iterators.install(patches)
+        prints.install(patches)
+        summaries.install(patches)
+
+    def computing(self, concrete: Any, function: Any) -> "ComputingStep | None":
+        """Returns what stands for a function while it is a step; None if it may stand for itself.
+
+        Args:
+            concrete: What TensorFlow has traced of it for this call.
+            function: The tf.function.
+
+        Raises:
+            UnsupportedError: It takes elements in a loop or branch of the graph.
+        """
+        if concrete not in self._known:
+            graph = concrete.graph
+            self._known[concrete] = iterators.reads_of(graph), summaries.writes_summaries(graph) or prints.prints(graph)
+        reads, writes = self._known[concrete]
+        if not reads and not writes:
+            return None
+        if id(function) not in self._computing:
+            self._computing[id(function)] = function, ComputingStep(function)
+        return self._computing[id(function)][1]
+
+    def arguments(self, concrete: Any, inputs: Sequence[tf.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Returns the arguments of a call of `ComputingStep.function`: takes the elements.
+
+        Args:
+            concrete: See `computing`.
+            inputs: Of it, captured ones included.
+            args: Of the script's call.
+            kwargs: The same.
+
+        Raises:
+            OutOfRangeError: An iterator has no more.
+        """
+        elements = [list(read.take(inputs)) for read in self._known[concrete][0]]
+        return elements, *tf.nest.map_structure(self._alike, (args, kwargs))
+
+    def _alike(self, leaf: Any) -> Any:
+        """Returns the first iterator that yielded such elements: another epoch's is no other step."""
+        return self._iterators.setdefault(repr(leaf.element_spec), leaf) if isinstance(leaf, OwnedIterator) else leaf
+
+
+class ComputingStep:
+    """A step of the script's that takes elements as an argument, and returns the values of its summaries and what it prints.
+
+    Attributes:
+        function: tf.function of (elements, args, kwargs).
+    """
+
+    def __init__(self, original: Any):
+        """Makes one of a tf.function."""
+        # Of the last trace.
+        self._recording: Recording | None = None
+        self._printed: list[Printed] = []
+
+        @functools.wraps(original.python_function)
+        def step(elements: Any, args: Any, kwargs: Any) -> Any:
+            with (
+                iterators.feeding(elements),
+                summaries.recording() as self._recording,
+                prints.recording() as self._printed,
+            ):
+                result = in_graph(original)(*as_declared(original, args), **kwargs)
+            return result, self._recording.tensors(), [value for printed in self._printed for value in printed.values]
+
+        # Not the original's signature.
+        del step.__wrapped__  # type: ignore[attr-defined]
+        self.function = tf.function(step, autograph=False)
+
+    def outputs(self, outputs: list[tf.Tensor], pretended: bool) -> list[tf.Tensor]:
+        """Returns what the script's function returns; writes the summaries, and prints.
+
+        Args:
+            outputs: Of `function`, flat.
+            pretended: Whether they are no real values.
+        """
+        assert self._recording is not None
+        printed = len(outputs) - sum(len(each.values) for each in self._printed)
+        count = printed - len(self._recording.tensors())
+        if not pretended:
+            summaries.write(self._recording.summaries, outputs[count:printed])
+            prints.write(self._printed, outputs[printed:])
+        return outputs[:count]

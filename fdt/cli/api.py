@@ -1,0 +1,227 @@
+"""`fdt.run` and `fdt.attach`: what the command does, from Python. Options are those of the command, `fdt.cli.options.Run`."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from fdt.cli.command_line import Parser, parse
+from fdt.cli.options import MODES, Run
+from fdt.errors import FdtError, RunError, UsageError
+
+# How long a script that was interrupted has to end, before it is interrupted once more, and killed.
+_END_S = 30.0
+# What means nothing where no command is run.
+_OF_COMMAND = ("detach", "dry_run", "stop_after", "warm_up")
+
+
+class Result:
+    """How a script ended.
+
+    Attributes:
+        status: Its exit status.
+        report: What `--report` writes: "fits" with steps, seconds, bytes and each worker's times, "faults", "versions".
+    """
+
+    def __init__(self, status: int, report: Mapping[str, Any]):
+        self.status, self.report = status, report
+
+    def __repr__(self) -> str:
+        """Shows the exit status, the steps and the workers."""
+        steps = sum(fit["steps"] for fit in self.report.get("fits", ()))
+        return f"<fdt.Result: exit status {self.status}, {steps} steps on {self.report.get('workers', 0)} workers>"
+
+
+def run(
+    script: str | Path,
+    *arguments: str,
+    mode: str | None = None,
+    workers: int | str | tuple[int, int] | None = None,
+    check: bool = True,
+    **options: Any,
+) -> Result:
+    """Runs a script as `fdt run` does, in a process of its own, to its end.
+
+    Args:
+        script: A Python file, or a notebook.
+        arguments: Its `sys.argv[1:]`.
+        mode: "sync" or "async".
+        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
+        check: Whether an exit status other than 0 is an error.
+        options: Others of `fdt run`, with underscores: `scale_lr="linear"`, `server="pool:7077"`, `else_="local"`.
+
+    Raises:
+        UsageError: An option is wrong; nothing was started.
+        RunError: The script ended with an exit status other than 0; its standard error has the reason.
+    """
+    told = arguments_of(mode=mode, workers=workers, **options)
+    checked = parse_options([*told, "--", str(script), *arguments])
+    with tempfile.TemporaryDirectory(prefix="fdt-api-") as folder:
+        report = checked.report
+        if report is None:
+            report = Path(folder) / "report.json"
+            told.append(f"--report={report}")
+        report.unlink(missing_ok=True)
+        status = _finished(subprocess.Popen([sys.executable, "-m", "fdt", "run", *told, "--", str(script), *arguments]))
+        result = Result(status, json.loads(report.read_text()) if report.exists() else {})
+    if check and status:
+        raise RunError(f"{script} ended with status {status}. Expected 0; its own words are on standard error.", result)
+    return result
+
+
+def _finished(process: "subprocess.Popen[bytes]") -> int:
+    """Waits for a script; a Ctrl-C of the terminal has come to it too, one of another program has not."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        for end in (lambda: None, lambda: process.send_signal(signal.SIGINT), process.kill):
+            end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+                break
+        raise
+
+
+def attach(mode: str | None = None, workers: int | str | tuple[int, int] | None = None, **options: Any) -> "Attached":
+    """Sends the training of this process to workers, until `Attached.detach`.
+
+    Models and functions that were traced before are traced again.
+
+    Args:
+        mode: "sync" or "async".
+        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
+        options: Others of `fdt run`; see `run`.
+
+    Raises:
+        UsageError: An option is wrong, or something is attached already.
+        PoolError: No pool, no access, another version, too few workers.
+    """
+    return Attached(parse_options([*arguments_of(mode=mode, workers=workers, **options), "--", _name()]))
+
+
+class Attached:
+    """The training of this process goes to a pool. A context manager: its end, or `detach`, removes all hooks.
+
+    Attributes:
+        report: What `fdt run --report` writes, of the training so far.
+    """
+
+    _current: "Attached | None" = None
+
+    def __init__(self, options: Run):
+        from fdt import capture
+        from fdt.base.progress_line import WAITING
+        from fdt.cli.main import check_options, require_launchers
+        from fdt.cli.settings import run_config, runtime_options
+        from fdt.client.report import say
+        from fdt.client.session import Session
+
+        if capture.is_hooked():
+            raise UsageError(
+                "training of this process goes to a pool already, by fdt.attach or because the script runs under `fdt run`: "
+                "detach it first, or run the script with python"
+            )
+        for name in _OF_COMMAND:
+            if vars(options)[name]:
+                raise UsageError(f"{name} is the command's (`fdt run`), and means nothing here: leave it away")
+        require_launchers([options.mode])
+        check_options(options.mode, runtime_options(options))
+        config = run_config(options)
+        self._ending = contextlib.ExitStack()
+        with contextlib.ExitStack() as started:
+            WAITING.of_library = True
+            started.callback(setattr, WAITING, "of_library", False)
+            self._session = Session(config)
+            # Also if it cannot begin: this process lives on, and a pool of its own must not.
+            started.push(self._session)
+            self._session.__enter__()
+            started.enter_context(
+                capture.hooks(capture.Training(self._session), stays=say if config.else_local else None)
+            )
+            started.enter_context(capture.traced_anew(say))
+            self._ending = started.pop_all()
+        Attached._current = self
+        # Python calls these before it ends the threads by which we speak to the pool; `atexit` comes after.
+        vars(threading)["_register_atexit"](self.detach)
+
+    @classmethod
+    def current(cls) -> "Attached | None":
+        """Returns the attachment of this process; None if there is none."""
+        return cls._current
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """See the class."""
+        return self._session.report(0)
+
+    def detach(self, status: int = 0) -> None:
+        """Fetches all values from the pool, ends the job (and a pool of its own), and removes all hooks. May be called twice.
+
+        Args:
+            status: 0 if all went well; the pool's list of jobs shows it.
+
+        Raises:
+            FdtError: The report cannot be written, or the pool is gone, and values with it.
+        """
+        if Attached._current is not self:
+            return
+        Attached._current = None
+        with self._ending:
+            self._session.close(status)
+            self._session.write_report(status)
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.detach(0 if kind is None else 1)
+        except FdtError:
+            # The first error is the cause.
+            if kind is None:
+                raise
+
+
+class _ApiParser(Parser):
+    """What is wrong is raised, not printed."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parse_options(argv: list[str]) -> Run:
+    """Reads what stands behind `fdt run`.
+
+    Raises:
+        UsageError: Something is wrong there.
+    """
+    options = parse("fdt", tuple(MODES), ["run", *argv], _ApiParser)
+    assert isinstance(options, Run)
+    return options
+
+
+def arguments_of(**options: Any) -> list[str]:
+    """Returns options given from Python as the command takes them; None and False are not given."""
+    found = []
+    for name, value in options.items():
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        if value is True:
+            found.append(flag)
+        elif isinstance(value, list | tuple) and name == "workers":
+            found.append(f"{flag}={'..'.join(map(str, value))}")
+        elif value is not None and value is not False:
+            found += [f"{flag}={each}" for each in (value if isinstance(value, list | tuple) else [value])]
+    return found
+
+
+def _name() -> str:
+    """Returns what the pool's list of jobs calls this process's training."""
+    main: Any = sys.modules.get("__main__")
+    return getattr(main, "__file__", None) or "interactive"

@@ -1,0 +1,443 @@
+"""The options of every command: one field for each.
+
+The command line (`fdt.cli.command_line`), the environment and configuration files (`fdt.cli.sources`), `--help`, `fdt config`
+and shell completion are derived from these classes.
+
+A field's name is the option's: `stop_after` is `--stop-after`, `FDT_STOP_AFTER` and `stop-after = ...`. What several commands
+have in common is a class of its own. Only the standard library is imported, so that `--help` is quick.
+"""
+# Fields are made by functions of this module.
+# ruff: noqa: RUF009
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fdt.cli import option_values
+
+# What a person calls the modes.
+MODES = {"sync": "synchronous", "async": "asynchronous"}
+
+DEFAULT_LISTEN = "127.0.0.1:7077"
+DEFAULT_WORKERS = 2
+DEFAULT_GRACE_S = 30.0
+# Of a scheduler, at least and at most.
+DEFAULT_HOSTS = (0, 8)
+
+_SEVERAL_HOSTS = "several hosts"
+_SCHEDULER = "hosts that a cluster's scheduler brings"
+_ASYNCHRONOUS = "asynchronous training"
+_NETWORK = "what joins the workers"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an option is, besides its name, type and default, which are its field's.
+
+    Attributes:
+        help: One sentence for `--help`.
+        metavar: What its value is called there.
+        parse: From text to the value; raises `argparse.ArgumentTypeError`. None for a switch, which has no value.
+        choices: All values there are; empty for any.
+        group: Under which heading `--help` shows it; "" for none.
+        name: The option's name where it cannot be the field's (`else`).
+        is_repeated: Whether it may be given several times; its value is a tuple.
+        is_positional: Whether it stands by itself, without its name.
+        is_typed: Whether it comes from the command line only.
+        is_left_away: Whether one that stands by itself may be missing.
+        for_runtime: Whether it goes to the runtime as text, which says what it may be (`fdt.worker.runtime.Launcher`).
+    """
+
+    help: str
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = str
+    choices: Sequence[str] = ()
+    group: str = ""
+    name: str = ""
+    is_repeated: bool = False
+    is_positional: bool = False
+    is_typed: bool = False
+    is_left_away: bool = False
+    for_runtime: bool = False
+
+    @property
+    def may_be_set(self) -> bool:
+        """Whether it may come from somewhere else than the command line."""
+        return not (self.is_typed or self.is_positional)
+
+
+def option(
+    default: Any, help: str, metavar: str | None = None, parse: Callable[[str], Any] | None = str, **more: Any
+) -> Any:
+    """Makes a field of an option; see `Description`."""
+    return dataclasses.field(default=default, metadata={"option": Description(help, metavar, parse, **more)})
+
+
+def switch(help: str, **more: Any) -> Any:
+    """Makes a field of an option without a value."""
+    return option(False, help, None, None, **more)
+
+
+def of_runtime(metavar: str, help: str, group: str = _ASYNCHRONOUS) -> Any:
+    """Makes a field of an option that a runtime reads."""
+    return option(None, help, metavar, group=group, for_runtime=True)
+
+
+def described(kind: "type[Options]") -> list[tuple[str, str, Any, Description]]:
+    """Returns of each option of a command its field's name, its own name, its default and its description."""
+    found = []
+    for field in dataclasses.fields(kind):
+        description = field.metadata.get("option")
+        if description is not None:
+            found.append((field.name, description.name or field.name.replace("_", "-"), field.default, description))
+    return found
+
+
+# fmt: off
+@dataclass
+class Options(argparse.Namespace):
+    """What a command was told."""
+
+    epilog: ClassVar[str | None] = None
+
+
+@dataclass
+class OfScript(Options):
+    """Commands that run a script; its name and arguments stand behind all options."""
+
+    script: Any = None
+    arguments: tuple[str, ...] = ()
+    # Whether `script` is the name of a module, as after `python -m`.
+    module: bool = False
+
+
+@dataclass
+class OfPool(Options):
+    """Which pool, and how a client proves itself to it."""
+
+    server: str | None = option(None, "pool to use (default: one on this machine, for this run only)", "HOST:PORT",
+        option_values.address)
+    token_file: Path | None = option(None, "shared secret of the pool (default: found, if the pool on this machine is "
+        "this user's)", "FILE", Path)
+    tls_ca: Path | None = option(None, "authority that signed the pool's certificate, PEM", "FILE", Path)
+
+
+@dataclass
+class OfRunningPool(OfPool):
+    """The same where there is always one."""
+
+    server: str = option(DEFAULT_LISTEN, f"pool to use (default: {DEFAULT_LISTEN})", "HOST:PORT", option_values.address)
+
+
+@dataclass
+class OfWorkers(Options):
+    """How many workers."""
+
+    workers: Any = option(DEFAULT_WORKERS, f"how many (default: {DEFAULT_WORKERS})", "N", option_values.num_workers)
+
+
+@dataclass
+class OfMode(Options):
+    """How they train together."""
+
+    mode: str = option(None, "sync: all-reduce; async: parameter server", choices=tuple(MODES))
+
+
+@dataclass
+class OfElse(Options):
+    """What becomes of eager steps."""
+
+    otherwise: str = option("refuse", "steps of eager loops that cannot be outlined are refused, or run on this "
+        "machine (default: refuse)", choices=("refuse", "local"), name="else")
+
+
+@dataclass
+class OfRuntime(Options):
+    """What a runtime reads itself, by its name in a job."""
+
+    wire: str | None = of_runtime("FORM", "how parameters and gradients travel: exact, or fp16, rounded to half their "
+        "bytes (default: exact)", "")
+    relax: str | None = of_runtime("WHAT", "what workers may do each for itself, for speed: batch-norm (moments of "
+        "its own rows), random (numbers of its own), or both with a comma (default: nothing)", "")
+    ps: str | None = of_runtime("K", "parameter servers that share the model (default: 1)")
+    ps_place: str | None = of_runtime("WHERE", "where they are if a job is on several hosts: hosts, beside the "
+        "workers, or pool, on the pool's own machine (default: hosts)")
+    update: str | None = of_runtime("RULE", "what a parameter server does with a gradient that comes late: asgd, "
+        "dc-asgd-c, dc-asgd-a, dc-asgdk, ddc-asgd, dynsgd; or averaging of weights (default: ddc-asgd)")
+    ddc: str | None = of_runtime("FORM", "of ddc-asgd: robust or thesis (default: robust)")
+    lambda0: str | None = of_runtime("X", "strength of the compensation of delays")
+    q: str | None = of_runtime("X", "delay at which a gradient counts half")
+    max_delay: str | None = of_runtime("S", "how many steps a worker may be ahead of the slowest (default: 2 on one "
+        "host, else any)")
+    prefetch: str | None = of_runtime("N", "steps ahead for which a worker pulls, 0 or 1: parameters travel while it "
+        "still makes the step before, and are a step older (default: 0)")
+    average_every: str | None = of_runtime("H", "steps of a worker between two averages, with --update averaging "
+        "(default: 1)")
+    outer: str | None = of_runtime("METHOD", "what is done with the average: averaging or diloco")
+
+
+def _bound(what: str) -> Any:
+    summary = f"how much {what} each worker process may use, such as 4GB; one that uses more is ended, and its job with it"
+    return option(None, f"{summary} (default: what the machine has)", "SIZE", option_values.size)
+
+
+@dataclass
+class OfBounds(Options):
+    """How much of the machine each worker process may take."""
+
+    memory: int | None = _bound("memory")
+    disk: int | None = _bound("disk in its own folder")
+
+
+@dataclass
+class OfScheduler(Options):
+    """Hosts that a scheduler is asked for."""
+
+    on: str | None = option(None, "ask this scheduler for hosts: slurm, ray; with --dry-run also kubernetes", "NAME",
+        group=_SCHEDULER)
+    gpus: int | None = option(None, "of each host (default: none)", "N", option_values.num_workers, group=_SCHEDULER)
+    shared_folder: Path | None = option(None, "for the hosts' token, certificate and logs, on a file system that all "
+        "of them share (default: ~/.local/state/fdt)", "DIR", Path, group=_SCHEDULER)
+    dry_run: bool = switch("print files and commands, and ask for nothing", group=_SCHEDULER)
+    slots: int | None = option(None, "workers of each host (default: one a GPU, or one)", "N", option_values.num_workers,
+        group=_SCHEDULER)
+    trusted_network: str | None = option(None, "where workers of several hosts meet, in the clear: a CIDR, such as "
+        "10.0.0.0/16", "NETWORK", group=_SCHEDULER)
+    interface: str | None = option(None, "this machine's address there, if it has several", "ADDRESS", group=_SCHEDULER)
+
+
+@dataclass
+class Run(OfScheduler, OfBounds, OfRuntime, OfElse, OfMode, OfPool, OfScript):
+    """Run a script as python does; its training is distributed."""
+
+    epilog: ClassVar[str | None] = ("SCRIPT is a Python file, a notebook, or a directory or zip file with a __main__.py; ARGS "
+        "go to it untouched.")
+    workers: tuple[int, int] = option((DEFAULT_WORKERS, DEFAULT_WORKERS), f"how many (default: {DEFAULT_WORKERS}); a "
+        "range: begin with those that are there, at least MIN, take up to MAX as they come free, and go on with "
+        "fewer where some are lost", "N|MIN..MAX", option_values.range_of_workers)
+    reconnect: float | None = option(None, "seconds to wait for a pool that is gone, or for workers in place of lost "
+        "ones (default: 120; 0: fail at once)", "S", option_values.wait)
+    batch: str = option("global", "what the script's batch_size means (default: global, split over the workers)",
+        choices=("global", "per-worker"))
+    scale_lr: str = option("none", "scale the learning rate with the workers, with --batch per-worker",
+        choices=("none", "linear", "sqrt"))
+    detach: bool = switch("run without this terminal, which may be closed; `attach` shows what the script prints",
+        is_typed=True)
+    report: Path | None = option(None, "write what happened to this file, as JSON", "FILE", Path)
+    stop_after: int | None = option(None, "end the script after S training steps", "S", option_values.num_steps)
+    warm_up: int | None = option(None, "have the report leave out the first W training steps", "W", option_values.num_steps)
+    tensorboard: Path | None = option(None, "write what the workers used (cores, memory, network) for TensorBoard",
+        "DIR", Path)
+    prediction: Path | None = option(None, "what `predict --json` wrote; the report compares it with the run", "FILE",
+        Path)
+    scheduler_args: tuple[str, ...] = option((), "goes to the scheduler; may be given several times: "
+        "--scheduler-arg=--partition=gpu", "ARG", name="scheduler-arg", is_repeated=True, group=_SCHEDULER)
+    # All of the command line, for `--detach`.
+    command_line: tuple[str, ...] = ()
+
+
+@dataclass
+class Check(OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
+    """Tell what of a script would be distributed, without training."""
+
+    epilog: ClassVar[str | None] = ("Exit status 0 if there is training and all of it can be distributed. No pool is "
+        "needed.")
+
+
+@dataclass
+class Verify(OfWorkers, OfPool, OfScript):
+    """Make a script's first training steps twice, here and on a pool, and compare."""
+
+    epilog: ClassVar[str | None] = ("Exit status 0 if all steps agree, 1 if one differs, 3 if it is not proven that "
+        "a difference is rounding. The script ends after the last step that is compared; its training is synchronous.")
+    steps: int = option(10, "how many steps are compared (default: 10)", "S", option_values.num_steps)
+    tolerance: float = option(0.0001, "the largest difference that counts as rounding, relative to what a step changes "
+        "(default: 1e-4)", "X",
+        option_values.tolerance)
+
+
+@dataclass
+class Predict(OfPool, OfScript):
+    """Tell how fast a script would be on more workers, and which form of training to take."""
+
+    epilog: ClassVar[str | None] = ("The script is run without training, and some of its steps are then measured on "
+        "workers of this machine.")
+    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2,4,8,16)", "N,N...",
+        option_values.numbers_of_workers)
+    bandwidth: str | None = option(None, "of each host's link, each way: 10Gbit, 100Mbit; one worker a host", "RATE",
+        group=_NETWORK)
+    hosts: int | None = option(None, "of the cluster; needs --bandwidth", "N", option_values.num_workers, group=_NETWORK)
+    gpus_per_host: int | None = option(None, "one worker on each; they share the host's link", "N", option_values.num_workers,
+        group=_NETWORK)
+    latency: str | None = option(None, "from host to host: 50us, 0.2ms (default: 0)", "TIME", group=_NETWORK)
+    queueing: str | None = option(None, "that a request waits in a link which others keep busy: half of what the "
+        "switch holds (default: 0)", "TIME", group=_NETWORK)
+    overlap: float | None = option(None, "what part of the ring's exchange is hidden behind computation, 0 to 1; see "
+        "--calibrate (default: 0)", "X", option_values.part, group=_NETWORK)
+    wire: str | None = option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
+        group=_NETWORK)
+    prefetch: str | None = option(None, "steps ahead for which asynchronous workers pull: 0 or 1 (default: 0)",
+        choices=("0", "1"), group=_NETWORK)
+    measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)
+    relax: str | None = dataclasses.field(default=None, metadata=OfRuntime.__dataclass_fields__["relax"].metadata)
+    batch: str | None = option(None, "what the script's batch_size means to the ring (default: global, split over the "
+        "workers)", choices=("global", "per-worker"))
+    cost_per_hour: float | None = option(None, "of a host; adds the cost of all steps", "X", option_values.price)
+    json: Path | None = option(None, "write what was measured and predicted", "FILE", Path)
+    plot: Path | None = option(None, "draw the speed-up (PNG, SVG or PDF)", "FILE", Path)
+    load: Path | None = option(None, "use what --json wrote, in place of a script", "FILE", Path)
+    calibrate: bool = switch("in place of SCRIPT expect reports of `fdt run --prediction FILE --report REPORT`; find "
+        "the overlap and latency that fit them best")
+
+
+@dataclass
+class Compare(OfPool, OfScript):
+    """Run a script's first training steps in every form, and show them side by side."""
+
+    epilog: ClassVar[str | None] = ("The script is run once for each form, from its beginning, and ended after its "
+        "last step that is measured: what it writes it writes each time. Exit status 0 if all forms ran.")
+    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2)", "N,N...",
+        option_values.numbers_of_workers)
+    steps: int | None = option(None, "how many steps are measured in each form (default: as many as plain python "
+        "makes in --seconds)", "S", option_values.num_steps)
+    repeat: int = option(1, "run every form R times, show medians (default: 1)", "R", option_values.num_steps)
+    seconds: float = option(5.0, "see --steps (default: 5)", "X", option_values.seconds)
+    prediction: Path | None = option(None, "what `predict --json` wrote (default: what is predicted for this machine "
+        "or pool)", "FILE", Path)
+    out: Path = option(Path("fdt-comparison"), "where the page, its data and its plots go (default: fdt-comparison)",
+        "DIR", Path)
+
+
+@dataclass
+class Serve(OfScheduler, OfBounds):
+    """Offer this machine's workers to others' runs: a pool."""
+
+    epilog: ClassVar[str | None] = ("With --on, what stands behind -- goes to the scheduler: fdt serve --on slurm ... "
+        "-- --partition=gpu")
+    # No default: with --join it must be seen whether it was given.
+    mode: Any = option(None, "what the pool offers (default: the first of these)", choices=(*MODES, "both"))
+    workers: int | None = option(None, f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts "
+        "that join bring them)", "N", option_values.num_own_workers)
+    listen: str | None = option(None, f"default: {DEFAULT_LISTEN}", "HOST:PORT")
+    token_file: Path | None = option(None, "shared secret that clients and hosts must know (default: on loopback one "
+        "that the pool makes, and that this user's clients find)", "FILE", Path)
+    no_token: bool = switch("on loopback: let every user of this machine in")
+    tls_cert: Path | None = option(None, "certificate of the pool, PEM", "FILE", Path)
+    tls_key: Path | None = option(None, "its private key, PEM", "FILE", Path)
+    log_level: str | None = option(None, "what is logged on standard error, with times: jobs, workers and hosts from info on "
+        "(default: lines for a person alone)", choices=("debug", "info", "notice", "warning", "error"))
+    log_json: bool = switch("log JSON, one object a line")
+    metrics: str | None = option(None, "show figures there for Prometheus; loopback only", "HOST:PORT", option_values.loopback)
+    page: str | None = option(None, "show jobs, workers and curves there to a browser that has a link with a code; "
+        "loopback only", "HOST:PORT", option_values.loopback)
+    no_walls: bool = switch("for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` "
+        "tells which walls stand otherwise")
+    limit: tuple[str, ...] | None = option(None, "another bound of what clients and hosts may take of the pool, such as "
+        "hosts=1000; a wrong name shows all of them; may be given several times", "NAME=N", is_repeated=True)
+    state: Path | None = option(None, "folder of the pool's own for the list of its jobs, and its token, from one "
+        "start to the next (default: one for this address in the user's state folder)", "DIR", Path)
+    grace: float | None = option(None, "after SIGTERM: seconds for running jobs to be put away, which go on when the "
+        f"pool is back (default: {DEFAULT_GRACE_S:g})", "S", option_values.wait)
+    join: str | None = option(None, "make this machine a host of the pool that is served there", "HOST:PORT",
+        option_values.address, group=_SEVERAL_HOSTS)
+    slots: int | None = option(None, "with --join: how many workers this host offers; with --on: how many each "
+        "(default: one a GPU, or one)", "N", option_values.num_workers, group=_SEVERAL_HOSTS)
+    name: str | None = option(None, "with --join: what this host is called (default: the machine's name)", "NAME",
+        option_values.host_name, group=_SEVERAL_HOSTS)
+    join_token_file: Path | None = option(None, "secret of the hosts alone, on both sides: who has it may join and is "
+        "given programs and data, and the clients' token does not let a host in (default: the clients' token does)",
+        "FILE", Path, group=_SEVERAL_HOSTS)
+    trusted_network: str | None = option(None, "where workers of several hosts meet, in the clear: an interface of "
+        "this machine, its address, or a CIDR; a pool without it takes no hosts", "NETWORK", group=_SEVERAL_HOSTS)
+    open_servers: bool = switch("let asynchronous jobs over several hosts open TensorFlow's servers on the machines' "
+        "own networks: whoever reaches one runs code as the pool's user", group=_SEVERAL_HOSTS)
+    tls_ca: Path | None = option(None, "with --join or --on: authority that signed the pool's certificate, PEM "
+        "(default with --on: the certificate itself)", "FILE", Path, group=_SEVERAL_HOSTS)
+    hosts: tuple[int, int] | None = option(None, "how many at once, as jobs need them (default: 0..8)", "MIN..MAX",
+        option_values.range_of_hosts, group=_SCHEDULER)
+    idle: float | None = option(None, "give a host back after S seconds without work (default: 300)", "S",
+        option_values.seconds, group=_SCHEDULER)
+    # Stand behind "--".
+    scheduler_args: tuple[str, ...] = ()
+
+
+@dataclass
+class Jobs(OfRunningPool):
+    """List the jobs of a pool."""
+
+
+
+@dataclass
+class Logs(OfRunningPool):
+    """Print what a job's workers wrote."""
+
+    job: str = option("", "its name, as `jobs` shows it", "JOB", is_positional=True)
+
+
+@dataclass
+class Cancel(Logs):
+    """Cancel a job."""
+
+
+
+@dataclass
+class Attach(Options):
+    """Show what a run prints that was started with `run --detach`, until it ends."""
+
+    epilog: ClassVar[str | None] = ("The exit status is the script's. Ctrl-C leaves the script running.")
+    job: str = option("", "its name, as `jobs` shows it", "RUN", is_positional=True)
+    tail: int | None = option(None, "begin N lines from the end (default: all)", "N", option_values.num_steps)
+
+
+@dataclass
+class Page(OfRunningPool):
+    """Print a link to a pool's page, which lets one browser in, once."""
+
+
+@dataclass
+class Top(OfRunningPool):
+    """Show what a pool does, again and again."""
+
+    interval: float = option(2.0, "seconds between two looks (default: 2)", "S", option_values.seconds)
+
+
+@dataclass
+class Doctor(OfPool):
+    """Tell what works on this machine, and how to mend what does not."""
+
+
+
+@dataclass
+class Setup(Options):
+    """Build Horovod into this Python's environment, against the TensorFlow that is there."""
+
+    epilog: ClassVar[str | None] = ("Needs g++, make and some minutes. Synchronous training needs it on a pool's "
+        "machines; clients do not.")
+    rebuild: bool = switch("also if there is one that works")
+
+
+@dataclass
+class Config(Options):
+    """Show which options are set in the environment and in configuration files, and where."""
+
+    of: str = option("", "of this command alone, and its defaults too", "COMMAND", is_positional=True, is_left_away=True)
+
+
+@dataclass
+class Completion(Options):
+    """Print a file that makes a shell complete our commands and options."""
+
+    shell: str = option("", "whose", choices=("bash", "zsh", "tcsh"), is_positional=True)
+# fmt: on
+
+
+COMMANDS: dict[str, type[Options]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Run, Check, Verify, Predict, Compare, Serve, Jobs, Logs, Cancel, Page, Top, Attach, Doctor, Setup, Config, Completion,
+    )
+}  # fmt: skip
+RUNTIME_OPTIONS = tuple(name for _, name, _, about in described(OfRuntime) if about.for_runtime)

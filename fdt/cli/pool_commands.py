@@ -1,0 +1,170 @@
+"""`fdt jobs`, `logs`, `cancel` and `attach`: what a person asks of a pool, and of runs that have no terminal."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
+
+import grpc
+
+from fdt.base.config import Timing
+from fdt.base.printable import LogFilter, printable, printable_lines
+from fdt.cli import detached
+from fdt.cli.options import Attach, Cancel, Jobs, Logs, OfRunningPool, Page
+from fdt.cli.settings import credentials
+from fdt.errors import PoolUnreachableError, UsageError
+from fdt.transport import rpc
+from fdt.v1 import pool_pb2, pool_pb2_grpc
+
+
+def connect(options: OfRunningPool) -> grpc.Channel:
+    """Connects to the pool that the options name.
+
+    Raises:
+        FdtError: There is none, or it does not accept the credentials; see `fdt.transport.rpc.connect`.
+    """
+    return rpc.connect(options.server, credentials(options, options.server), Timing())
+
+
+def jobs(options: Jobs) -> int:
+    """`fdt jobs`."""
+    found = [_summary(run) for run in detached.runs()]
+    try:
+        with connect(options) as channel, rpc.translated():
+            found += pool_pb2_grpc.PoolStub(channel).ListJobs(pool_pb2.ListJobsRequest(), timeout=Timing().call_s).jobs
+    except PoolUnreachableError as error:
+        if not found:
+            raise
+        print(f"fdt: {printable_lines(str(error))}", file=sys.stderr, flush=True)
+    with _reader_may_leave():
+        print("\n".join(format_jobs(found, time.time())) if found else "no jobs")
+    return 0
+
+
+def _summary(run: detached.Run) -> pool_pb2.JobSummary:
+    (state, reason), about, status = run.state, run.about, run.status
+    return pool_pb2.JobSummary(
+        job=run.name,
+        state=state,
+        script=about.script,
+        mode=about.mode,
+        num_workers=about.num_workers,
+        submitted_s=about.started_s,
+        ended_s=status.ended_s if status is not None else 0.0,
+        reason=reason,
+    )
+
+
+def format_jobs(found: Sequence[pool_pb2.JobSummary], now_s: float) -> list[str]:
+    """Lays jobs out as a table, one line each below a heading.
+
+    Args:
+        found: In the order in which to show them.
+        now_s: Seconds since the epoch, for jobs that have not ended.
+    """
+    rows: list[tuple[str, ...]] = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "TIME", "SCRIPT", "REASON")]
+    for job in found:
+        lasted = duration(max(0.0, (job.ended_s or now_s) - job.submitted_s))
+        numbers = (str(job.num_workers), f"{job.steps:,}", lasted)
+        # One line each, whatever a script's name or a reason holds.
+        texts = [printable(" ".join(text.split())) for text in (job.job, job.state, job.mode, job.script, job.reason)]
+        rows.append((*texts[:3], *numbers, *texts[3:]))
+    return aligned(rows, right=(3, 4, 5))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
+    """Returns rows as lines whose columns stand below each other.
+
+    Args:
+        rows: Of as many cells each; at least one.
+        right: Which columns are aligned to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(_align(cell, widths[i], right=i in right) for i, cell in enumerate(r)).rstrip() for r in rows]
+
+
+def _align(text: str, width: int, *, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in words, such as "3m 05s"."""
+    minutes, rest_s = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {rest_s:02}s" if minutes else f"{rest_s}s"
+
+
+def logs(options: Logs) -> int:
+    """`fdt logs`."""
+    if options.job.startswith(detached.PREFIX):
+        with _reader_may_leave():
+            return detached.show(detached.find(options.job), None, follow=False)
+    with connect(options) as channel, rpc.translated():
+        request = pool_pb2.GetLogsRequest(job=options.job)
+        with _reader_may_leave():
+            chunks = pool_pb2_grpc.PoolStub(channel).GetLogs(request, timeout=10 * Timing().chunk_s)
+            _show(chunk.text for chunk in chunks)
+    return 0
+
+
+def _show(pieces: Iterable[bytes]) -> None:
+    """Writes a log: to a terminal what cannot steer it, else each byte as it is."""
+    if not sys.stdout.isatty():
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    shown = LogFilter()
+    for piece in pieces:
+        sys.stdout.write(shown.feed(piece))
+    # Whatever colour the log ends in.
+    sys.stdout.write(shown.feed(b"", last=True) + "\x1b[0m")
+
+
+def cancel(options: Cancel) -> int:
+    """`fdt cancel`."""
+    if options.job.startswith(detached.PREFIX):
+        state = detached.find(options.job).cancel()
+    else:
+        with connect(options) as channel, rpc.translated():
+            stub = pool_pb2_grpc.PoolStub(channel)
+            state = stub.CancelJob(pool_pb2.CancelJobRequest(job=options.job), timeout=Timing().call_s).state
+    print(f"{printable(options.job)}: {printable(state)}")
+    return 0
+
+
+def page(options: Page) -> int:
+    """`fdt page`."""
+    with connect(options) as channel, rpc.translated():
+        reply = pool_pb2_grpc.PoolStub(channel).OpenPage(pool_pb2.OpenPageRequest(), timeout=Timing().call_s)
+    if not reply.link:
+        raise UsageError(f"the pool at {options.server} has no page: serve it with --page 127.0.0.1:8080")
+    print(printable(reply.link))
+    return 0
+
+
+def attach(options: Attach) -> int:
+    """`fdt attach`."""
+    run = detached.find(options.job)
+    try:
+        with _reader_may_leave():
+            return detached.show(run, options.tail, follow=True)
+    except KeyboardInterrupt:
+        line = f"{run.name} goes on: `fdt attach {run.name}` shows it again, `fdt cancel {run.name}` ends it"
+        print(f"\nfdt: {line}", file=sys.stderr, flush=True)
+        return 128 + signal.SIGINT
+    return 0
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """`fdt logs JOB | head`: it is no error when whoever reads has read enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer needs a place to go when python flushes it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

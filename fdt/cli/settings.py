@@ -1,0 +1,324 @@
+"""From options to configuration: what the commands were told, checked as far as that needs no pool and no script."""
+
+import argparse
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdt.cli.options import (
+    DEFAULT_GRACE_S,
+    DEFAULT_HOSTS,
+    DEFAULT_LISTEN,
+    DEFAULT_WORKERS,
+    MODES,
+    RUNTIME_OPTIONS,
+    Check,
+    OfRuntime,
+    Predict,
+    Run,
+    Serve,
+    Verify,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from fdt.base.config import Credentials, JoinConfig, Network, PlacingConfig, RunConfig, ServeConfig
+    from fdt.base.worker_bounds import Bounds
+
+
+def _token(path: Path | None) -> str | None:
+    from fdt.errors import UsageError
+
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the token file: {error}. Expected one line of ASCII in {path}") from error
+    if not token or not token.isprintable():
+        raise UsageError(f"the token file must hold one line of printable text. Received: {path}")
+    _warn_of_readers(path, "token")
+    return token
+
+
+def open_to_others(path: Path) -> str | None:
+    """Returns the remedy for a file that holds a secret and that others on this machine can read or write."""
+    return f"chmod 600 {path}" if path.stat().st_mode & 0o066 else None
+
+
+def _warn_of_readers(path: Path, what: str) -> None:
+    remedy = open_to_others(path)
+    if remedy is not None:
+        warning = f"others on this machine can read the {what}; mend it with: {remedy}"
+        print(f"fdt: warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _readable(path: Path | None, flag: str) -> Path | None:
+    from fdt.errors import UsageError
+
+    if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
+        raise UsageError(f"cannot read the file of {flag}. Received: {path}")
+    return path
+
+
+def credentials(options: argparse.Namespace, address: str | None) -> "Credentials":
+    """Reads how a client proves itself.
+
+    Args:
+        options: That may name a token file; if they do not, a pool of this user's has left its token.
+        address: Of the pool; None for one that is yet to be started.
+
+    Raises:
+        UsageError: A file cannot be read, or holds no token.
+    """
+    from fdt.base.config import Credentials
+    from fdt.transport import tokens
+
+    token = _token(options.token_file)
+    found = tokens.find(address) if token is None and address is not None else None
+    tls_ca = _readable(options.tls_ca, "--tls-ca")
+    return Credentials(token=token or found, tls_ca=tls_ca, is_found=found is not None)
+
+
+def run_config(options: Run) -> "RunConfig":
+    """Builds the configuration of `run`.
+
+    Raises:
+        UsageError: A file cannot be read, or the report not be written.
+    """
+    from fdt.base.config import RunConfig, Timing
+    from fdt.errors import UsageError
+
+    report = options.report
+    if report is not None and (report.is_dir() or not os.access(report.absolute().parent, os.W_OK)):
+        raise UsageError(
+            f"cannot write a report there: expected a file in a writable directory. Received: {report.absolute()}"
+        )
+    if options.prediction is not None:
+        if report is None:
+            raise UsageError("--prediction is compared with the run in its report: give --report FILE too")
+        from fdt.forecast.forecasts import read
+
+        read(options.prediction.absolute())
+    return RunConfig(
+        **_same(RunConfig, options),
+        is_module=options.module,
+        placing=_placing(options, _hosts_for(options)) if options.on is not None else None,
+        network=_network(options) if options.on is not None else None,
+        num_workers=options.workers[1],
+        least_workers=options.workers[0],
+        timing=Timing() if options.reconnect is None else Timing(reconnect_s=options.reconnect),
+        credentials=credentials(options, options.server),
+        options=runtime_options(options),
+        bounds=_bounds(options),
+        else_local=options.otherwise == "local",
+    )
+
+
+def check_config(options: Check) -> "RunConfig":
+    """Builds the configuration of `check`."""
+    from fdt.base.config import RunConfig
+
+    return RunConfig(
+        **_same(RunConfig, options),
+        is_module=options.module,
+        num_workers=options.workers,
+        options=runtime_options(options),
+        only_looks=True,
+        else_local=options.otherwise == "local",
+    )
+
+
+def predict_config(options: Predict) -> "RunConfig":
+    """Builds the configuration of `predict`: that of a step which is divided.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    from fdt.base.config import RunConfig
+
+    return RunConfig(
+        script=options.script,
+        arguments=options.arguments,
+        num_workers=2,
+        server=options.server,
+        credentials=credentials(options, options.server),
+        options={} if options.relax is None else {"relax": options.relax},
+    )
+
+
+def verify_config(options: Verify) -> "RunConfig":
+    """Builds the configuration of `verify`.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    from fdt.base.config import RunConfig
+
+    return RunConfig(
+        **_same(RunConfig, options),
+        is_module=options.module,
+        num_workers=options.workers,
+        credentials=credentials(options, options.server),
+        verify_steps=options.steps,
+    )
+
+
+def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what was given of a configuration's fields that have an option's name.
+
+    Paths become absolute: the script may change the directory before they are used.
+    """
+    names = {field.name for field in dataclasses.fields(kind)} & vars(options).keys()
+    given = {name: value for name in names if (value := vars(options)[name]) is not None}
+    return {name: value.absolute() if isinstance(value, Path) else value for name, value in given.items()}
+
+
+def runtime_options(options: OfRuntime) -> dict[str, str]:
+    """Returns the runtime's options that were given, by their names in a job."""
+    given = {name: vars(options)[name.replace("-", "_")] for name in RUNTIME_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def offered(options: Serve) -> tuple[str, ...]:
+    """Returns the modes that a pool is to offer."""
+    return tuple(MODES) if options.mode == "both" else (options.mode,)
+
+
+def makes_token(options: Serve) -> bool:
+    """Returns whether a pool is to make its token by itself."""
+    return options.token_file is None and not options.no_token
+
+
+def serve_config(options: Serve) -> "ServeConfig":
+    """Builds the configuration of `serve`.
+
+    Raises:
+        UsageError: A file cannot be read, or holds no token.
+    """
+    import secrets
+
+    from fdt.base.config import ServeConfig
+    from fdt.base.limits import DEFAULT, changed
+    from fdt.transport import tokens
+
+    listen, token, join_token = (
+        options.listen or DEFAULT_LISTEN,
+        _token(options.token_file),
+        _token(options.join_token_file),
+    )
+    if makes_token(options):
+        # Off loopback nobody would find it: `fdt.transport.rpc.check_listen` asks for one that is given.
+        token = secrets.token_hex(32) if tokens.is_local(listen) else None
+    if options.on is not None and join_token is None:
+        join_token = secrets.token_hex(32)
+    if options.tls_key is not None and options.tls_key.is_file():
+        _warn_of_readers(options.tls_key, "private key of the certificate")
+    return ServeConfig(
+        listen=listen,
+        grace_s=DEFAULT_GRACE_S if options.grace is None else options.grace,
+        modes=offered(options),
+        num_workers=(DEFAULT_WORKERS if options.on is None else 0) if options.workers is None else options.workers,
+        token=token,
+        join_token=join_token,
+        tls_cert=_readable(options.tls_cert, "--tls-cert"),
+        tls_key=_readable(options.tls_key, "--tls-key"),
+        network=_network(options) if options.trusted_network is not None else None,
+        placing=_placing(options, options.hosts or DEFAULT_HOSTS) if options.on is not None else None,
+        open_servers=options.open_servers,
+        metrics=options.metrics,
+        page=options.page,
+        walls=not options.no_walls,
+        bounds=_bounds(options),
+        limits=changed(DEFAULT, options.limit or ()),
+    )
+
+
+def state_folder(options: Serve) -> tuple[Path | None, bool]:
+    """Returns where a pool keeps what the next one needs, and whether that was asked for; None for nowhere.
+
+    A pool whose port the system chooses is found by nobody again.
+    """
+    from fdt.base import user_folder
+    from fdt.transport import tokens
+
+    if options.state is not None:
+        return options.state.absolute(), True
+    host, port = tokens.parts(options.listen or DEFAULT_LISTEN)
+    home = user_folder.state_folder()
+    return (None if home is None or port == "0" else home / "pools" / f"{host}-{port}"), False
+
+
+def join_config(options: Serve) -> "JoinConfig":
+    """Builds the configuration of `serve --join`.
+
+    Raises:
+        UsageError: A file cannot be read, or this machine is not on the trusted network.
+    """
+    import platform
+
+    from fdt.base.config import Credentials, JoinConfig
+
+    assert options.join is not None and options.slots is not None, "`fdt.cli.combinations` has seen to it"
+    network, proof = _network(options), credentials(options, options.join)
+    if options.join_token_file is not None:
+        proof = Credentials(_token(options.join_token_file), proof.tls_ca)
+    return JoinConfig(
+        pool=options.join,
+        num_workers=options.slots,
+        network=network,
+        name=options.name or platform.node() or network.address,
+        open_servers=options.open_servers,
+        walls=not options.no_walls,
+        bounds=_bounds(options),
+        credentials=proof,
+    )
+
+
+def _bounds(options: argparse.Namespace) -> "Bounds":
+    from fdt.base.worker_bounds import Bounds
+
+    return Bounds(options.memory, options.disk)
+
+
+def _placing(options: argparse.Namespace, hosts: tuple[int, int]) -> "PlacingConfig":
+    """Builds what a scheduler is asked for: so many hosts, at least and at most."""
+    from fdt.base.config import PlacingConfig, walls_are_off
+
+    tls_ca = options.tls_ca or getattr(options, "tls_cert", None)
+    return PlacingConfig(
+        scheduler=options.on,
+        least=hosts[0],
+        most=hosts[1],
+        folder=(options.shared_folder or Path("~/.local/state/fdt")).expanduser().absolute(),
+        slots=slots_each(options),
+        gpus=options.gpus or 0,
+        idle_s=getattr(options, "idle", None) or PlacingConfig.idle_s,
+        arguments=options.scheduler_args,
+        tls_ca=_readable(tls_ca, "--tls-ca"),
+        open_servers=getattr(options, "open_servers", False),
+        walls=not (vars(options).get("no_walls") or walls_are_off()),
+        bounds=_bounds(options),
+    )
+
+
+def slots_each(options: argparse.Namespace) -> int:
+    """Returns how many workers each host of a scheduler has."""
+    return int(options.slots or options.gpus or 1)
+
+
+def _hosts_for(options: argparse.Namespace) -> tuple[int, int]:
+    """Returns how many hosts a run's workers take, at least and at most."""
+    least, most = (-(-number // slots_each(options)) for number in options.workers)
+    return least, most
+
+
+def _network(options: argparse.Namespace) -> "Network":
+    from fdt.base.config import Network
+    from fdt.base.network import trusted
+
+    if getattr(options, "dry_run", False) and "/" in options.trusted_network:
+        # It may be shown from a machine that is not there.
+        return Network("", "POOL", options.trusted_network)
+    return trusted(options.trusted_network, options.interface)

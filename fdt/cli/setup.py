@@ -1,0 +1,142 @@
+"""`fdt setup`: builds Horovod into this Python's environment, against the TensorFlow that is there.
+
+Horovod's last release has no wheels and names no build requirements, so that nothing can build it from its metadata alone.
+What the build needs besides a C++ compiler and make comes into a folder of its own, and goes with it.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fdt.cli.options import Setup
+from fdt.errors import UsageError
+
+HOROVOD = "horovod==0.28.1"
+_HOROVOD_NEEDS = ("cloudpickle", "psutil", "pyyaml", "packaging")
+# Its CMakeLists.txt is refused by cmake 4, its setup.py imports pkg_resources, which setuptools 81 has no more.
+_BUILD_NEEDS = ("setuptools<81", "wheel", "cmake<4", "cffi", *_HOROVOD_NEEDS)
+_SWITCHES = {
+    "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
+}  # fmt: skip
+# From TensorFlow 2.19 on these are missing, or include others that are. Of Horovod's files only xla_mpi_ops.cc includes them,
+# by these names, and uses them on GPUs alone. Its CMake makes TensorFlow's folder a system one, so ours is searched first.
+_DROPPED_IN = (2, 19)
+_DROPPED_HEADERS = (
+    "tensorflow/compiler/tf2xla/xla_op_kernel.h", "tensorflow/compiler/tf2xla/xla_op_registry.h",
+    *(f"tensorflow/compiler/xla/{name}" for name in (
+        "client/xla_builder.h", "service/custom_call_target_registry.h", "service/hlo.pb.h", "shape.h", "xla_data.pb.h",
+    )),
+)  # fmt: skip
+# Horovod asks CMake for a build with symbols for a debugger, which nobody looks at; they take a quarter of its time.
+_TOOLCHAIN = 'set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG" CACHE STRING "")\n'
+_LIMIT_S = 3600.0
+# What a compiler and pip call one, in their output.
+_ERROR = re.compile(r"\b(fatal )?error:|^ERROR", re.IGNORECASE)
+_SHOWN_ERRORS = 5
+
+
+def setup(options: Setup) -> int:
+    """`fdt setup`.
+
+    Raises:
+        UsageError: Something that the build needs is missing, or the build fails.
+    """
+    from fdt.cli.doctor import probe
+
+    tensorflow = _tensorflow()
+    found, remedy = probe("horovod")
+    if remedy is None and not options.rebuild:
+        print(f"fdt: Horovod {found}: nothing to do (--rebuild builds it anew)", flush=True)
+        return 0
+    _require("g++ or CXX", os.environ.get("CXX") or shutil.which("g++"), "apt-get install g++")
+    _require("make", shutil.which("make"), "apt-get install make")
+    print(f"fdt: building {HOROVOD} against TensorFlow {tensorflow}; this takes some minutes", flush=True)
+    with tempfile.TemporaryDirectory(prefix="fdt-setup-") as folder:
+        _build(Path(folder), tensorflow)
+    found, remedy = probe("horovod")
+    if remedy is not None:
+        raise UsageError(f"Horovod is built, and does not work: {found}")
+    print(f"fdt: Horovod {found}", flush=True)
+    return 0
+
+
+def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
+    """Returns the environment of the build; writes what it needs, and headers that this TensorFlow lacks, into `folder`.
+
+    Args:
+        folder: Where the build's requirements are, under `needs`.
+        tensorflow: Version that is built against.
+    """
+    needs, headers = folder / "needs", folder / "headers"
+    changes = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(needs), os.environ.get("PYTHONPATH")))),
+        "PATH": os.pathsep.join((str(needs / "bin"), os.environ.get("PATH", os.defpath))),
+    }
+    if "CMAKE_TOOLCHAIN_FILE" not in os.environ:
+        (folder / "toolchain.cmake").write_text(_TOOLCHAIN)
+        changes["CMAKE_TOOLCHAIN_FILE"] = str(folder / "toolchain.cmake")
+    if tuple(int(number) for number in tensorflow.split(".")[:2]) >= _DROPPED_IN:
+        for name in _DROPPED_HEADERS:
+            (headers / name).parent.mkdir(parents=True, exist_ok=True)
+            (headers / name).touch()
+        changes["CXXFLAGS"] = f"{os.environ.get('CXXFLAGS', '')} -I{headers}".strip()
+    # What the user sets wins: HOROVOD_GPU_OPERATIONS=NCCL, or other frameworks.
+    return {**_SWITCHES, **os.environ, **changes}
+
+
+def _build(folder: Path, tensorflow: str) -> None:
+    _install(["--target", str(folder / "needs"), *_BUILD_NEEDS])
+    _install([*_HOROVOD_NEEDS])
+    _install(
+        # The name of a wheel of Horovod does not tell which TensorFlow it was built against: no cache is asked.
+        ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--reinstall", "--no-binary", "horovod", HOROVOD],
+        build_environment(folder, tensorflow),
+    )
+
+
+def _tensorflow() -> str:
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    raise UsageError(f"no TensorFlow in the environment of {sys.executable}: install it first, e.g. tensorflow>=2.16")
+
+
+def _require(what: str, found: str | None, remedy: str) -> None:
+    if not found:
+        raise UsageError(f"Horovod is C++, and {what} was not found. On Debian and Ubuntu: {remedy}")
+
+
+def _install(arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    """Runs pip, or uv where the environment has no pip: both know these arguments, but for one."""
+    if importlib.util.find_spec("pip") is not None:
+        arguments = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    elif (uv := shutil.which("uv")) is not None:
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *arguments]
+    else:
+        raise UsageError(f"neither pip is installed beside {sys.executable} nor uv is in PATH; one of them is needed")
+    # Thousands of lines, where a build fails.
+    with tempfile.NamedTemporaryFile("w+", prefix="fdt-setup-", suffix=".log", errors="replace", delete=False) as log:
+        try:
+            done = subprocess.run(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=_LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"{' '.join(command)} did not end within {_LIMIT_S:.0f} s; see {log.name}") from error
+        log.seek(0)
+        found = [line.strip() for line in log if _ERROR.search(line)][:_SHOWN_ERRORS]
+    if done.returncode:
+        shown = "".join(f"\n  {line}" for line in found)
+        raise UsageError(
+            f"{' '.join(command)} ended with status {done.returncode}; all that it said: {log.name}{shown}"
+        )
+    os.unlink(log.name)

@@ -1,0 +1,40 @@
+"""What becomes of what `fdt verify` has compared, once the session is over: said, or handed on to the first run."""
+
+from collections.abc import Callable
+
+from fdt.client.report import say
+from fdt.client.verification import InDouble, Verdict, Verification
+from fdt.script.second_run import SecondRun
+
+
+class Conclusion:
+    """What becomes of what `fdt verify` has compared, once the session is over."""
+
+    def __init__(self, second: SecondRun | None = None, tell: Callable[[str], None] | None = None, num_steps: int = 0):
+        """
+        Args:
+            second: Runs the script in double precision.
+            tell: Takes what the steps of this run show in double precision; None if it does not compute so.
+            num_steps: How many steps the first run has made, of which this is the second.
+        """
+        self._second, self._tell, self._num_steps = second, tell, num_steps
+
+    def status(self, verification: Verification) -> int:
+        """Says it, or hands it on; returns the exit status."""
+        if self._tell is not None:
+            if verification.steps:
+                self._tell(verification.shown_in_double(self._num_steps).text())
+            return 0
+        verdict, lines = verification.conclusion(self._in_double(verification))
+        for line in lines:
+            say(line)
+        return verdict.value
+
+    def _in_double(self, verification: Verification) -> InDouble | None:
+        if self._second is None or not verification.steps or verification.within_tolerance:
+            return None
+        say("making these steps once more in double precision")
+        answer = self._second.ask(str(len(verification.steps)))
+        if not answer:
+            return InDouble(Verdict.UNPROVEN, f"the script does not run: {self._second.last_words()}")
+        return InDouble.of(answer)

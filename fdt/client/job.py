@@ -1,0 +1,389 @@
+"""The client's end of a job: the workers of a run, as the script's step sees them."""
+
+import collections
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from fdt.base.config import RunConfig
+from fdt.base.progress_line import WAITING, of_bytes
+from fdt.base.versions import versions
+from fdt.client.answers import Answer, Drain, StepResult
+from fdt.client.chunk import Chunk
+from fdt.client.faults import Fault
+from fdt.client.flow_control import Pace
+from fdt.client.job_stream import JobStream
+from fdt.client.programs import Programs
+from fdt.errors import FdtError
+from fdt.transport.blob_client import BlobClient, SharedStore
+from fdt.transport.blobs import INLINE_BYTES, one_time, reference
+from fdt.v1 import blobs_pb2, job_pb2, program_pb2
+
+# Row numbers up to this size travel together, in one message.
+ROWS_BYTES = 1 << 20
+# Batches that are sent as they come: how many bytes, and for how long, are gathered before they go; and how many bytes may
+# wait for the workers.
+_CHUNK_BYTES = 8 << 20
+_CHUNK_S = 0.02
+_STREAM_BYTES = 64 << 20
+# How many bytes of steps' results may wait for the client.
+_RESULTS_BYTES = 256 << 20
+# Between two of the messages that tell what the script was shown; how many numbers they have, and the length of their names.
+_SHOWN_S, _SHOWN_NAMES, _SHOWN_NAME = 0.5, 8, 64
+
+
+class Job:
+    """The run's workers, as the script's step sees them."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        config: RunConfig,
+        blobs: BlobClient | SharedStore,
+        workers: range | None = None,
+    ):
+        self._blobs = blobs
+        self._programs = Programs()
+        self._data: dict[tuple[bytes, ...], int] = {}
+        self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-upload")
+        self.bytes_to_pool = 0
+        opening = job_pb2.OpenJob(
+            mode=config.mode,
+            num_workers=config.num_workers,
+            script=config.script,
+            versions=versions(),
+            options=config.options,
+        )
+        self._stream = JobStream(channel, address, opening, config.timing, blobs, workers)
+        most = workers[-1] if workers else config.num_workers
+        # Synchronous workers make each step together.
+        self._pace = Pace(config.timing.run_ahead_s, most if config.mode == "async" else 1)
+        # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._target = (0, 0, False)
+        self._chunk = Chunk()
+        self._chunk_target = (0, False)
+        self._flushed_s = self._shown_s = 0.0
+        # For each piece of a stream, and large row numbers, that the workers have not finished: after how many steps they will
+        # have, and its bytes.
+        self._streaming: collections.deque[tuple[int, int]] = collections.deque()
+        self._num_data = 0
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps were asked for since the beginning."""
+        return self._pace.sent + len(self._waiting) + len(self._chunk)
+
+    def leave_out_failed_step(self) -> None:
+        """Goes on as if a step that has failed, and all that were asked for behind it, had not been; see `StepError`."""
+        before = self._stream.leave_out_failed_step()
+        if before is not None:
+            self._pace.sent = before
+            self._waiting, self._waiting_bytes, self._chunk = [], 0, Chunk()
+            self._streaming.clear()
+
+    def wait(self) -> None:
+        """Waits until all steps that were asked for have been made."""
+        self._flush()
+        self._stream.wait_steps(self._pace.sent)
+
+    def load(self, program: program_pb2.StepProgram, user: object) -> int:
+        """Sends a program unless the workers have it; returns its number.
+
+        Args:
+            program: It.
+            user: As long as this object lives, the workers keep the program.
+        """
+        content = program.SerializeToString(deterministic=True)
+        ref = reference(content)
+        number = self._programs.find(ref.digest)
+        if number is None:
+            # A step that waits to be sent may be the last one of a program that goes.
+            self._flush()
+            for unused in self._programs.unused():
+                self._stream.send(job_pb2.Instruction(forget=job_pb2.ForgetProgram(program=unused)))
+            self._upload([(ref, content)])
+            number = self._programs.add(ref.digest)
+            self._stream.send(job_pb2.Instruction(load=job_pb2.LoadProgram(program=number, blob=ref)), [[content]])
+        self._programs.use(number, user)
+        return number
+
+    def begin_fit(self) -> None:
+        """Makes `first_step_s` and `step_seconds` tell of the steps from now on."""
+        self._stream.first = self._stream.newest = None
+
+    @property
+    def first_step_s(self) -> float | None:
+        """When the first step since `begin_fit` was heard of, by the monotonic clock."""
+        return None if self._stream.first is None else self._stream.first[0]
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds from step to step since the first one was heard of; None if there was no other."""
+        first, newest = self._stream.first, self._stream.newest
+        if first is None or newest is None or newest[1] == first[1]:
+            return None
+        return (newest[0] - first[0]) / (newest[1] - first[1])
+
+    def bind_later(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> "Future[int]":
+        """Like `bind`, in a thread: hashing and sending need little of the interpreter."""
+        return self._uploads.submit(self.bind, arrays, specs)
+
+    def bind(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> int:
+        """Sends what the pool does not have of the arrays; returns the number of the data set.
+
+        Args:
+            arrays: The bytes of C-contiguous arrays [num_samples, ...].
+            specs: Their descriptions, full shapes included.
+        """
+        with WAITING.doing("reading the arrays"):
+            refs = [reference(array) for array in arrays]
+        # The same bytes may come in another shape.
+        key = tuple(s.SerializeToString() + r.digest for s, r in zip(specs, refs, strict=True))
+        if key not in self._data:
+            self._upload(list(zip(refs, arrays, strict=True)))
+            self._data[key] = number = self._new_data()
+            described = [job_pb2.Array(tensor=s, blob=r) for s, r in zip(specs, refs, strict=True)]
+            bind = job_pb2.BindData(data=number, arrays=described)
+            self._stream.send(job_pb2.Instruction(bind=bind), [[array] for array in arrays])
+        return self._data[key]
+
+    def assign(self, program: int, indices: Sequence[int], packed: bytes | bytearray) -> None:
+        """Sets variables on all workers."""
+        if not indices:
+            return
+        self._flush()
+        state = job_pb2.State(variables=indices, payload=self._payload(packed))
+        contents = [[packed]] if state.payload.HasField("blob") else []
+        self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
+
+    def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:
+        """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
+
+        Args:
+            program: Its number.
+            data: Number of the data set.
+            indices: Row numbers, little-endian int64.
+            results: Whether the step's outputs are wanted.
+
+        Returns:
+            The outputs, if they are wanted.
+        """
+        if self._chunk or self._target != (program, data, results):
+            self._flush()
+        self._target = (program, data, results)
+        result = self._expected(self._pace.sent + len(self._waiting)) if results else None
+        self._waiting.append(indices)
+        self._waiting_bytes += len(indices)
+        outstanding = self._pace.sent - self._stream.steps_done
+        enough = len(self._waiting) >= self._pace.chunk or self._waiting_bytes >= ROWS_BYTES
+        if enough or outstanding <= self._pace.chunk:
+            self._flush()
+            self._stream.wait_steps(max(self._pace.sent - self._most_ahead(), self._steps_in_the_way()))
+        return result
+
+    def feed(
+        self, program: int, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor], results: bool = False
+    ) -> StepResult | None:
+        """Runs one step, later, on a batch that is sent with it; waits while the workers are too far behind.
+
+        Args:
+            program: Its number.
+            arrays: The bytes of C-contiguous arrays [rows, ...], one for each input; they must stay as they are until the
+                next `request`.
+            specs: Their descriptions, full shapes included.
+            results: Whether the step's outputs are wanted.
+
+        Returns:
+            The outputs, if they are wanted.
+        """
+        target = (program, results)
+        if self._waiting or target != self._chunk_target or not self._chunk.takes(specs):
+            self._flush()
+        self._chunk_target = target
+        number = self._pace.sent + len(self._chunk)
+        result = self._expected(number) if results else None
+        self._chunk.add(arrays, specs)
+        gathered_s = time.monotonic() - self._flushed_s
+        limit = self._most_ahead()
+        if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= limit:
+            self._flush()
+            self._stream.wait_steps(max(self._pace.sent - limit, self._steps_in_the_way()))
+        return result
+
+    def _most_ahead(self) -> int:
+        """Returns how many steps may be on their way, for their results as well."""
+        return min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
+
+    def _steps_in_the_way(self) -> int:
+        """Returns how many steps must have finished before more bytes may be sent."""
+        while self._streaming and self._streaming[0][0] <= self._stream.steps_done:
+            self._streaming.popleft()
+        excess = sum(num_bytes for _, num_bytes in self._streaming) - _STREAM_BYTES
+        steps = 0
+        # The newest may be as large as it is.
+        for finished, num_bytes in list(self._streaming)[:-1]:
+            if excess <= 0:
+                break
+            steps, excess = finished, excess - num_bytes
+        return steps
+
+    def _new_data(self) -> int:
+        self._num_data += 1
+        return self._num_data
+
+    def _flush(self) -> None:
+        if self._waiting:
+            program, data, results = self._target
+            batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            self._run(program, data, batches, results)
+        if self._chunk:
+            chunk, self._chunk = self._chunk, Chunk()
+            self._send(chunk)
+        self._flushed_s = time.monotonic()
+        self._pace.observe(self._stream.steps_done)
+        self._stream.keep_up()
+
+    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
+        """Sends steps, in as many messages as their row numbers take."""
+        for part in gathered(batches, ROWS_BYTES):
+            rows = [self._batch(indices) for indices in part]
+            self._pace.sent += len(rows)
+            run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
+            large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
+            self._stream.send(job_pb2.Instruction(run=run), large)
+
+    def _batch(self, indices: bytes) -> job_pb2.Batch:
+        if len(indices) <= ROWS_BYTES:
+            return job_pb2.Batch(indices=indices)
+        blob = one_time(len(indices))
+        self._sent(lambda: self._blobs.send(blob, [indices]))
+        self._streaming.append((self._pace.sent + 1, len(indices)))
+        return job_pb2.Batch(blob=blob)
+
+    def _send(self, chunk: Chunk) -> None:
+        data, blob, pieces = self._new_data(), one_time(chunk.size_bytes()), chunk.kept_pieces()
+        self._sent(lambda: self._blobs.send(blob, pieces))
+        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
+        self._stream.send(job_pb2.Instruction(bind=bind), [pieces])
+        program, results = self._chunk_target
+        self._run(program, data, chunk.batches(), results)
+        self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
+        self._streaming.append((self._pace.sent, chunk.num_bytes))
+
+    @property
+    def ahead(self) -> int:
+        """How many steps the client may be ahead of the workers."""
+        return self._pace.limit
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing can be done with it any more."""
+        return self._stream.failed
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What the job has survived."""
+        return self._stream.faults.survived
+
+    @property
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """What each worker did since the job began, as of the last complete drain."""
+        return self._stream.usage
+
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables on all workers to what as many of another program have there."""
+        self._flush()
+        move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
+        self._stream.send(job_pb2.Instruction(move=move))
+
+    def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
+        """Asks for state as it is once the steps so far have run; of all of it, for some variables alone."""
+        self._flush()
+        return Drain(self._stream, self._stream.drain(program, what, variables))
+
+    def drain(self, program: int, what: "job_pb2.Drain.What") -> Answer:
+        """Waits for state."""
+        return self.request(program, what).result()
+
+    def show(self, values: Callable[[], Mapping[str, float]]) -> None:
+        """Tells the pool what the script was shown of its training, for the curves of the pool's page.
+
+        Args:
+            values: Returns it, by name. Not called if the last was told less than half a second ago.
+        """
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= _SHOWN_S:
+            self._shown_s = now_s
+            kept = {name[:_SHOWN_NAME]: value for name, value in itertools.islice(values().items(), _SHOWN_NAMES)}
+            self._stream.show(job_pb2.Shown(values=kept))
+
+    def _expected(self, step: int) -> StepResult:
+        result = self._stream.expect(step)
+
+        def wait() -> None:
+            # It may not have been sent yet.
+            if step >= self._pace.sent:
+                self._flush()
+            self._stream.wait_result(result)
+
+        return StepResult(result, wait)
+
+    @property
+    def bytes_from_pool(self) -> int:
+        """What was fetched: states and results."""
+        return self._stream.bytes_fetched
+
+    def close(self, exit_status: int = 0) -> list[job_pb2.ProcessUsage]:
+        """Ends the job, and says with what the script does; returns what its processes used."""
+        self._uploads.shutdown(cancel_futures=True)
+        self._stream.close(exit_status)
+        return self._stream.processes
+
+    def _payload(self, packed: bytes | bytearray) -> blobs_pb2.Payload:
+        if len(packed) <= INLINE_BYTES:
+            self.bytes_to_pool += len(packed)
+            return blobs_pb2.Payload(inline=bytes(packed))
+        # Not named by its content: a state is gone from the pool once it has served, and others may begin with the same.
+        ref = one_time(len(packed))
+        self._upload([(ref, packed)])
+        return blobs_pb2.Payload(blob=ref)
+
+    def _upload(self, buffers: list[tuple[blobs_pb2.BlobRef, Any]]) -> None:
+        size, sent = sum(ref.size_bytes for ref, _ in buffers), [0]
+
+        def words() -> str:
+            return f"sending {of_bytes(min(size, sum(sent)), size)}"
+
+        with WAITING.doing(words):
+            self._sent(lambda: self._blobs.upload(buffers, sent.append))
+
+    def _sent(self, send: Callable[[], int]) -> None:
+        """Sends content; once more if the job, and with it the transfer, is lost and goes on."""
+        while True:
+            num_over = self._stream.faults.num_over
+            try:
+                self.bytes_to_pool += send()
+                return
+            except FdtError:
+                # A job that failed meanwhile is the better explanation of a transfer that broke.
+                if not self._stream.outlives(num_over):
+                    raise
+
+
+def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]]:
+    """Yields batches in order, as many at a time as stay within a size; one that does not comes alone."""
+    part: list[bytes] = []
+    for batch in batches:
+        if part and sum(map(len, part)) + len(batch) > limit_bytes:
+            yield part
+            part = []
+        part.append(batch)
+    if part:
+        yield part

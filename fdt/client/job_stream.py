@@ -1,0 +1,510 @@
+"""The client's side of the job stream: instructions out, events in, one reader thread.
+
+If a job's workers, host or pool are lost, a new job replays its log (`fdt.client.recovery`). Who waits here notices a pause.
+"""
+
+import contextlib
+import functools
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakValueDictionary
+
+import grpc
+
+from fdt.base.config import Timing
+from fdt.base.failure import as_error
+from fdt.base.progress_line import WAITING
+from fdt.base.usage import added
+from fdt.client.faults import Faults
+from fdt.client.recovery import Recovery
+from fdt.client.report import say
+from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, WorkerError, WorkerLostError
+from fdt.pool.state.job_queue import WORKERS_START
+from fdt.transport import rpc
+from fdt.transport.blob_client import BlobClient, SharedStore
+from fdt.transport.blobs import Buffer
+from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
+
+_Outgoing = queue.SimpleQueue["job_pb2.Instruction | None"]
+# What workers do with a step before the first one ends.
+_BUILDING = {"sync": "divide and compile", "async": "cut and compile"}
+
+
+class Result:
+    """The outputs of one step, when they have come."""
+
+    def __init__(self) -> None:
+        self.outputs: Buffer | None = None
+        # Why there will be none.
+        self.error: StepError | None = None
+
+
+class JobStream:
+    """One open `Jobs.Train` call, and another in its place when it is lost.
+
+    Every method that waits raises the job's error as soon as it is known: the pool hears the workers' heartbeats, and the
+    channel's keepalive notices a pool that is gone.
+
+    Attributes:
+        faults: What happened to the job.
+        usage: What each worker did since the beginning, as of the last complete drain.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        opening: job_pb2.OpenJob,
+        timing: Timing,
+        blobs: BlobClient | SharedStore,
+        workers: range | None = None,
+    ):
+        """Asks for the job.
+
+        Args:
+            channel: To the pool.
+            address: Of the pool, for messages.
+            opening: Of the job.
+            timing: Of every wait.
+            blobs: Transfers.
+            workers: With how many it may go on; None for as many as it began with.
+        """
+        self._timing = timing
+        self._blobs = blobs
+        self._address = address
+        self._channel = channel
+        self._outgoing: _Outgoing = queue.SimpleQueue()
+        self._is_closing = False
+        self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on)
+        # Why the call was cancelled here, for the job to be begun again.
+        self._reason: FdtError | None = None
+        # The step that failed, for the script to be told of; and how many steps were made before it since the beginning.
+        self._failed_step: tuple[StepError, int] | None = None
+        # What the workers of jobs before the one of now did.
+        self._used_before: list[job_pb2.WorkerUsage] = []
+        self.usage: list[job_pb2.WorkerUsage] = []
+        self.faults = Faults()
+        self._changed = threading.Condition()
+        self._error: FdtError | None = None
+        self._ended = False
+        self._drained: dict[int, job_pb2.Drained] = {}
+        # Those that the script still has.
+        self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
+        self._closed = False
+        # What the job's processes used, once it has ended well.
+        self.processes: list[job_pb2.ProcessUsage] = []
+        # Numbers of questions.
+        self._serials = itertools.count(1)
+        self._started = False
+        # Of programs: how many were sent, and how many all workers have; how many steps had been made when the newest was sent.
+        self._loads = self._loaded = 0
+        self._steps_before = 0
+        self._mode, self._queued = opening.mode, ""
+        self.steps_done = 0
+        # The size of the largest of the steps' results, and what was fetched in all.
+        self.result_bytes = 0
+        self.bytes_fetched = 0
+        # When the first and the newest of the steps since `begin_fit` were heard of, and how many there were then.
+        self.first: tuple[float, int] | None = None
+        self.newest: tuple[float, int] | None = None
+        self.send(job_pb2.Instruction(open=opening))
+        self._call = self._train()
+        self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
+        self._reader.start()
+
+    def _train(self) -> grpc.Call:
+        return job_pb2_grpc.JobsStub(self._channel).Train(_until_none(self._outgoing), wait_for_ready=True)
+
+    def send(self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]] = ()) -> None:
+        """Queues an instruction.
+
+        Args:
+            instruction: It.
+            contents: Of the blobs that it names, in their order; of each its pieces, which stay as they are.
+
+        Raises:
+            FdtError: The job has failed.
+        """
+        with self._recovery.order:
+            self.check()
+            self._recovery.tell(instruction, contents)
+            if instruction.WhichOneof("kind") == "load":
+                self._loads += 1
+                self._steps_before = self.steps_done
+            self._outgoing.put(instruction)
+
+    def show(self, shown: job_pb2.Shown) -> None:
+        """Tells the pool what the script was shown; no worker hears of it, and no job that takes this one's place."""
+        if self._started and not self._is_closing:
+            self._outgoing.put(job_pb2.Instruction(shown=shown))
+
+    def keep_up(self) -> None:
+        """Asks for a snapshot when one is due; called now and then by whoever tells of steps."""
+        if not self._recovery.is_due:
+            return
+        with self._recovery.order:
+            self.check()
+            self._ask(self._recovery.questions(self._serials))
+
+    def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
+        for question in questions:
+            self._outgoing.put(question)
+
+    def check(self) -> None:
+        """Raises the job's error, if it has one."""
+        if self._error is not None:
+            raise self._error
+        if self._failed_step is not None:
+            raise self._failed_step[0]
+
+    def leave_out_failed_step(self) -> int | None:
+        """Goes on as if the step that failed, and those behind it, had not been asked for.
+
+        Returns:
+            How many steps were made before it since the beginning; None if no step has failed since the last call.
+        """
+        failed, self._failed_step = self._failed_step, None
+        return None if failed is None else failed[1]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the job has ended of its own."""
+        return self._error is not None or self._ended
+
+    def wait_steps(self, steps: int) -> None:
+        """Waits until so many steps have finished since the job began."""
+        if self.steps_done < steps:
+            self._wait(lambda: self.steps_done >= steps, f"step {steps}")
+
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
+        """Asks for state; returns a serial number for `answer`."""
+        with self._recovery.order:
+            drain = job_pb2.Drain(program=program, what=what, serial=next(self._serials), variables=variables)
+            self.send(job_pb2.Instruction(drain=drain))
+        return drain.serial
+
+    def has_drained(self, serial: int) -> bool:
+        """Whether the answer has come."""
+        self.check()
+        return serial in self._drained
+
+    def answer(self, serial: int) -> tuple[job_pb2.Drained, Buffer, Buffer]:
+        """Waits for an answer; returns it, and the contents of its state and outputs."""
+        while True:
+            self._wait(lambda: serial in self._drained, "the workers' state")
+            num_over, drained = self.faults.num_over, self._drained.pop(serial)
+            try:
+                contents = self.content(drained.state.payload), self.content(drained.outputs)
+            except FdtError:
+                # What a lost job had written is lost with it; the next one is asked again.
+                if not self.outlives(num_over):
+                    raise
+                continue
+            self._recovery.answered(serial)
+            return drained, *contents
+
+    def outlives(self, num_over: int) -> bool:
+        """Waits until the job goes on, if it is lost since so many faults were over; returns whether that is so.
+
+        Raises:
+            FdtError: It does not go on.
+        """
+        with self._changed:
+            # It may take a moment to be known.
+            self._changed.wait_for(
+                lambda: num_over < self.faults.count or self._ended or self._failed_step is not None,
+                self._timing.call_s,
+            )
+        self.check()
+        if num_over == self.faults.count:
+            return False
+        self._wait(lambda: self.faults.is_over, "the job that goes on in place of the lost one")
+        return True
+
+    def expect(self, step: int) -> "Result":
+        """Returns the place for a step's outputs, whose number is counted from the job's beginning."""
+        result = self._results[step] = Result()
+        return result
+
+    def content(self, payload: blobs_pb2.Payload) -> Buffer:
+        """Returns the bytes of a payload, and has the pool delete its blob."""
+        if payload.WhichOneof("content") != "blob":
+            content: Buffer = payload.inline
+        else:
+            content = self._blobs.download(payload.blob)
+            self._let_go(payload)
+        with self._changed:
+            self.bytes_fetched += len(content)
+        return content
+
+    def _let_go(self, payload: blobs_pb2.Payload) -> None:
+        if payload.WhichOneof("content") == "blob":
+            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=[payload.blob])))
+
+    def wait_result(self, result: "Result") -> Buffer:
+        """Waits for a step's outputs."""
+        if result.error is None:
+            self._wait(lambda: result.outputs is not None, "a step's results")
+        if result.error is not None:
+            raise result.error
+        assert result.outputs is not None
+        return result.outputs
+
+    def close(self, exit_status: int = 0) -> None:
+        """Says goodbye; a job that has not started or has failed is only dropped.
+
+        Args:
+            exit_status: With what the script ends, for the pool's list of jobs.
+        """
+        self._is_closing = True
+        # Whoever looks for another job, or sends it what it needs, gives up.
+        self._recovery.close()
+        if self._error is None and self._started:
+            try:
+                self.send(job_pb2.Instruction(close=job_pb2.CloseJob(exit_status=exit_status & 0xFF)))
+                self._wait(lambda: self._closed or self._ended, "the end of the job", self._timing.stop_s)
+            except FdtError as error:
+                say(f"the job did not end cleanly: {error}")
+        with self._recovery.order:
+            self._outgoing.put(None)
+            self._call.cancel()
+        self._reader.join(self._timing.stop_s)
+        # Its last reference: not left to the end of the interpreter (see `rpc.from_rpc_error`).
+        del self._call
+
+    def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        # What is waited for may have come, and a step before it failed since.
+        self.check()
+        with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changed:
+            while not condition():
+                self.check()
+                if self._ended:
+                    raise JobError(f"The pool at {self._address} ended the job before {what} had come.")
+                # Waking now and then lets Ctrl-C through.
+                self._changed.wait(1.0)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise WorkerError(
+                        f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`."
+                    )
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether no step of the newest program is known to have ended: what takes long now is to get it going."""
+        return self.steps_done == self._steps_before and not self._closed
+
+    def _words(self) -> str:
+        """Returns what the workers are doing, as far as it is known here; "" once they make steps."""
+        if not self._started:
+            return f"waiting for workers ({self._queued})" if self._queued else "starting workers"
+        if self._loaded < self._loads:
+            return "the workers read the step"
+        return f"the workers {_BUILDING[self._mode]} the step" if self._is_new else ""
+
+    # ---- the reader's thread ----------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        error: FdtError | None
+        try:
+            error = self._followed()
+        except Exception as failure:  # whatever it is, the script must not wait for a thread that is no more
+            error = JobError(f"What came from the pool could not be taken: {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
+        with self._changed:
+            self._error = self._error or (error and self.faults.explained(error))
+            self._ended = True
+            self._changed.notify_all()
+        self._outgoing.put(None)
+
+    def _followed(self) -> FdtError | None:
+        """Follows the job, and those that take its place; returns why it has failed, if it has."""
+        error = self._listen()
+        while error is not None and not self._is_closing and (isinstance(error, StepError) or self._is_lost(error)):
+            try:
+                self._recovery.find_workers(error)
+            except FdtError as missing:
+                return missing
+            failure = self._begun_before(error) if isinstance(error, StepError) else self._begun_again(error)
+            error = failure or self._listen()
+        return error
+
+    def _listen(self) -> FdtError | None:
+        """Receives what one call brings, until it ends; returns why, unless the job had ended."""
+        broken: FdtError | None = None
+        try:
+            for event in self._call:
+                if event.HasField("failed"):
+                    return as_error(event.failed)
+                if broken is None:
+                    broken = self._handled(event)
+        except grpc.RpcError as failure:
+            if self._reason is not None:
+                return self._reason
+            return broken or rpc.from_rpc_error(failure, self._address)
+        return broken
+
+    def _handled(self, event: job_pb2.Event) -> FdtError | None:
+        try:
+            self._handle(event)
+        except FdtError as failure:
+            # What it names cannot be fetched. If the job is lost, the pool is about to say so, and that is the reason.
+            timer = threading.Timer(self._timing.settle_s * 2, self._call.cancel)
+            timer.name = "fdt-broken-job"
+            timer.start()
+            return failure
+        return None
+
+    def _go_on(self, reason: str) -> None:
+        """Has the job begun again with as many workers as there are for it now."""
+        if self._is_closing:
+            return
+        self._reason = WorkerLostError(reason)
+        self._call.cancel()
+
+    def _leave(self, call: grpc.Call) -> None:
+        # It may be lost already, and the job begun again.
+        if call is self._call:
+            self._reason = PoolRestartingError("The pool goes down to be started again.")
+            call.cancel()
+
+    def _is_lost(self, error: FdtError) -> bool:
+        """Whether the job has ended by a fault, after which it can be begun again."""
+        if self._is_closing:
+            return False
+        asked, self._reason = error is self._reason, None
+        if not asked:
+            self._recovery.lost()
+        with self._changed:
+            is_lost = self.faults.lost(error, self.steps_done, asked=asked)
+            self._changed.notify_all()
+        return is_lost
+
+    def _begun_before(self, error: StepError) -> FdtError | None:
+        """Asks for another job, which makes all steps before the one that failed; where it is not known which that was, the
+        other job makes each step by itself, so that it is known when it fails once more.
+
+        Returns:
+            See `_begun_again`.
+        """
+        if error.step.candidates > 1:
+            return self._begun_again(error, alone=True)
+        with self._recovery.order:
+            first = self._recovery.steps + error.step.before
+            self._failed_step = error, first
+            self._recovery.drop_steps(first)
+            failure = self._begun_again(error)
+        with self._changed:
+            self.steps_done = first
+            for step, result in list(self._results.items()):
+                if step >= first and result.outputs is None:
+                    result.error = error
+            self._changed.notify_all()
+        return failure
+
+    def _begun_again(self, error: FdtError, alone: bool = False) -> FdtError | None:
+        """Asks for another job, and tells it what the lost one was told since its last snapshot.
+
+        Args:
+            error: Why the job is lost.
+            alone: Whether each step is to be made by itself.
+
+        Returns:
+            Why that failed, if it did: what it needs is no more, or the pool is lost once more.
+        """
+        with self._recovery.order:
+            self._call.cancel()
+            self._outgoing.put(None)
+            self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
+            # Who dies of a snapshot, and would again of one on the way, comes further every other time.
+            on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
+            try:
+                for instruction in self._recovery.again(error, on_the_way, alone):
+                    self._outgoing.put(instruction)
+            except FdtError as failure:
+                return failure
+            self._call = self._train()
+        return None
+
+    def _handle(self, event: job_pb2.Event) -> None:
+        kind = event.WhichOneof("kind")
+        if kind == "queued":
+            self._tell_queued(event.queued)
+        elif kind == "leaving":
+            with self._recovery.order:
+                self._ask(self._recovery.leave(self._serials, functools.partial(self._leave, self._call)))
+        elif kind == "wanted":
+            self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
+        # Before the step counts as done: so there are never more of them than steps that the client may be ahead.
+        outputs = self._outputs(event.results) if kind == "results" else None
+        with self._changed:
+            # Workers answer as soon as they have met; the pool's word that they have may come behind their first.
+            self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
+            if kind == "loaded":
+                self._loaded += 1
+                self.faults.loaded(self._recovery.steps)
+            elif kind == "started":
+                self._count(self._recovery.steps)
+            elif kind == "progress":
+                self._heard(event.progress.steps)
+            elif kind == "results":
+                self._heard(event.results.step + 1)
+                result = self._results.get(self._recovery.steps + event.results.step)
+                # A step that is made again had told them before.
+                if result is not None and outputs is not None:
+                    result.outputs = outputs
+            elif kind == "drained":
+                self._heard(event.drained.steps)
+                self._take(event.drained)
+            elif kind == "closed":
+                self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
+                self._closed = event.closed.remaining == 0
+            self._changed.notify_all()
+
+    def _take(self, drained: job_pb2.Drained) -> None:
+        """Handles an answer: one that somebody waits for, or a part of a snapshot."""
+        if drained.workers:
+            self.usage = added(self._used_before, drained.workers)
+        unneeded = self._recovery.take(drained)
+        if unneeded is None:
+            self._drained[drained.serial] = drained
+        elif unneeded:
+            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=unneeded)))
+
+    def _tell_queued(self, queued: job_pb2.Queued) -> None:
+        """Says what the job waits for: in a line that stays if that may be long, others being before it."""
+        self._queued = queued.reason
+        if queued.reason != WORKERS_START:
+            say(f"waiting for workers: position {queued.position} in the queue ({queued.reason})")
+
+    def _outputs(self, results: job_pb2.Results) -> Buffer | None:
+        """Fetches a step's outputs, if the script still has what they are for."""
+        payload = results.outputs
+        self.result_bytes = max(self.result_bytes, payload.blob.size_bytes)
+        result = self._results.get(self._recovery.steps + results.step)
+        if result is None or result.outputs is not None:
+            self._let_go(payload)
+            return None
+        # In memory, as the script would have them: a map would keep the disk's blocks.
+        return bytes(self.content(payload))
+
+    def _heard(self, steps: int) -> None:
+        """Takes how many steps the workers of now have made."""
+        self.faults.heard(self._recovery.steps + steps)
+        self._count(self._recovery.steps + steps)
+
+    def _count(self, steps: int) -> None:
+        if steps > self.steps_done:
+            self.newest = time.monotonic(), steps
+            self.first = self.first or self.newest
+        self.steps_done = max(self.steps_done, steps)
+        if not self.faults.is_over and steps >= self.steps_done:
+            repeated = self.steps_done - self._recovery.steps
+            say(self.faults.over(self.steps_done, repeated, self._recovery.num_workers).line())
+
+
+def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:
+    while (instruction := outgoing.get()) is not None:
+        yield instruction

@@ -1,0 +1,334 @@
+"""What a lost job is begun again from: its history, snapshots of its state, and a pool that has workers for it.
+
+Snapshots cost a bounded part of the workers' time; now and then one is brought home, at a bounded part of the network's.
+"""
+
+import contextlib
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from fdt.base.config import Timing
+from fdt.base.versions import versions
+from fdt.client.replay_log import Base, History, Told
+from fdt.client.report import say
+from fdt.client.snapshot_interval import Rhythm
+from fdt.errors import (
+    AccessError,
+    CapacityError,
+    FdtError,
+    JobCancelledError,
+    JobError,
+    PoolRestartingError,
+    PoolUnreachableError,
+    ProtocolError,
+)
+from fdt.transport import rpc
+from fdt.transport.blob_client import BlobClient, SharedStore
+from fdt.transport.blobs import Buffer, one_time
+from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
+
+# What the log may take before a snapshot is asked for, whenever the last one was.
+_LOG_BYTES = 256 << 20
+# Between two that are brought home, at least; bringing them home takes this part of the time, at most.
+_HOME_S, _HOME_SHARE = 20.0, 0.02
+# Between two looks for more workers, at first; taking them costs seconds, so each time they are taken it is twice as long.
+_MORE_S = 30.0
+_MORE_LIMIT_S = 600.0
+
+
+class Recovery:
+    """Of one job. Whoever tells the job something holds `order`, so that job and history are told in one order.
+
+    Attributes:
+        order: Held also while another job is told what this one was.
+        steps: After which the job of now began.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        opening: job_pb2.OpenJob,
+        timing: Timing,
+        blobs: BlobClient | SharedStore,
+        workers: range | None,
+        more: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            channel: To the pool.
+            address: Of the pool, for messages.
+            opening: Of the job; it is given a session.
+            timing: Of every wait.
+            blobs: Transfers.
+            workers: With how many the job may go on; None for as many as it began with.
+            more: Called, in another thread, with why it should be begun again: there are more workers.
+        """
+        self._channel, self._address, self._timing, self._blobs = channel, address, timing, blobs
+        self._opening, self._tell_more = opening, more
+        self._workers = workers or range(opening.num_workers, opening.num_workers + 1)
+        opening.least_workers = self._workers[0]
+        # How many more there were at the last look, and how long until the next.
+        self._more, self._more_s = 0, _MORE_S
+        opening.session = os.urandom(16)
+        self.order = threading.RLock()
+        self.steps = 0
+        # A pool that lives with this run is lost with it.
+        self._brings_home = timing.reconnect_s > 0
+        self._history = History(self._brings_home)
+        self._couriers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-snapshots")
+        now_s = time.monotonic()
+        self._rhythm = Rhythm(timing.snapshot_s, now_s)
+        self._snapshot_due_s, self._home_due_s, self._more_due_s = now_s + timing.snapshot_s, now_s, now_s + _MORE_S
+        self._closing = threading.Event()
+        # What to do once the pool, which goes down, has given all that is needed to begin again elsewhere.
+        self._leave: Callable[[], None] | None = None
+
+    @property
+    def num_workers(self) -> int:
+        """Of the job of now."""
+        return int(self._opening.num_workers)
+
+    def tell(self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]]) -> None:
+        """Records an instruction; see `JobStream.send`."""
+        if instruction.HasField("open"):
+            # The message's own, which another job may be told with other numbers.
+            self._opening = instruction.open
+        self._history.tell(Told(instruction, tuple(contents)))
+
+    def answered(self, serial: int) -> None:
+        """Records that the answer to a question is home."""
+        with self.order:
+            self._history.answered(serial)
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a snapshot should be asked for."""
+        due = time.monotonic() >= self._snapshot_due_s or self._history.num_bytes > _LOG_BYTES
+        # The next one lets the last one go, which may be on its way home.
+        free = not self._history.is_pending and self._home_due_s != math.inf
+        return due and free and self._leave is None
+
+    def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
+        """Returns what asks for a snapshot; see `History.ask`."""
+        return self._history.ask(serials)
+
+    def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
+        """Adds a part of a snapshot; see `History.take`."""
+        with self.order:
+            unneeded = self._history.take(drained)
+        if unneeded is None or self._history.is_pending or self._closing.is_set():
+            return unneeded
+        if self._leave is not None:
+            self._go_home()
+            return unneeded
+        now_s = time.monotonic()
+        self._snapshot_due_s = now_s + self._rhythm.interval_s(drained.seconds, now_s)
+        if self.num_workers < self._workers[-1] and now_s >= self._more_due_s:
+            self._more_due_s = now_s + self._more_s
+            self._couriers.submit(self._look_for_more)
+        if self._brings_home and (now_s >= self._home_due_s or self._history.num_bytes > _LOG_BYTES):
+            self._home_due_s = math.inf
+            self._couriers.submit(self._bring_home, self._history.newest)
+        return unneeded
+
+    def _bring_home(self, base: Base) -> None:
+        """Fetches a snapshot, in case the pool is lost with all it had; in a thread of its own."""
+        began_s = time.monotonic()
+        with contextlib.suppress(FdtError):
+            # In memory: the pool's file goes with the next snapshot.
+            known = self._history.home.at_home()
+            contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
+            with self.order:
+                self._history.is_home(base.with_contents(contents))
+        self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)
+
+    def leave(self, serials: Iterator[int], then: Callable[[], None]) -> list[job_pb2.Instruction]:
+        """Brings home what another pool needs to go on, since this one goes down.
+
+        Args:
+            serials: See `questions`.
+            then: Called in another thread when that is done, or has failed: the log is here anyway. Not called if the pool is
+                not expected back.
+
+        Returns:
+            What to ask for.
+        """
+        if not self._brings_home or self._leave is not None or self._closing.is_set():
+            return []
+        self._leave = then
+        # One that was asked for before may be of long ago.
+        asked = self.questions(serials)
+        if not self._history.is_pending:
+            self._go_home()
+        return asked
+
+    def _go_home(self) -> None:
+        assert self._leave is not None
+        self._couriers.submit(self._bring_home, self._history.newest)
+        self._couriers.submit(self._leave)
+
+    def _look_for_more(self) -> None:
+        """Looks whether the job could go on with more workers; in a thread of its own."""
+        lacking = self._workers[-1] - self.num_workers
+        with contextlib.suppress(FdtError):
+            before, self._more = self._more, min(self._described().num_free, lacking)
+            # Hosts join one after the other: all of them are taken at once.
+            if self._more == lacking or 0 < self._more == before:
+                more, self._more, self._more_s = self._more, 0, min(2 * self._more_s, _MORE_LIMIT_S)
+                self._tell_more(f"{more} more worker(s) are there.")
+
+    # ---- another job ------------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """Records a fault."""
+        self._rhythm.lost(time.monotonic())
+
+    def drop_steps(self, first: int) -> None:
+        """Leaves out all steps from one on; see `History.drop_steps`."""
+        self._history.drop_steps(first)
+
+    def again(self, error: FdtError, serials: Iterator[int] | None, alone: bool) -> list[job_pb2.Instruction]:
+        """Returns what another job must be told in place of the lost one; the pool has what it names by then.
+
+        Args:
+            error: Why the job is lost.
+            serials: See `History.again`.
+            alone: Whether each step is to be made to its end before the next one begins.
+
+        Raises:
+            FdtError: There is no other to be had, or what it needs is no more.
+        """
+        self._leave = None
+        if self._missing(self._history.newest.on_pool()):
+            if not isinstance(error, PoolUnreachableError):
+                say("the pool has lost the newest snapshot, or its disk has changed it: one before is used")
+            self._history.lose_newest()
+        self.steps = self._history.newest.steps
+        instructions = []
+        for told in self._history.again(serials):
+            if self._closing.is_set():
+                raise error
+            instructions.append(self._resent(told))
+            if alone and told.instruction.HasField("run"):
+                # The history's own message stays as it is.
+                instructions[-1] = _alone(instructions[-1])
+        return instructions
+
+    def find_workers(self, error: FdtError) -> None:
+        """Waits until the pool answers, and has enough workers for the job to go on.
+
+        Args:
+            error: Why the job is lost.
+
+        Raises:
+            FdtError: It does not answer, or has too few.
+        """
+        end_s, pause_s, is_said = time.monotonic() + self._timing.reconnect_s, 0.1, False
+        # The pool may count those of the lost job as busy, of which it has not heard.
+        is_known = isinstance(error, PoolRestartingError) or not isinstance(error, PoolUnreachableError)
+        own = 0 if is_known else self.num_workers
+        while not self._closing.is_set():
+            try:
+                self._opening.num_workers = self._enough(self._described(), own)
+                return
+            # A pool that was just started may know its token before this user's clients can; one that ends cancels all calls.
+            except (PoolUnreachableError, CapacityError, AccessError, JobCancelledError) as missing:
+                if time.monotonic() > end_s:
+                    raise missing if isinstance(missing, CapacityError) else error from None
+                if not is_said:
+                    detail = "" if isinstance(missing, PoolRestartingError) else f" ({missing})"
+                    say(f"{error} Waiting {self._timing.reconnect_s:.0f} s at most.{detail}")
+                    is_said = True
+            # Many clients may wait for the same pool.
+            self._closing.wait(pause_s * random.uniform(0.5, 1.5))
+            pause_s = min(2 * pause_s, 5.0)
+        raise error
+
+    def _described(self) -> pool_pb2.DescribeReply:
+        with rpc.translated(self._address):
+            request = pool_pb2.DescribeRequest(versions=versions())
+            return pool_pb2_grpc.PoolStub(self._channel).Describe(request, timeout=self._timing.connect_s)
+
+    def _enough(self, described: pool_pb2.DescribeReply, own: int) -> int:
+        """Returns with how many workers to go on.
+
+        Args:
+            described: The pool.
+            own: Workers that are the job's, and count as busy.
+
+        Raises:
+            CapacityError: There are too few.
+        """
+        least, most = self._workers[0], self._workers[-1]
+        # A scheduler brings the others once there is a job that waits for them.
+        if max(described.num_workers, described.max_workers) < least:
+            raise CapacityError(
+                f"The pool has {described.num_workers} worker(s) left, and {least} are needed at least."
+            )
+        return int(max(least, min(most, described.num_free + own, described.num_workers)))
+
+    def _missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> bool:
+        return bool(refs) and bool(self._blobs.find_missing(refs))
+
+    def _resent(self, told: Told) -> job_pb2.Instruction:
+        """Sends the content of an instruction's blobs, where the pool has it no more; returns the instruction."""
+        if not told.contents:
+            return told.instruction
+        instruction = job_pb2.Instruction()
+        instruction.CopyFrom(told.instruction)
+        refs = _refs(instruction)
+        serves_once = instruction.WhichOneof("kind") in ("run", "assign")
+        if serves_once or (instruction.HasField("bind") and instruction.bind.passing):
+            # A name that serves once has served.
+            for pieces in told.contents:
+                old = refs.pop(0)
+                fresh = one_time(old.size_bytes)
+                self._blobs.send(fresh, pieces)
+                # The inputs of a piece of a stream lie in one blob.
+                for same in [old, *(ref for ref in refs if ref == old)]:
+                    same.CopyFrom(fresh)
+                refs = [ref for ref in refs if ref != fresh]
+        else:
+            try:
+                self._blobs.upload([(ref, pieces[0]) for ref, pieces in zip(refs, told.contents, strict=True)])
+            except ProtocolError as error:
+                raise JobError(
+                    "The job was lost and cannot be begun again: an array that it trains on has been changed in place since "
+                    f"it was sent. ({error})"
+                ) from error
+        return instruction
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        self._closing.set()
+        self._couriers.shutdown(wait=False, cancel_futures=True)
+
+
+def _alone(instruction: job_pb2.Instruction) -> job_pb2.Instruction:
+    copied = job_pb2.Instruction()
+    copied.CopyFrom(instruction)
+    copied.run.alone = True
+    return copied
+
+
+def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:
+    """Returns the blobs that an instruction names, as they stand in it."""
+    kind = instruction.WhichOneof("kind")
+    if kind == "load":
+        return [instruction.load.blob]
+    if kind == "bind":
+        return [array.blob for array in instruction.bind.arrays]
+    if kind == "run":
+        return [batch.blob for batch in instruction.run.batches if batch.HasField("blob")]
+    payload = instruction.assign.state.payload
+    return [payload.blob] if payload.HasField("blob") else []

@@ -1,0 +1,337 @@
+"""What a job was told since its last snapshot: told to another job, it brings that one to the same state.
+
+Pure: no channel, no thread, no clock. The client is the truth about a job (docs/decisions/0053): it gives out every step, in
+order, so it can give them out again. A snapshot is the answer to questions for all state, asked one behind the other, whose
+content stays on the pool; what was told before it need not be told again. Now and then the content of one is brought home, in
+case the pool is lost with all it had.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from fdt.transport.blobs import Buffer
+from fdt.v1 import blobs_pb2, job_pb2
+
+# A job that was lost while it repeated asks for a snapshot behind each part but the last of what it repeats: otherwise frequent
+# faults would bring it nowhere.
+_PARTS = 4
+# Data sets whose arrays are kept at hand, those with the newest steps; the pool's store most likely has the others, too.
+_DATA_AT_HAND = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """An instruction, and the contents of the blobs that it names, in their order; of each its pieces. () where they are not
+    at hand.
+    """
+
+    instruction: job_pb2.Instruction
+    contents: tuple[Sequence[Buffer], ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """What keeping it takes."""
+        return self.instruction.ByteSize() + sum(memoryview(p).nbytes for pieces in self.contents for p in pieces)
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """Where another job may begin.
+
+    Attributes:
+        place: Of the first entry of the log that is not in it.
+        steps: In it, since the beginning.
+        states: By program: what sets its variables, in this order.
+    """
+
+    place: int = 0
+    steps: int = 0
+    states: dict[int, list[Told]] = dataclasses.field(default_factory=dict)
+
+    def on_pool(self) -> list[blobs_pb2.BlobRef]:
+        """Returns the blobs that the pool keeps for it."""
+        told = [told for states in self.states.values() for told in states if not told.contents]
+        return [ref for each in told for ref in _blobs(each.instruction.assign.state)]
+
+    def at_home(self) -> dict[bytes, Buffer]:
+        """Returns the contents of the blobs of snapshots that are here, by their digests."""
+        told = [told for states in self.states.values() for told in states if told.contents]
+        return {ref.digest: t.contents[0][0] for t in told for ref in _blobs(t.instruction.assign.state)}
+
+    def with_contents(self, contents: Mapping[bytes, Buffer]) -> "Base":
+        """Returns the same with the contents of these blobs, by their digests."""
+        states = {
+            program: [
+                Told(t.instruction, ([contents[ref.digest]],))
+                if (ref := next(iter(_blobs(t.instruction.assign.state)), None)) is not None and not t.contents
+                else t
+                for t in states
+            ]
+            for program, states in self.states.items()
+        }
+        return dataclasses.replace(self, states=states)
+
+
+@dataclasses.dataclass
+class _Snapshot:
+    """One that was asked for.
+
+    Attributes:
+        place: Of the first entry of the log that is not in it.
+        steps: In it, since the beginning.
+        asked: The programs, by the serial number of the question.
+        states: What came.
+    """
+
+    place: int
+    steps: int
+    asked: dict[int, int]
+    states: dict[int, job_pb2.State] = dataclasses.field(default_factory=dict)
+
+
+class History:
+    """What one job was told.
+
+    Attributes:
+        newest: From where another job would begin.
+        home: The same if the pool has lost what it kept.
+        steps_told: In all.
+        num_bytes: That the log takes.
+    """
+
+    def __init__(self, brings_home: bool) -> None:
+        """
+        Args:
+            brings_home: Whether snapshots are brought home now and then; else the pool that keeps them is not lost alone.
+        """
+        self.steps_told = self.num_bytes = 0
+        self.newest = self.home = Base()
+        self._brings_home = brings_home
+        self._opening: Told | None = None
+        self._loads: dict[int, Told] = {}
+        self._binds: dict[int, Told] = {}
+        self._log: dict[int, Told] = {}
+        self._next = 0
+        # Of questions that have not been answered: where they are in the log.
+        self._questions: dict[int, int] = {}
+        # In the order in which they were asked for.
+        self._pending: list[_Snapshot] = []
+
+    # ---- what the job is told ---------------------------------------------------------------------------------------
+
+    def tell(self, told: Told) -> None:
+        """Records an instruction."""
+        kind = told.instruction.WhichOneof("kind")
+        if kind == "open":
+            self._opening = told
+        elif kind == "load":
+            self._loads[told.instruction.load.program] = told
+        elif kind == "bind" and not told.instruction.bind.passing:
+            self._binds[told.instruction.bind.data] = told
+        elif kind == "release" and told.instruction.release.data in self._binds:
+            del self._binds[told.instruction.release.data]
+        elif kind in ("bind", "release", "forget", "assign", "move", "run", "drain"):
+            self._append(told)
+
+    def _append(self, told: Told) -> None:
+        instruction = told.instruction
+        if instruction.HasField("run"):
+            self.steps_told += len(instruction.run.batches)
+            self._keep_at_hand(instruction.run.data)
+        elif instruction.HasField("drain"):
+            self._questions[instruction.drain.serial] = self._next
+        self._log[self._next] = told
+        self._next += 1
+        self.num_bytes += told.num_bytes
+
+    def _keep_at_hand(self, data: int) -> None:
+        """Lets go of the arrays of data sets that had no steps for long."""
+        if data in self._binds and next(reversed(self._binds)) != data:
+            self._binds[data] = self._binds.pop(data)
+        for other in list(self._binds)[:-_DATA_AT_HAND]:
+            if self._binds[other].contents:
+                self._binds[other] = Told(self._binds[other].instruction)
+
+    def answered(self, serial: int) -> None:
+        """Records that the answer to a question is home: nobody asks it again."""
+        place = self._questions.pop(serial, None)
+        if place is not None:
+            self.num_bytes -= self._log.pop(place).num_bytes
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a snapshot was asked for and has not come."""
+        return bool(self._pending)
+
+    def ask(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
+        """Returns the questions that make a snapshot of what has changed since the last one.
+
+        Args:
+            serials: Gives each its number.
+        """
+        return self._ask(serials, self._next, self.steps_told)
+
+    def _ask(self, serials: Iterator[int], end: int, steps: int) -> list[job_pb2.Instruction]:
+        since = [told for place, told in self._log.items() if self.newest.place <= place < end]
+        changed = dict.fromkeys(program for told in since for program in _written(told.instruction))
+        for program in _forgotten(since):
+            changed.pop(program, None)
+        if not changed:
+            return []
+        asked = {next(serials): program for program in changed}
+        self._pending.append(_Snapshot(end, steps, asked))
+        everything = job_pb2.Drain.WHAT_ALL
+        return [
+            job_pb2.Instruction(drain=job_pb2.Drain(program=program, what=everything, serial=serial, keep=True))
+            for serial, program in asked.items()
+        ]
+
+    def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
+        """Adds a part of a snapshot; the snapshot counts when all parts are here.
+
+        Returns:
+            Blobs that nobody needs any more; None if the answer is to a question of another's.
+        """
+        if drained.serial in self._questions:
+            return None
+        # The outputs of the last step belong to no snapshot.
+        unneeded = [drained.outputs.blob] if drained.outputs.HasField("blob") else []
+        if not self._pending or drained.serial not in self._pending[0].asked:
+            # Of a snapshot that was given up.
+            return _blobs(drained.state) + unneeded
+        snapshot = self._pending[0]
+        snapshot.states[snapshot.asked[drained.serial]] = drained.state
+        if len(snapshot.states) == len(snapshot.asked):
+            unneeded += self._commit(self._pending.pop(0))
+        return unneeded
+
+    def _commit(self, snapshot: _Snapshot) -> list[blobs_pb2.BlobRef]:
+        if any(place < snapshot.place for place in self._questions.values()):
+            # It came before and its answer is not home yet: it could not be asked again.
+            return [ref for state in snapshot.states.values() for ref in _blobs(state)]
+        before = [told for place, told in self._log.items() if self.newest.place <= place < snapshot.place]
+        states, unneeded = dict(self.newest.states), []
+        for program, state in snapshot.states.items():
+            assigned = [told for told in before if _assigns(told.instruction, program)]
+            set_here = Told(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)))
+            candidates = [*states.get(program, ()), *assigned, set_here]
+            states[program] = _needed(candidates)
+            unneeded += _snapshots_among(candidates, states[program])
+        for program in _forgotten(before):
+            unneeded += _snapshots_among(states.pop(program, ()), ())
+        self.newest = Base(snapshot.place, snapshot.steps, states)
+        if not self._brings_home:
+            self.is_home(self.newest)
+        return unneeded
+
+    def is_home(self, base: Base) -> None:
+        """Records that nothing before this is needed, whatever is lost: its contents are here."""
+        if base.place > self.newest.place:
+            # It came too late: the job has begun again from one before it, and needs what came after that.
+            return
+        self.home = base
+        gone = [self._log.pop(place) for place in [place for place in self._log if place < base.place]]
+        self.num_bytes -= sum(told.num_bytes for told in gone)
+        for program in _forgotten(gone):
+            del self._loads[program]
+
+    def lose_newest(self) -> None:
+        """Records that the pool has lost what it had kept."""
+        self.newest = self.home
+
+    # ---- another job ------------------------------------------------------------------------------------------------
+
+    def drop_steps(self, first: int) -> None:
+        """Leaves out all steps from one on. Whatever else was told stays, so the client's account of it still holds.
+
+        Args:
+            first: Counted from the beginning; none of those in the newest snapshot.
+        """
+        made = self.newest.steps
+        for place in [place for place in self._log if place >= self.newest.place]:
+            told = self._log[place]
+            batches = told.instruction.run.batches
+            kept, made = max(0, min(len(batches), first - made)), made + len(batches)
+            if kept < len(batches):
+                self.num_bytes -= self._log.pop(place).num_bytes
+                if kept:
+                    self._log[place] = _first_batches(told, kept)
+                    self.num_bytes += self._log[place].num_bytes
+        # In order: a dict's new keys are its last.
+        self._log = dict(sorted(self._log.items()))
+        self.steps_told = first
+
+    def again(self, serials: Iterator[int] | None = None) -> list[Told]:
+        """Returns all that another job must be told; snapshots that are on their way are given up.
+
+        Args:
+            serials: Gives the questions for snapshots on the way their numbers; None for no questions.
+        """
+        self._pending.clear()
+        assert self._opening is not None
+        states = [told for each in self.newest.states.values() for told in each]
+        # What has been forgotten since the snapshot that is home is not needed where the newest one is.
+        gone = _forgotten(told for place, told in self._log.items() if place < self.newest.place)
+        loads = [told for program, told in self._loads.items() if program not in gone]
+        return [self._opening, *loads, *self._binds.values(), *states, *self._repeated(serials)]
+
+    def _repeated(self, serials: Iterator[int] | None) -> Iterator[Told]:
+        steps = self.newest.steps
+        part = max(1, -(-(self.steps_told - steps) // _PARTS))
+        due = steps + part
+        # A piece of a stream is told of, used and released in turn: a snapshot comes before all of it or behind.
+        passing = 0
+        for place, told in [(place, told) for place, told in self._log.items() if place >= self.newest.place]:
+            yield told
+            steps += len(told.instruction.run.batches)
+            passing += told.instruction.HasField("bind") - told.instruction.HasField("release")
+            if serials is not None and due <= steps < self.steps_told and not passing:
+                yield from map(Told, self._ask(serials, place + 1, steps))
+                due = steps + part
+
+
+def _first_batches(told: Told, num: int) -> Told:
+    """Returns the instruction to make the first of its steps alone."""
+    instruction = job_pb2.Instruction()
+    instruction.CopyFrom(told.instruction)
+    del instruction.run.batches[num:]
+    num_blobs = sum(batch.HasField("blob") for batch in instruction.run.batches)
+    return Told(instruction, told.contents[:num_blobs])
+
+
+def _written(instruction: job_pb2.Instruction) -> Iterable[int]:
+    """Returns the program whose variables an instruction changes."""
+    kind = instruction.WhichOneof("kind")
+    return [getattr(instruction, kind).program] if kind in ("assign", "move", "run") else []
+
+
+def _forgotten(told: Iterable[Told]) -> list[int]:
+    return [each.instruction.forget.program for each in told if each.instruction.HasField("forget")]
+
+
+def _assigns(instruction: job_pb2.Instruction, program: int) -> bool:
+    return instruction.HasField("assign") and instruction.assign.program == program
+
+
+def _needed(states: Sequence[Told]) -> list[Told]:
+    """Leaves out what later ones set anyway."""
+    needed: list[Told] = []
+    known: set[int] = set()
+    for told in reversed(states):
+        variables = set(told.instruction.assign.state.variables)
+        if not variables <= known:
+            needed.append(told)
+            known |= variables
+    return needed[::-1]
+
+
+def _snapshots_among(states: Sequence[Told], needed: Sequence[Told]) -> list[blobs_pb2.BlobRef]:
+    """Returns the blobs of snapshots that are needed no more; what the client had sent has gone from the pool by itself."""
+    gone = [told for told in states if not told.contents and all(told is not other for other in needed)]
+    return [ref for told in gone for ref in _blobs(told.instruction.assign.state)]
+
+
+def _blobs(state: job_pb2.State) -> list[blobs_pb2.BlobRef]:
+    return [state.payload.blob] if state.payload.HasField("blob") else []

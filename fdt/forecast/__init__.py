@@ -1,0 +1,1 @@
+"""How long a step takes on more workers: arithmetic on measured times, and its table, file and plots."""

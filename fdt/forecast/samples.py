@@ -1,0 +1,105 @@
+"""The training steps of a script, each with one batch, as `fdt predict` gathers them."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fdt.v1 import program_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A training step of the script, and one batch for it.
+
+    Attributes:
+        program: The step.
+        variables: Of the script, in the program's order.
+        arrays: The batch, [rows, ...] each.
+        exchanges: How often synchronous workers wait for each other in a step, beside the exchange of gradients.
+        exchanged_bytes: Of what they exchange then.
+    """
+
+    program: "program_pb2.StepProgram"
+    variables: Sequence[Any]
+    arrays: "Sequence[np.ndarray]"
+    exchanges: int = 0
+    exchanged_bytes: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch."""
+        dim = 1 if self.program.one_row else 0
+        return next((array.shape[dim] for array in self.arrays if array.ndim > dim), 1)
+
+    def sizes(self) -> list[int]:
+        """Returns sizes of batch at which to measure, the largest first: all of it, a half, a quarter, an eighth."""
+        parts = (1,) if self.program.one_size else (1, 2, 4, 8)
+        return [self.rows // part for part in parts if self.rows >= part]
+
+    def first(self, rows: int) -> "list[np.ndarray]":
+        """Returns the arrays of the batch's first rows."""
+        if not self.program.one_row:
+            return [array[:rows] for array in self.arrays]
+        are_rows = [array.ndim > 1 and array.shape[1] == self.rows for array in self.arrays]
+        return [array[:, :rows] if cut else array for array, cut in zip(self.arrays, are_rows, strict=True)]
+
+    def tensor_bytes(self, sparse: bool) -> list[int]:
+        """Returns the bytes of each trained tensor whose gradient is sparse, or dense."""
+        found = {g.variable: g.sparse for hole in self.program.holes for g in hole.gradients}
+        return [self._num_bytes(variable) for variable, is_sparse in found.items() if is_sparse == sparse]
+
+    def _num_bytes(self, variable: int) -> int:
+        # Not before the script has imported TensorFlow in its own way.
+        from fdt.program.step_program import dtype_of
+
+        tensor = self.program.variables[variable].tensor
+        return math.prod(tensor.shape) * dtype_of(tensor).itemsize
+
+
+@dataclasses.dataclass
+class Found:
+    """A training step, and how often the script makes it.
+
+    Attributes:
+        where: File and line of the script.
+        what: What is called there.
+        sample: Of the first time.
+        steps: How many; None if the script's data do not tell.
+    """
+
+    where: str
+    what: str
+    sample: Sample
+    steps: int | None
+
+
+class Samples:
+    """All steps of a script, each once."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._found: dict[Hashable, Found] = {}
+
+    def add(self, key: Hashable, where: str, what: str, sample: Callable[[], Sample], steps: int | None) -> None:
+        """Adds a step, or more of one that is known.
+
+        Args:
+            key: What tells it from other steps.
+            where: File and line of the script.
+            what: What is called there.
+            sample: Returns one, if the step is new.
+            steps: How many; None if the script's data do not tell.
+        """
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = Found(where, what, sample(), steps)
+        else:
+            known.steps = None if known.steps is None or steps is None else known.steps + steps
+
+    def found(self) -> list[Found]:
+        """Returns them, in the order in which the script came to them."""
+        return list(self._found.values())

@@ -1,0 +1,431 @@
+"""How long a step will take on N workers: arithmetic on what was measured on one, and nothing else.
+
+Notation as in the literature: S bytes of gradients, B bytes per second and direction of one host's link, a its latency,
+T = S / B, N workers, b rows of one of the script's batches. A step is one update with one of the script's batches, whatever
+the form: N asynchronous workers make N of them in a round.
+
+Sources: ring all-reduce, Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+Parameter servers as a closed queueing network with links that are shared fairly; its mean values are exact for such
+networks: Reiser and Lavenberg, "Mean-value analysis of closed multichain queuing networks", 1980; bounds: Denning and Buzen,
+"The operational analysis of queueing network models", 1978. Largest of N normal deviates: sigma * sqrt(2 ln N).
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from fdt.base.sharding import deal, fill, is_even, loads_of
+from fdt.forecast.links import Network
+from fdt.forecast.sharing import Flow, Phase, Step, shared
+
+RING, CENTRAL, SHARDED = "ring", "central", "sharded"
+# (form, mode); the order in which they are shown.
+FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
+# Of a step's computation, what comes before the first gradient is there: the way forwards, and the last layer's way back.
+_BEFORE_FIRST_GRADIENT = 1 / 3
+# Requests of a step that wait for each other, beside what they move: to pull, to compute, to push.
+_REQUESTS = 3
+# By how much Gloo's collectives take longer than their bytes need: at best, on average and at worst; measured in the laboratory
+# with 2.1 MB and 2, 4 and 8 ranks (`docs/decisions/0021`). Over the one connection of two ranks the notice that a rank is ready
+# to receive what is gathered waits behind what that rank sends; in larger rings the two go to different neighbours.
+_SUMMING = (1.0, 1.0, 1.07)
+_GATHERING = (1.0, 1.08, 1.2)
+_GATHERING_OF_TWO = (1.0, 1.85, 2.2)
+# Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
+# (`docs/decisions/0043`).
+MEETING_S = 3e-4
+# So many transfers at once are played through, since the time to play grows with their square: so many workers of one server,
+# or the square root of so many hosts with a server each.
+_PLAYED = 64
+# Doubling the workers for less than this is not worth it.
+_WORTH = 1.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """One step on so many rows.
+
+    Attributes:
+        rows: Of the batch.
+        seconds: Mean over several steps.
+        deviation: Standard deviation of means over a tenth of a second, in seconds.
+    """
+
+    rows: int
+    seconds: float
+    deviation: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What was measured of a script, on one worker with the threads that each will have.
+
+    Attributes:
+        script: Its name.
+        batch: Rows of one of its batches.
+        steps: That it makes in all; None if its data do not tell.
+        threads: That one operation could use; None for those of a pool's workers.
+        step: Whole steps, at three sizes of batch or more.
+        gradient: Of one of the script's batches: seconds without the update, as an asynchronous worker computes it.
+        update: Seconds in which a parameter server applies a gradient to all of the model.
+        dense: Bytes of each tensor whose gradient is dense.
+        tables: Bytes of each tensor whose gradient travels as rows.
+        row_bytes: Of such gradients, for one row of the batch.
+        local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
+        exchanges: How often synchronous workers wait for each other in a step beside the exchange of gradients: in layers that
+            normalise, for example.
+        exchanged_bytes: Of what they exchange then.
+    """
+
+    script: str
+    batch: int
+    steps: int | None
+    threads: int | None
+    step: tuple[Timed, ...]
+    gradient: float
+    update: float
+    dense: tuple[int, ...]
+    tables: tuple[int, ...]
+    row_bytes: float
+    local: float
+    exchanges: int = 0
+    exchanged_bytes: int = 0
+
+    @property
+    def pulled_bytes(self) -> int:
+        """What a worker pulls from parameter servers for a step."""
+        return sum(self.dense) + sum(self.tables)
+
+    @property
+    def pushed_bytes(self) -> float:
+        """What it pushes for one of the script's batches."""
+        return sum(self.dense) + self.row_bytes * self.batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Seconds: as good as can be, as expected, as bad as can be."""
+
+    best: float
+    estimate: float
+    worst: float
+
+    def over(self, divisor: float) -> "Range":
+        """Returns a part of each."""
+        return Range(self.best / divisor, self.estimate / divisor, self.worst / divisor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What is to be expected of one form on so many workers.
+
+    Attributes:
+        form: RING, CENTRAL or SHARDED.
+        mode: "sync" or "async".
+        workers: How many.
+        hosts: That they fill, without one for a central server.
+        step: Seconds for each of the script's batches.
+        speedup: Relative to the script in place.
+        efficiency: Speed-up for each worker.
+        seconds: For all steps of the script; None if their number is not known.
+        cost: Of that, in the unit of the price; None if there is none.
+    """
+
+    form: str
+    mode: str
+    workers: int
+    hosts: int
+    step: Range
+    speedup: float
+    efficiency: float
+    seconds: float | None = None
+    cost: float | None = None
+
+
+def forecast(
+    workload: Workload,
+    network: Network,
+    form: str,
+    mode: str,
+    workers: int,
+    batch: str = "global",
+    price: float | None = None,
+) -> Forecast:
+    """Predicts one form.
+
+    Args:
+        workload: What was measured.
+        network: Between the hosts.
+        form: RING, CENTRAL or SHARDED.
+        mode: "sync" or "async".
+        workers: N; a central parameter server has one more host to itself.
+        batch: What the script's batch means to the ring: "global" or "per-worker". Servers give each worker a whole one.
+        price: Of a host and an hour.
+    """
+    if form == RING:
+        step = ring(workload, network, workers, batch)
+    elif mode == "sync":
+        step = servers_in_step(workload, network, workers, form)
+    else:
+        step = servers_at_will(workload, network, workers, form)
+    speedup = workload.local / step.estimate
+    seconds = None if workload.steps is None else workload.steps * step.estimate
+    hosts = network.hosts(workers)
+    cost = None if seconds is None or price is None else price * (hosts + (form == CENTRAL)) * seconds / 3600
+    return Forecast(form, mode, workers, hosts, step, speedup, speedup / workers, seconds, cost)
+
+
+# ---- the forms ------------------------------------------------------------------------------------------------------
+
+
+def ring(workload: Workload, network: Network, workers: int, batch: str = "global") -> Range:
+    """Returns the seconds of a step by all-reduce.
+
+    2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows; and what
+    Gloo adds to either. What is exchanged in layers goes from each to all, (N - 1) / B of its bytes, and each time takes a and
+    what processes need to wake up; nothing of it is hidden. Ranks of one host are neighbours in the ring, so that of each host
+    one stream comes in and one goes out, however many ranks it has. With the global batch each worker computes on its share of
+    one of the script's batches; with one per worker on a whole one, and what all of them do at once counts as N steps.
+    """
+    steps = workers if batch == "per-worker" else 1
+    rows = workload.batch * steps / workers
+    compute = network.contention * compute_seconds(workload.step, rows)
+    if workers == 1:
+        return Range(compute, compute, compute)
+    share = (workers - 1) / workers
+    summing = 2 * (workers - 1) * network.latency + 2 * share * sum(workload.dense) / network.bandwidth
+    gathering = 0.0
+    if workload.tables:
+        gathering = (workers - 1) * network.latency
+        gathering += share * workload.row_bytes * workload.batch * steps / network.bandwidth
+    compute += workload.exchanges * (network.latency + MEETING_S)
+    compute += (workers - 1) * workload.exchanged_bytes / network.bandwidth
+    least, usual, most = (
+        longer * summing + longer_rows * gathering
+        for longer, longer_rows in zip(_SUMMING, _GATHERING_OF_TWO if workers == 2 else _GATHERING, strict=True)
+    )
+    slowest = _slowest(workload, network, workers)
+    best = max(compute, compute * _BEFORE_FIRST_GRADIENT + least)
+    hidden = network.overlap * (compute + least - best)
+    return Range(best, compute + usual - hidden + slowest / 2, compute + most + slowest).over(steps)
+
+
+def servers_in_step(workload: Workload, network: Network, workers: int, form: str) -> Range:
+    """Returns the seconds of a step where all workers pull together, and wait for the last push (`--max-delay 0`).
+
+    A round of N steps. Best: transfers of one worker behind the computation of another, T_c + (N + 1) T + T_u. Worst: all at
+    once, T_c + 2 N T + T_u.
+    """
+    traffic = _traffic(workload, network, workers, form)
+    pause = network.contention * workload.gradient + 2 * network.latency
+    together = pause + traffic.all_pull + traffic.all_push + workers * traffic.update
+    alone = min(traffic.own_pull, traffic.own_push)
+    best = pause + max(traffic.all_pull, traffic.all_push) + alone + traffic.update
+    slowest, queues = _slowest(workload, network, workers), _REQUESTS * network.queueing
+    return Range(min(best, together), together + queues + slowest / 2, together + queues + slowest).over(workers)
+
+
+def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
+    """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
+
+    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u), where a worker that pulls a step ahead takes
+    max(T, T_c + T + T_u). Worst: all transfers at once; of sharded servers, all one after the other. What is expected is played
+    through (`fdt.forecast.sharing`).
+    """
+    traffic = _traffic(workload, network, workers, form)
+    pause = network.contention * workload.gradient + 2 * network.latency
+    pushed = pause + traffic.own_push + traffic.update
+    chain = max(pushed, traffic.own_pull) if network.prefetch else pushed + traffic.own_pull
+    best = max(chain, traffic.busiest_link, workers * traffic.update)
+    worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
+    estimate = _estimate(workload, network, workers, form, best)
+    if form == SHARDED:
+        # One worker pulls over the direction of a link over which another pushes, and the other direction is idle.
+        queues = 2 * (network.hosts(workers) - 1) * network.queueing
+        worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + queues + traffic.update))
+    return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traffic:
+    """Seconds of transfers and updates.
+
+    Attributes:
+        own_pull: Of one worker, with nobody else on the links; the mean of all workers.
+        own_push: The same.
+        all_pull: Of all workers at once.
+        all_push: The same.
+        busiest_link: What one direction of one link has to carry in a round.
+        update: Of one step, on the busiest server.
+    """
+
+    own_pull: float
+    own_push: float
+    all_pull: float
+    all_push: float
+    busiest_link: float
+    update: float
+
+
+def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _Traffic:
+    pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
+    update = network.contention * workload.update
+    if form == CENTRAL:
+        all_pull, all_push = workers * pull, workers * push
+        return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update)
+    # A server lives beside each host's workers: what these ask of it does not travel.
+    hosts, beside = network.hosts(workers), min(workers, network.slots)
+    shares = _shares(workload, hosts)
+    others, largest = workers - beside, max(shares)
+    at_once = max(others * largest, beside * (1 - min(shares)))
+    busiest = max(
+        max(
+            others * share * pull + beside * (1 - share) * push,
+            others * share * push + beside * (1 - share) * pull,
+        )
+        for share in shares
+    )
+    away = (hosts - 1) / hosts
+    return _Traffic(away * pull, away * push, at_once * pull, at_once * push, busiest, largest * update)
+
+
+def _shares(workload: Workload, hosts: int) -> list[float]:
+    """Returns what part of the parameters each host's server has."""
+    loads = shard_loads(workload.dense, workload.tables, hosts)
+    return [load / sum(loads) for load in loads]
+
+
+def _estimate(workload: Workload, network: Network, workers: int, form: str, best: float) -> float:
+    """Returns the seconds of a round of N steps as it is played; of more workers than that, as many times the best."""
+    hosts = network.hosts(workers)
+    if form == CENTRAL:
+        # With so many the link, or the server, is never idle.
+        return _played(workload, network, workers, {-1: 1.0}) if workers <= _PLAYED else best
+    if hosts == 1:
+        return best
+    most = max(2, math.isqrt(_PLAYED // network.slots))
+    if hosts > most:
+        fewer = servers_at_will(workload, network, most * network.slots, SHARDED)
+        return best * fewer.estimate / fewer.best
+    return _played(workload, network, workers, dict(enumerate(_shares(workload, hosts))))
+
+
+def _played(workload: Workload, network: Network, workers: int, shares: Mapping[int, float]) -> float:
+    """Returns the seconds of a round of N steps whose transfers share the links of all hosts.
+
+    Args:
+        workload: What was measured.
+        network: Between the hosts.
+        workers: N; those of the host h are h slots and so many after it.
+        shares: What part of the parameters the servers of each host have; hosts without workers are below 0.
+    """
+    pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
+    request = Phase((Flow((), network.latency * 2 / _REQUESTS + network.queueing),))
+    compute = Phase((Flow(("cores",), workload.gradient),))
+    update = Phase(tuple(Flow((("server", h),), s * network.contention * workload.update) for h, s in shares.items()))
+
+    def exchanged(own: int, host: int, share: float) -> Flow:
+        """A push, its update, and the parameters that come back at once."""
+        then = Flow((("out", host), ("in", own)), share * pull) if host != own else None
+        applied = Flow((("server", host),), share * network.contention * workload.update, then)
+        return Flow((("out", own), ("in", host)), share * push, applied) if host != own else applied
+
+    def step(own: int) -> Step:
+        if chained:
+            # With servers on several hosts, workers that began together stay together, as those of the laboratory do.
+            flows = tuple(exchanged(own, host, share) for host, share in shares.items())
+            return [[request, compute, Phase(flows, uneven=len(shares) == 1)]]
+        away = [(host, share) for host, share in shares.items() if host != own]
+        pulled = Phase(tuple(Flow((("out", h), ("in", own)), s * pull) for h, s in away), uneven=True)
+        pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
+        rest = [request, compute, request, pushed, update]
+        return [[request, pulled], rest] if network.prefetch else [[request, pulled, *rest]]
+
+    # The next step waits for what a push leaves on each server (decision 0084). Of one server, workers take turns instead
+    # where there are more than two.
+    chained = not network.prefetch and (len(shares) > 1 or workers <= 2)
+    steps = [step(worker // network.slots) for worker in range(workers)]
+    return shared(steps, {"cores": workers / network.contention})
+
+
+# ---- what they are made of ------------------------------------------------------------------------------------------
+
+
+def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
+    """Returns the seconds of a step on so many rows: c0 + c1 * rows, fitted so that relative errors are smallest.
+
+    Args:
+        measured: At different numbers of rows; one alone is scaled.
+        rows: Any number above 0.
+    """
+    if len({timed.rows for timed in measured}) == 1:
+        return measured[0].seconds * rows / measured[0].rows
+    weights = [1 / timed.seconds**2 for timed in measured]
+    total = sum(weights)
+    mean_rows = sum(w * t.rows for w, t in zip(weights, measured, strict=True)) / total
+    mean_seconds = sum(w * t.seconds for w, t in zip(weights, measured, strict=True)) / total
+    square = sum(w * (t.rows - mean_rows) ** 2 for w, t in zip(weights, measured, strict=True))
+    product = sum(w * (t.rows - mean_rows) * (t.seconds - mean_seconds) for w, t in zip(weights, measured, strict=True))
+    slope = max(0.0, product / square)
+    # Noise may make the fit fall faster than rows do, which no computation does.
+    floor = min(timed.seconds * min(1.0, rows / timed.rows) for timed in measured)
+    return max(mean_seconds + slope * (rows - mean_rows), floor)
+
+
+def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> list[float]:
+    """Returns the bytes on each parameter server, of an optimizer that looks at one entry at a time: else nothing is cut.
+
+    Args:
+        dense: Sizes of what may be cut, in bytes.
+        tables: Of what may not.
+        shards: How many servers.
+    """
+    sizes = [*dense, *tables]
+    loads = loads_of(sizes, deal(sizes, shards))
+    if is_even(loads):
+        return [float(load) for load in loads]
+    whole = loads_of(tables, deal(tables, shards))
+    return [load + more for load, more in zip(whole, fill(whole, sum(dense)), strict=True)]
+
+
+def can_be_sharded(workload: Workload, shards: int) -> bool:
+    """Returns whether there are so many parameter servers for a model: as many as tensors, and more if each has a part."""
+    return (
+        shards <= len(workload.dense) + len(workload.tables)
+        or min(shard_loads(workload.dense, workload.tables, shards)) > 0
+    )
+
+
+def _slowest(workload: Workload, network: Network, workers: int) -> float:
+    """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds.
+
+    A step that takes c times as long because others have the cores meanwhile is c such pieces of work: deviations of
+    independent pieces add up as squares.
+    """
+    deviation = max(timed.deviation for timed in workload.step) * math.sqrt(network.contention)
+    return deviation * math.sqrt(2 * math.log(workers))
+
+
+# ---- what follows ---------------------------------------------------------------------------------------------------
+
+
+def fastest(forecasts: Sequence[Forecast]) -> Forecast:
+    """Returns the one with the largest speed-up; of several, that with the fewest workers."""
+    return max(forecasts, key=lambda forecast: (forecast.speedup, -forecast.workers))
+
+
+def pays_up_to(forecasts: Sequence[Forecast]) -> int:
+    """Returns the number of workers from which more of them stop paying.
+
+    That is where the next larger number makes a step less than a tenth faster for twice the workers.
+
+    Args:
+        forecasts: Of one form.
+    """
+    ordered = sorted(forecasts, key=lambda forecast: forecast.workers)
+    for one, more in itertools.pairwise(ordered):
+        doublings = math.log2(more.workers / one.workers)
+        if more.speedup < one.speedup * _WORTH**doublings:
+            return one.workers
+    return ordered[-1].workers

@@ -1,0 +1,72 @@
+"""Who of a pool's hosts and workers has been heard of, and when; who has fallen silent, or works no more."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from fdt.base.config import Timing
+from fdt.pool.hosts import Host, JoinedHost
+from fdt.pool.state import events
+from fdt.pool.state.entities import Job, JobState
+from fdt.pool.worker_links import WorkerLinks
+
+
+class Vigil:
+    """Over all of them.
+
+    Attributes:
+        heard_s: When a worker that has attached was last heard of, by the monotonic clock.
+        idle_s: For how long it leaves the processor idle in the first step of a program; see `fdt.worker.stall_detector`.
+    """
+
+    def __init__(self, timing: Timing, post: Callable[[events.Event], None]) -> None:
+        """
+        Args:
+            timing: `heartbeat_s`, `heartbeat_limit_s` and `stall_s` are looked at.
+            post: Is told who is silent.
+        """
+        self._timing, self._post = timing, post
+        self.heard_s: dict[str, float] = {}
+        self.idle_s: dict[str, float] = {}
+        self._looked_s = time.monotonic()
+
+    def forget(self, worker: str) -> None:
+        """Looks after a worker no more."""
+        self.heard_s.pop(worker, None)
+        self.idle_s.pop(worker, None)
+
+    def look(self, joined: Mapping[str, JoinedHost], workers: WorkerLinks, jobs: Iterable[Job]) -> None:
+        """Tells of those who are silent, and of jobs that stand still, if it is time to look.
+
+        Args:
+            joined: The hosts that have joined.
+            workers: The pool's.
+            jobs: All that are known.
+        """
+        now_s, limit_s = time.monotonic(), self._timing.heartbeat_limit_s
+        if now_s - self._looked_s < self._timing.heartbeat_s / 2:
+            return
+        # After a pause of this process itself (a laptop's lid), everybody seems silent.
+        asleep = now_s - self._looked_s > limit_s / 2
+        self._looked_s = now_s
+        # Before their workers: these are silent because their host is.
+        for host in list(joined.values()):
+            silent_s = now_s - host.heard_s
+            if asleep:
+                host.heard_s = now_s
+            elif silent_s > limit_s:
+                reason = f"has stopped answering: nothing was heard from it for {silent_s:.0f} s"
+                self._post(events.HostGone(time.time(), host.name, reason))
+        for worker, heard_s in list(self.heard_s.items()):
+            if asleep:
+                self.heard_s[worker] = now_s
+            elif now_s - heard_s > limit_s and self._is_outlived(workers.host_of(worker), heard_s):
+                self._post(events.WorkerSilent(time.time(), worker, now_s - heard_s))
+        for job in jobs:
+            # One that works keeps the others waiting.
+            idle_s = min((self.idle_s.get(worker, 0.0) for worker in job.workers), default=0.0)
+            if job.state is JobState.RUNNING and idle_s > self._timing.stall_s:
+                self._post(events.JobIdle(time.time(), job.name, idle_s))
+
+    def _is_outlived(self, host: Host | None, heard_s: float) -> bool:
+        """Whether a silent worker's host was heard of after it: if not, the host is silent, and will be named as such."""
+        return not isinstance(host, JoinedHost) or host.heard_s > heard_s + self._timing.heartbeat_limit_s / 2

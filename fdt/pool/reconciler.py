@@ -1,0 +1,336 @@
+"""Makes a scheduler's jobs equal to the hosts that a pool wants: one thread of the pool's control process.
+
+The pool's state says how many; which of them live, it hears from the hosts themselves. So the scheduler is looked at only while
+a host that was asked for has not joined.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fdt.base import log
+from fdt.base.config import Timing
+from fdt.errors import FdtError, UsageError
+from fdt.pool.state import events
+from fdt.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
+from fdt.worker.processes import last_words
+
+# Hosts that may go in a row without having been able to serve a job, before no more of them are asked for.
+_MAX_FAILED = 3
+# Logs of such hosts that are kept.
+_MAX_LOGS = 20
+
+
+@dataclasses.dataclass
+class _Asked:
+    """A host that was asked for.
+
+    Attributes:
+        request: What was asked for.
+        joined: Whether it is part of the pool.
+        works: Whether it can serve jobs; see `lifecycle.HostWorks`.
+        left_s: When it ceased to be, by the monotonic clock; None if it has not.
+    """
+
+    request: HostRequest
+    joined: bool = False
+    works: bool = False
+    left_s: float | None = None
+
+
+class Keeper:
+    """The hosts of one pool. The scheduler is called from this one's thread only."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        template: HostRequest,
+        timing: Timing,
+        post: Callable[[events.Event], None],
+    ) -> None:
+        """Makes the pool's folder on the shared file system, and starts nothing yet.
+
+        Args:
+            scheduler: Which is asked.
+            template: A request; each host has one with a name and the folder of its own.
+            timing: `look_s`, `look_limit_s`, `ask_again_s`, `stop_s` and `sweep_s` are looked at.
+            post: Takes events for the pool's state, from any thread.
+
+        Raises:
+            UsageError: There cannot be a folder.
+        """
+        self._scheduler, self._timing, self._post = scheduler, timing, post
+        self._folder = shared_folder(template.config.folder)
+        self._template = dataclasses.replace(template, folder=self._folder)
+        # Guards what follows.
+        self._lock = threading.Lock()
+        self._wanted = self._num_asked = 0
+        # By the hosts' names, and by the scheduler's for them.
+        self._by_name: dict[str, _Asked] = {}
+        self._asked: dict[str, _Asked] = {}
+        # Hosts in a row that could not serve a job, whether they joined or not, and what became of the last.
+        self._num_failed, self._failure = 0, ""
+        self._said = ""
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fdt-scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Begins to ask for hosts."""
+        self._thread.start()
+
+    # ---- for the pool, from any thread; nothing here waits -----------------------------------------------------------
+
+    def want(self, number: int) -> None:
+        """Records how many hosts are wanted in all. Whoever wants more after a failure may have mended its cause."""
+        with self._lock:
+            if number > self._wanted and self._num_failed >= _MAX_FAILED:
+                self._num_failed = 0
+            self._wanted = number
+        self._wake.set()
+
+    def joined(self, name: str) -> bool:
+        """Records that a host has become part of the pool; returns whether it was asked for here."""
+        with self._lock:
+            asked = self._by_name.get(name)
+            if asked is None or asked.joined:
+                return False
+            asked.joined, asked.left_s = True, None
+            return True
+
+    def works(self, name: str) -> None:
+        """Records that a host can serve jobs."""
+        with self._lock:
+            if name in self._by_name:
+                self._by_name[name].works, self._num_failed = True, 0
+
+    def left(self, name: str, fault: str = "") -> None:
+        """Records that a host is part of the pool no more.
+
+        Args:
+            name: As it calls itself.
+            fault: What became of it, in words; "" for one that was given back.
+        """
+        with self._lock:
+            asked = self._by_name.get(name)
+            if asked is not None:
+                asked.joined, asked.left_s = False, time.monotonic()
+                if fault and not asked.works:
+                    self._num_failed, self._failure = self._num_failed + 1, f"the last: {fault}."
+        self._wake.set()
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause_s = self._timing.look_s
+        while not self._stop.is_set():
+            refused = False
+            try:
+                changed, pending = self._settle()
+                pause_s = self._timing.look_s if changed else min(2 * pause_s, self._timing.look_limit_s)
+                wait_s = pause_s if pending else None
+            except SchedulerUnreachableError as error:
+                pause_s = wait_s = min(2 * pause_s, self._timing.look_limit_s)
+                self._say(f"it does not answer ({error})")
+            except Exception as error:  # whatever it is, who waits for hosts is told, and it is seen
+                if not isinstance(error, FdtError):
+                    traceback.print_exc()
+                refused, wait_s = True, self._refused(str(error) or type(error).__name__)
+            if self._wake.wait(wait_s):
+                pause_s = self._timing.look_s
+            elif refused:
+                self._try_again()
+            self._wake.clear()
+
+    def _settle(self) -> tuple[bool, bool]:
+        """Does what is to be done now; returns whether anything was, and whether there is something to look at later."""
+        changed = self._look_after_left()
+        changed |= self._look_after_waiting()
+        with self._lock:
+            surplus = sum(asked.left_s is None for asked in self._asked.values()) - self._wanted
+            num_lost = sum(asked.left_s is not None for asked in self._asked.values())
+            failure = self._failure if self._num_failed >= _MAX_FAILED else ""
+        missing = -surplus - (num_lost if self._scheduler.restarts else 0)
+        if missing > 0 and failure:
+            raise UsageError(f"{_MAX_FAILED} hosts in a row could not serve a job; {failure}")
+        for _ in range(missing):
+            self._ask()
+        if surplus > 0:
+            self._withdraw(surplus)
+        with self._lock:
+            return changed or missing > 0 or surplus > 0, any(not asked.joined for asked in self._asked.values())
+
+    def _look_after_left(self) -> bool:
+        """Ends what is left of hosts that are part of the pool no more; those that wait for another start stay."""
+        with self._lock:
+            left = {number: asked for number, asked in self._asked.items() if asked.left_s is not None}
+        if not left:
+            return False
+        seen, changed = self._observe(left), False
+        due_s = time.monotonic() - (self._timing.rejoin_s if self._scheduler.restarts else self._timing.stop_s)
+        for number, asked in left.items():
+            with self._lock:
+                # It may have joined again while the scheduler was asked.
+                left_s = asked.left_s
+                is_due = left_s is not None and left_s <= due_s
+                if seen[number].waits and is_due:
+                    # Begun anew by the scheduler itself, after a node that failed or a job that goes before.
+                    asked.left_s = None
+            if left_s is None or seen[number].waits:
+                continue
+            if seen[number].ended or is_due:
+                if not seen[number].ended:
+                    self._scheduler.stop([number])
+                self._forget(number)
+                changed = True
+        return changed
+
+    def _look_after_waiting(self) -> bool:
+        with self._lock:
+            waiting = {n: asked for n, asked in self._asked.items() if not asked.joined and asked.left_s is None}
+        if not waiting:
+            self._say("")
+            return False
+        seen = self._observe(waiting)
+        with self._lock:
+            # One may have joined, and another have left, while the scheduler was asked.
+            still = {n: asked for n, asked in waiting.items() if not asked.joined and asked.left_s is None}
+        ended = [number for number in still if seen[number].ended]
+        self._say(", ".join(sorted({seen[number].reason for number in still if not seen[number].ended})))
+        for number in ended:
+            self._forget(number, keeps_log=True)
+        if ended:
+            failure = _failure(still[ended[-1]].request, seen[ended[-1]])
+            with self._lock:
+                self._num_failed, self._failure = self._num_failed + len(ended), failure
+        return bool(ended)
+
+    def _observe(self, asked: Mapping[str, _Asked]) -> Mapping[str, Observation]:
+        return self._scheduler.observe(self._template.pool, {number: each.request for number, each in asked.items()})
+
+    def _ask(self) -> None:
+        self._num_asked += 1
+        name = f"{self._template.pool.removeprefix('fdt-')}-{self._num_asked}"
+        request = dataclasses.replace(self._template, name=name)
+        asked = _Asked(request)
+        write(self._scheduler.render(request), self._folder)
+        with self._lock:
+            # Before it can join.
+            self._by_name[name] = asked
+        try:
+            number = self._scheduler.start(request)
+        except BaseException:
+            with self._lock:
+                del self._by_name[name]
+            raise
+        with self._lock:
+            self._asked[number] = asked
+
+    def _withdraw(self, surplus: int) -> None:
+        """Withdraws requests that no host has come of, the newest first."""
+        with self._lock:
+            waiting = [n for n, asked in self._asked.items() if not asked.joined and asked.left_s is None]
+        withdrawn = waiting[::-1][:surplus]
+        self._scheduler.stop(withdrawn)
+        for number in withdrawn:
+            self._forget(number)
+
+    def _forget(self, number: str, keeps_log: bool = False) -> None:
+        with self._lock:
+            request = self._asked.pop(number).request
+            del self._by_name[request.name]
+        for path in self._folder.glob(f"{request.name}.*"):
+            if not keeps_log or path.suffix != ".log":
+                path.unlink(missing_ok=True)
+        logs = sorted(self._folder.glob("*.log"), key=os.path.getmtime)
+        known = {asked.request.name for asked in self._asked.values()}
+        for path in [path for path in logs if path.stem not in known][:-_MAX_LOGS]:
+            path.unlink(missing_ok=True)
+
+    def _try_again(self) -> None:
+        with self._lock:
+            self._num_failed = 0
+
+    def _refused(self, reason: str) -> float:
+        """Tells the pool; returns after how long to ask again, unless the pool wants another number before."""
+        self._post(events.HostsRefused(time.time(), reason))
+        self._say(reason)
+        return self._timing.ask_again_s
+
+    def _say(self, reason: str) -> None:
+        if reason != self._said:
+            self._said = reason
+            self._post(events.HostsWait(time.time(), reason))
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends all hosts, waits until the scheduler has none of them any more, and removes the folder."""
+        self._stop.set()
+        self._wake.set()
+        end_s = time.monotonic() + self._timing.sweep_s
+        if self._thread.ident is not None:
+            self._thread.join(self._timing.sweep_s)
+        try:
+            self._scheduler.sweep(self._template.pool)
+            while not self._all_ended():
+                if time.monotonic() > end_s:
+                    raise SchedulerUnreachableError(f"hosts still run after {self._timing.sweep_s:g} s")
+                self._stopping_pause()
+        except (SchedulerUnreachableError, FdtError) as error:
+            config = self._template.config
+            line = f"hosts of {self._template.pool} may be left on {config.scheduler}; end them there. ({error})"
+            log.notice(line)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _all_ended(self) -> bool:
+        return all(each.ended for each in self._observe(self._asked).values())
+
+    def _stopping_pause(self) -> None:
+        threading.Event().wait(self._timing.look_s / 4)
+
+
+def shared_folder(parent: Path) -> Path:
+    """Makes a folder for a pool's files that only this user can open.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    try:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="fdt-hosts-", dir=parent))
+    except OSError as error:
+        raise UsageError(
+            f"Cannot make a folder for the hosts' files: {error}. Name one on a file system that all hosts share with "
+            f"--shared-folder. Received: {parent}"
+        ) from error
+
+
+def write(rendering: Rendering, folder: Path) -> None:
+    """Writes files where hosts see them, each whole or not at all: another host may be reading the one before."""
+    for file in rendering.files:
+        partial = folder / f".{file.name}"
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, file.mode)
+        with open(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(file.text)
+        os.replace(partial, folder / file.name)
+
+
+def _failure(request: HostRequest, seen: Observation) -> str:
+    scheduler = request.config.scheduler
+    start = f"the last ended before it joined, of which {scheduler} says: {seen.reason}."
+    if seen.log is not None and not seen.log.exists():
+        return (
+            f"{start} It left no log in {seen.log.parent}: is that folder shared with the node? Name one that all hosts share "
+            "with --shared-folder."
+        )
+    words = last_words(seen.log) if seen.log is not None else ""
+    return f"{start} The end of its log: {words}" if words else start

@@ -1,0 +1,1 @@
+"""The pool's state machine: events in, instructions out. No I/O."""

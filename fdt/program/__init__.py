@@ -1,0 +1,1 @@
+"""A training step as a graph with holes: what it is, how it travels, and whether a pool may run it."""

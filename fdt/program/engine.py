@@ -1,0 +1,68 @@
+"""What engines have in common: values in and out of the pool's store, arrays as tensors, seeds of workers."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.errors import ProtocolError
+from fdt.program.packing import pack, unpack
+from fdt.program.step_program import dtype_of
+from fdt.transport.blob_store import BlobStore
+from fdt.v1 import job_pb2, program_pb2
+
+_ALIGNMENT_BYTES = 64
+# Sets the seeds of workers far apart (2^32 divided by the golden ratio).
+_SEED_STRIDE = 0x9E3779B1
+
+
+def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_pb2.State) -> dict[int, np.ndarray]:
+    """Returns what a State holds, by the variables' indices."""
+    specs = [source.variables[i].tensor for i in state.variables]
+    payload = state.payload
+    content: Any = blobs.open(payload.blob) if payload.WhichOneof("content") == "blob" else payload.inline
+    return dict(zip(state.variables, unpack(content, specs), strict=True))
+
+
+def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
+    """Returns the State that holds these values; a large one through the store."""
+    indices = sorted(values)
+    return job_pb2.State(variables=indices, payload=blobs.payload(pack([values[i] for i in indices])))
+
+
+def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:
+    """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
+    # Those of one piece of a stream are in one blob.
+    opened = {array.blob.digest: blobs.open(array.blob) for array in arrays}
+    return [_tensor(opened[array.blob.digest], array) for array in arrays]
+
+
+def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:
+    dtype, shape = dtype_of(described.tensor), tuple(described.tensor.shape)
+    size = math.prod(shape) * dtype.itemsize
+    if described.offset % _ALIGNMENT_BYTES or described.offset + size > content.size:
+        raise ProtocolError(
+            f"An array does not lie in its blob. Received: shape={shape}, dtype={dtype}, offset={described.offset}, "
+            f"size_bytes={content.size}"
+        )
+    array = content[described.offset : described.offset + size].view(dtype).reshape(shape)
+    if array.dtype == tf.bfloat16.as_numpy_dtype and array.size:
+        # NumPy has no such type of its own, and gives such memory away as what it has of that size.
+        return tf.bitcast(tf.experimental.dlpack.from_dlpack(array.view(np.uint16).__dlpack__()), tf.bfloat16)
+    # TensorFlow takes these only as copies.
+    if array.dtype == np.bool_ or array.size == 0 or array.dtype.isbuiltin != 1:
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def worker_seed(state: np.ndarray, worker: int) -> np.ndarray:
+    """Returns a SeedGenerator's state [seed, counter] for another worker: the same counter, a seed far away."""
+    if worker == 0:
+        return state
+    moved = state.copy()
+    flat = moved.reshape(-1)
+    limit = 2**31 if flat.dtype.kind == "i" else 2**32
+    flat[0] = (int(flat[0]) + worker * _SEED_STRIDE) % limit
+    return moved

@@ -1,0 +1,150 @@
+"""Arrays as bytes, one after the other, and back: states of variables, and what steps return.
+
+An array of numbers is its memory. One of strings is the length of each, int64, and then their bytes.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fdt.errors import ProtocolError
+from fdt.program.step_program import dtype_of, shape_of
+from fdt.v1 import program_pb2
+
+_ALIGNMENT_BYTES = 64
+_SIZE = np.dtype("<i8")
+# TensorFlow's.
+_MAX_RANK = 254
+
+
+def as_array(tensor: Any) -> np.ndarray:
+    """Returns the value of a tensor or variable; of strings as objects: NumPy's own would end at their last zero."""
+    return np.asarray(tensor.numpy(), object if tensor.dtype.name == "string" else None)
+
+
+def content(value: np.ndarray) -> np.ndarray:
+    """Returns an array's bytes, uint8 [n]: equal bytes, equal values."""
+    if value.dtype.kind not in "OSU":
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    texts = [text.encode() if isinstance(text, str) else text for text in value.reshape(-1).tolist()]
+    lengths = np.array([len(text) for text in texts], _SIZE)
+    return np.frombuffer(lengths.tobytes() + b"".join(texts), np.uint8)
+
+
+def pack(values: Sequence[np.ndarray]) -> bytearray:
+    """Lays arrays out as job_pb2.State wants them: each one's bytes, its start rounded up to 64 bytes."""
+    contents = [content(value) for value in values]
+    packed = bytearray(sum(_padded(each.size) for each in contents))
+    view = np.frombuffer(packed, np.uint8)
+    start = 0
+    for each in contents:
+        view[start : start + each.size] = each
+        start += _padded(each.size)
+    return packed
+
+
+def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:
+    """Reads what `pack` wrote; arrays of numbers are views of it.
+
+    Raises:
+        ProtocolError: The length does not fit the descriptions.
+    """
+    view = np.frombuffer(packed, np.uint8)
+    values, start = [], 0
+    for spec in specs:
+        num_bytes = _num_bytes(view[start:], spec)
+        if num_bytes is None or start + num_bytes > view.size:
+            break
+        values.append(_array(view[start : start + num_bytes], spec))
+        start += _padded(num_bytes)
+    if len(values) != len(specs) or start != view.size:
+        raise ProtocolError(f"A state of {view.size} bytes does not fit its {len(specs)} variables.")
+    return values
+
+
+def _num_bytes(view: np.ndarray, spec: program_pb2.Tensor) -> int | None:
+    """Returns how many bytes a tensor takes at the beginning of a view; None if that holds too few to tell."""
+    count = math.prod(spec.shape)
+    if spec.dtype != "string":
+        return count * dtype_of(spec).itemsize
+    end = count * _SIZE.itemsize
+    if end > view.size:
+        return None
+    lengths = view[:end].view(_SIZE)
+    # More than there are is wrong, and must not overflow.
+    return end + int(lengths.sum()) if all(0 <= length <= view.size for length in lengths.tolist()) else None
+
+
+def _array(view: np.ndarray, spec: program_pb2.Tensor) -> np.ndarray:
+    shape = tuple(spec.shape)
+    if spec.dtype != "string":
+        return view.view(dtype_of(spec)).reshape(shape)
+    count = math.prod(shape)
+    ends = itertools.accumulate(view[: count * _SIZE.itemsize].view(_SIZE).tolist())
+    texts, start = view[count * _SIZE.itemsize :].tobytes(), 0
+    array = np.empty(count, object)
+    for place, end in enumerate(ends):
+        array[place], start = texts[start:end], end
+    return array.reshape(shape)
+
+
+def pack_outputs(values: Sequence[np.ndarray], described: Sequence[program_pb2.Tensor]) -> bytes:
+    """Lays a step's outputs out as `pack` does, led by the shapes of those whose description leaves one open.
+
+    A shape is its rank and its sizes, int64.
+    """
+    shapes = [_shape(value) for value, spec in zip(values, described, strict=True) if _is_open(spec)]
+    return bytes(pack([np.concatenate(shapes), *values] if shapes else values))
+
+
+def unpack_outputs(packed: Any, described: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:
+    """Reads what `pack_outputs` wrote; the arrays are views of it.
+
+    Raises:
+        ProtocolError: It does not fit the descriptions.
+    """
+    view, specs, start = np.frombuffer(packed, np.uint8), list(described), 0
+    for number, spec in enumerate(described):
+        if _is_open(spec):
+            rank = _sizes(view, start, 1)[0]
+            shape = _sizes(view, start + _SIZE.itemsize, rank)
+            start += (1 + rank) * _SIZE.itemsize
+            specs[number] = program_pb2.Tensor(dtype=spec.dtype, shape=shape)
+    return unpack(view[_padded(start) :], specs)
+
+
+def empty(described: program_pb2.Tensor) -> np.ndarray:
+    """Returns zeros (empty strings) of a tensor's shape; where that is open, without a row."""
+    shape = shape_of(described)
+    sizes = [0] if shape.rank is None else [size or 0 for size in shape.as_list()]
+    return neutral(np.zeros(sizes, dtype_of(described)))
+
+
+def neutral(like: np.ndarray) -> np.ndarray:
+    """Returns an array of zeros, or of empty strings, as one is."""
+    return np.full(like.shape, b"", object) if like.dtype.kind in "OSU" else np.zeros_like(like)
+
+
+def _is_open(described: program_pb2.Tensor) -> bool:
+    return any(size < 0 for size in described.shape)
+
+
+def _shape(value: np.ndarray) -> np.ndarray:
+    return np.array([value.ndim, *value.shape], _SIZE)
+
+
+def _sizes(view: np.ndarray, start: int, count: int) -> list[int]:
+    end = start + count * _SIZE.itemsize
+    if end > view.size or count > _MAX_RANK:
+        raise ProtocolError(f"Outputs of {view.size} bytes end before the shapes that lead them.")
+    sizes: list[int] = view[start:end].view(_SIZE).tolist()
+    if any(size < 0 for size in sizes):
+        raise ProtocolError(f"Outputs come with the shape {sizes}; expected sizes of zero and more.")
+    return sizes
+
+
+def _padded(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

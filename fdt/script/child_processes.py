@@ -1,0 +1,136 @@
+"""Processes that a script starts: FDT's hooks are not in them, so what they train they train on the script's machine.
+
+They are looked at from outside, so that none is disturbed: which of them have TensorFlow in memory stands in Linux's /proc.
+Nobody looks before the script has started one: a script that starts none has no thread more than under plain python.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wrapt import register_post_import_hook
+
+from fdt.base.patch import Patches
+
+# Between two looks. To import TensorFlow takes longer.
+_INTERVAL_S = 1.0
+_PROC = "/proc"
+_LIBRARY = b"libtensorflow"
+_SHOWN = 100
+# Where Python starts processes, but for forks: by module, the class if it is one's method, and the name. Not by audit events: a
+# hook for these is called for each `id()` of the script's, too, which then takes twenty times as long.
+_STARTS = (
+    ("subprocess", "Popen", "__init__"),
+    ("os", "", "system"),
+    ("os", "", "posix_spawn"),
+    ("os", "", "posix_spawnp"),
+    ("multiprocessing.util", "", "spawnv_passfds"),
+)
+
+
+class Children:
+    """Watches the processes that descend from this one, in a thread, from the first one on.
+
+    Attributes:
+        num_found: How many had TensorFlow in memory.
+    """
+
+    def __init__(self, say: Callable[[str], None], interval_s: float = _INTERVAL_S):
+        """
+        Args:
+            say: Is told of the first that has TensorFlow in memory, and at the end of how many had it.
+            interval_s: Between two looks.
+        """
+        self._say, self._interval_s = say, interval_s
+        self._own = _command(os.getpid())
+        self._known: set[int] = set()
+        self._owner = os.getpid()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.num_found = 0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within it they are watched."""
+        patches = Patches()
+        os.register_at_fork(after_in_parent=self.start)
+        for module, owner, name in _STARTS:
+            register_post_import_hook(functools.partial(self._install, patches, owner, name), module)
+        try:
+            yield
+        finally:
+            self._ended.set()
+            patches.undo()
+            if self._thread is not None and os.getpid() == self._owner:
+                self._thread.join()
+                if self.num_found > 1:
+                    self._say(f"{self.num_found} processes that the script started had loaded TensorFlow")
+
+    def _install(self, patches: Patches, owner: str, name: str, module: Any) -> None:
+        # An import hook cannot be taken back.
+        if not self._ended.is_set():
+            patches.wrap(getattr(module, owner) if owner else module, name, self._starts)
+
+    def _starts(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.start()
+        return original(*args, **kwargs)
+
+    def start(self) -> None:
+        """Begins to look, unless that has been done, or this is over."""
+        if self._thread is None and not self._ended.is_set() and os.getpid() == self._owner:
+            self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
+            self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            for process in _descendants(os.getpid()):
+                if process not in self._known and self._computes(process):
+                    self._known.add(process)
+                    self._found(process)
+
+    def _computes(self, process: int) -> bool:
+        """Whether a process has loaded TensorFlow itself.
+
+        One that was only forked off has inherited it, and its hooks too: there a `fit` is refused.
+        """
+        command = _command(process)
+        return command not in (self._own, "") and _LIBRARY in _content(process, "maps")
+
+    def _found(self, process: int) -> None:
+        self.num_found += 1
+        if self.num_found == 1:
+            self._say(
+                f"the script has started a process that has loaded TensorFlow ({process}: {_command(process)[:_SHOWN]}): what "
+                "that trains, it trains on this machine alone. Train in the script itself, or start `fdt run` there."
+            )
+
+
+def _descendants(process: int) -> Iterator[int]:
+    """Yields the processes that descend from one, but for FDT's own."""
+    for child in _children(process):
+        words = _command(child).split()
+        # A pool of this run's, or another run of the command.
+        if not any(os.path.basename(word) == "fdt" or word.startswith("fdt.") for word in words[:4]):
+            yield child
+            yield from _descendants(child)
+
+
+def _children(process: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        tasks = os.listdir(f"{_PROC}/{process}/task")
+        return [int(child) for task in tasks for child in _content(process, f"task/{task}/children").split()]
+    return []
+
+
+def _command(process: int) -> str:
+    return _content(process, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _content(process: int, name: str) -> bytes:
+    """Returns what stands in a file of a process; nothing if it is gone, or another user's."""
+    with contextlib.suppress(OSError), open(f"{_PROC}/{process}/{name}", "rb") as file:
+        return file.read()
+    return b""

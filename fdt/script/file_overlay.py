@@ -1,0 +1,203 @@
+"""The file system as a script has it that is only looked at: what it writes goes into memory, and with the process.
+
+In a mount namespace of its own each folder that may hold the user's files is covered by an overlay whose upper layer is a
+tmpfs; everything else is read-only. Where the system allows no such namespace, Landlock leaves the script one temporary
+folder to write into and refuses all other writes. docs/decisions/0049.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from fdt.base.config import NO_WALLS, walls_are_off
+from fdt.base.temporary_folders import OwnFolder
+from fdt.errors import UsageError
+from fdt.worker import landlock
+from fdt.worker.network_namespace import REMEDY, unshare
+from fdt.worker.sandbox import drop_capabilities, no_new_privileges
+
+# In the environment of what runs in such a view, and of all that it starts.
+_INSIDE = "FDT_WRITES"
+_OVERLAID, _REFUSED, _STAY = "overlaid", "refused", "stay"
+_TOLD = {
+    _OVERLAID: "what the script writes goes into memory and is gone when it ends: no file of yours is changed",
+    _REFUSED: "the script may write into its temporary folder only, all other writes are refused ({missing}): no file of "
+    "yours is changed",
+    _STAY: f"what the script writes stays ({NO_WALLS} is set)",
+}
+_CLONE_NEWNS = 0x00020000
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 0x1000, 0x4000, 0x40000
+# Flags of a mount that have the same number in statvfs(2) and mount(2): nosuid, nodev, noexec, noatime, nodiratime.
+_KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
+# Stay as they are: the kernel's, and devices.
+_KERNEL = ("/proc", "/sys", "/dev")
+# Are read-only: no place for a user's files.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/etc", "/run")
+
+
+def enter(kept: Sequence[Path] = ()) -> str:
+    """Keeps this process, which must have one thread, and all that it starts from changing files of the user's.
+
+    Args:
+        kept: Files, and folders, that stay as they are: what is written there stays. Absolute paths.
+
+    Returns:
+        What is to be told of it; "" if the process has been in such a view before.
+
+    Raises:
+        UsageError: Nothing on this system keeps files from being changed.
+    """
+    if _INSIDE in os.environ:
+        return ""
+    kind, missing = (_STAY, "") if walls_are_off() else (_OVERLAID, "")
+    if kind == _OVERLAID:
+        try:
+            _overlay(kept)
+        except OSError as error:
+            kind, missing = _REFUSED, error.strerror or str(error)
+            _refuse_writes(kept, missing)
+    os.environ[_INSIDE] = kind
+    return _TOLD[kind].format(missing=missing)
+
+
+def _refuse_writes(kept: Sequence[Path], missing: str) -> None:
+    """Leaves this process a temporary folder to write into."""
+    folder = OwnFolder("fdt-run-")
+    atexit.register(folder.remove)
+    written = [folder.path, *kept, *map(Path, ("/dev", "/proc"))]
+    rules = [landlock.Rule(Path("/"), landlock.LOOK), *(landlock.Rule(path, landlock.EVERYTHING) for path in written)]
+    try:
+        no_new_privileges()
+        landlock.restrict(rules, abstract_sockets=True)
+    except OSError as error:
+        raise UsageError(
+            f"This command runs the script, and nothing here can keep it from changing your files ({missing}; Landlock: "
+            f"{error.strerror}). Remedy: {REMEDY}; or set {NO_WALLS}=1, and what the script writes stays."
+        ) from error
+    os.environ["TMPDIR"] = str(folder.path)
+    tempfile.tempdir = None
+
+
+# ---- an overlay -----------------------------------------------------------------------------------------------------
+
+
+def _overlay(kept: Iterable[Path]) -> None:
+    current, temporary = os.getcwd(), os.path.realpath(tempfile.gettempdir())
+    was_writable = os.access(current, os.W_OK)
+    by_user = unshare(_CLONE_NEWNS)
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    mounts = [path for path in _mount_points() if not _below(path, _KERNEL)]
+    with contextlib.ExitStack() as opened:
+        # All of them before the first is covered.
+        lower = {path: opened.enter_context(_opened(path)) for path in _covered(mounts, temporary)}
+        staying = {str(path): opened.enter_context(_opened(str(path))) for path in kept}
+        for path in mounts:
+            _remount(path, _MS_RDONLY)
+        _mount("tmpfs", temporary, "tmpfs", 0, "mode=0700")
+        # Without the second, a folder of the lower layer cannot be renamed; a user's own namespace has the first alone.
+        option = "userxattr" if by_user else "redirect_dir=on"
+        layers = _Layers(opened.enter_context(_opened(temporary)), mounts, option)
+        # What lies below is covered after what it lies in; in the temporary one lie the upper layers.
+        for path in sorted(lower, key=lambda path: (_below(path, (temporary,)), path.count("/"))):
+            layers.cover(path, lower[path])
+        for path, descriptor in staying.items():
+            _mount(f"/proc/self/fd/{descriptor}", path, None, _MS_BIND)
+            _remount(path, 0)
+    # The folder that was current is still the one below.
+    os.chdir(current)
+    if by_user:
+        drop_capabilities()
+    if was_writable and not os.access(current, os.W_OK):
+        raise OSError(0, f"no overlay over {current}")
+
+
+def _covered(mounts: Sequence[str], temporary: str) -> set[str]:
+    """Returns what may be or hold files of the user's: the top folders, all that is mounted, and the temporary folder."""
+    top = {entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)}
+    return {path for path in top | set(mounts) | {temporary} if not _below(path, (*_KERNEL, *_SYSTEM))} - {"/"}
+
+
+class _Layers:
+    """Overlays, and the folder that holds what is written to them."""
+
+    def __init__(self, folder: int, mounts: Sequence[str], option: str):
+        self._folder, self._mounts, self._option = f"/proc/self/fd/{folder}", mounts, option
+        self._number = 0
+
+    def cover(self, path: str, descriptor: int) -> None:
+        """Covers a folder; where that cannot be, since something is mounted below, the folders in it."""
+        lower = f"/proc/self/fd/{descriptor}"
+        try:
+            if not os.path.isdir(lower):
+                raise NotADirectoryError
+            _mount("overlay", path, "overlay", 0, self._layers(lower))
+        except OSError:
+            # Something above may have been covered: what is there then is what lay under the mount.
+            _mount(lower, path, None, _MS_BIND | _MS_REC)
+            if any(_below(mount, (path,)) for mount in self._mounts if mount != path):
+                self._cover_inner(path, lower)
+
+    def _cover_inner(self, path: str, lower: str) -> None:
+        for entry in os.scandir(lower):
+            inner = os.path.join(path, entry.name)
+            if entry.is_dir(follow_symlinks=False) and inner not in self._mounts:
+                with _opened(inner) as descriptor:
+                    self.cover(inner, descriptor)
+
+    def _layers(self, lower: str) -> str:
+        self._number += 1
+        upper, work = f"{self._folder}/{self._number}", f"{self._folder}/{self._number}.work"
+        for folder in (upper, work):
+            os.mkdir(folder)
+        status = os.stat(lower)
+        with contextlib.suppress(OSError):
+            # Another user's folder stays so where this process may give it away.
+            os.chown(upper, status.st_uid, status.st_gid)
+        shutil.copystat(lower, upper)
+        return f"lowerdir={lower},upperdir={upper},workdir={work},{self._option}"
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _mount_points() -> list[str]:
+    with open("/proc/self/mountinfo", "rb") as file:
+        return [os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in file]
+
+
+def _below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _remount(path: str, flag: int) -> None:
+    _mount("none", path, None, _MS_REMOUNT | _MS_BIND | flag | (os.statvfs(path).f_flag & _KEPT_FLAGS))
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
+    if libc.mount(*words, ctypes.c_ulong(flags), data.encode()):
+        number = ctypes.get_errno()
+        raise OSError(number, f"no mount at {target}: {os.strerror(number)}")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs a module in the view: `python -m fdt.script.file_overlay KEPT MODULE [ARGS...]`."""
+    enter([Path(argv[0])])
+    os.execv(sys.executable, [sys.executable, "-m", *argv[1:]])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

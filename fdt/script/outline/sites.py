@@ -1,0 +1,80 @@
+"""The steps that were found in a script's files, and who is asked to run them."""
+
+import ast
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fdt.script.outline.rewriting import RUN, Site, outlined
+
+
+class Runner(Protocol):
+    """Runs steps instead of the script."""
+
+    def step(
+        self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
+    ) -> dict[str, Any] | None:
+        """Runs a step that the script has reached.
+
+        Args:
+            site: Where.
+            function: The step as a function of `site.reads` and then of `site.numbers`; what it returns holds the
+                names that it has bound.
+            names: What is around it: its locals there.
+            numbers: Compute the numbers; what they return need be none.
+
+        Returns:
+            Names and their values afterwards; None if the script is to run it itself.
+        """
+
+    def problem(self, file: str, line: int) -> str | None:
+        """Returns why the step around a line is run by the script itself; None if it is not."""
+
+
+class Sites:
+    """The steps of all files that were compiled."""
+
+    def __init__(self) -> None:
+        self._sites: list[Site] = []
+        self.runner: Runner | None = None
+
+    def compiled(self, source: bytes, file: str) -> Any:
+        """Returns a file's code, with its steps outlined; None if there are none."""
+        if b"GradientTape" not in source and b"minimize" not in source:
+            return None
+        try:
+            tree = ast.parse(source, file)
+        except SyntaxError:
+            # Python says it better.
+            return None
+        before = len(self._sites)
+        outlined(tree, file, self._register)
+        if all(site.problem for site in self._sites[before:]):
+            return None
+        setattr(builtins, RUN, self._come_to)
+        return compile(tree, file, "exec", dont_inherit=True)
+
+    def has(self, file: str) -> bool:
+        """Whether a file has steps."""
+        return any(site.file == file for site in self._sites)
+
+    def problem(self, file: str, line: int) -> str | None:
+        """Returns what keeps the step around a line from being a function, in a sentence; None if that is not known."""
+        sites = [site for site in self._sites if site.file == file and site.line <= line <= site.end_line]
+        problems = [site.problem for site in sites if site.problem]
+        if problems:
+            return f"The step cannot be outlined: line {problems[0][0]}: {problems[0][1]}."
+        found = None if self.runner is None else self.runner.problem(file, line)
+        return None if found is None else f"The step cannot be outlined: {found}."
+
+    def _register(self, site: Site) -> int:
+        self._sites.append(site)
+        return len(self._sites) - 1
+
+    def _come_to(self, number: int, function: Any, names: Mapping[str, Any], numbers: Sequence[Any]) -> Any:
+        runner = self.runner
+        return None if runner is None else runner.step(self._sites[number], function, names, numbers)
+
+
+# Of this process, as the script is.
+SITES = Sites()

@@ -1,0 +1,1 @@
+"""How processes speak to each other: gRPC, tokens, rate limits, and bulk data by content."""

@@ -1,0 +1,212 @@
+"""Transfers to and from the store of a pool: over its port, into its files, or through the store of a host that joined it."""
+
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from fdt.base.config import Timing
+from fdt.errors import ProtocolError
+from fdt.transport import rpc
+from fdt.v1 import blobs_pb2
+
+if TYPE_CHECKING:
+    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    import numpy as np
+
+# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
+
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import ONE_TIME_BYTES, Buffer, chunked, decode_data, describe, encode_data, flat
+
+# Streams at once when several blobs are sent.
+_NUM_STREAMS = 2
+
+
+class SharedStore:
+    """A client's transfers when the pool is its own child: it writes and maps the files of the store itself."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = BlobStore(directory)
+
+    def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Like `BlobClient.find_missing`."""
+        return [ref for ref in refs if not self._store.has(ref)]
+
+    def upload(
+        self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Like `BlobClient.upload`."""
+        missing = [(ref, buffer) for ref, buffer in blobs if not self._store.has(ref)]
+        for ref, buffer in missing:
+            self._store.add(ref, _counted(chunked(flat(buffer)), sent))
+        return sum(ref.size_bytes for ref, _ in missing)
+
+    def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
+        """Like `BlobClient.send`."""
+        self._store.add(ref, pieces)
+        return ref.size_bytes
+
+    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
+        """Like `BlobClient.download`; what it returns is mapped, not copied."""
+        return self._store.open(ref)
+
+
+class BlobClient:
+    """A client's transfers to and from the store of a pool."""
+
+    def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
+        """Uses a channel made by `fdt.transport.rpc.connect`."""
+        self._timing = timing
+        self._find_missing = channel.unary_unary(
+            "/fdt.v1.Blobs/FindMissing",
+            request_serializer=blobs_pb2.FindMissingRequest.SerializeToString,
+            response_deserializer=blobs_pb2.FindMissingReply.FromString,
+        )
+        # Chunks are raw: a message object would copy the data once more.
+        self._put = channel.stream_unary("/fdt.v1.Blobs/Put", response_deserializer=blobs_pb2.PutReply.FromString)
+        self._get = channel.unary_stream("/fdt.v1.Blobs/Get", request_serializer=blobs_pb2.BlobRef.SerializeToString)
+
+    def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
+        """Returns those that the pool does not hold."""
+        with rpc.translated():
+            request = blobs_pb2.FindMissingRequest(blobs=refs)
+            return list(self._find_missing(request, timeout=self._timing.call_s).missing)
+
+    def upload(
+        self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Sends what the pool does not hold.
+
+        Args:
+            blobs: Names (see `reference`) and contents.
+            sent: Is told of each piece how many bytes it has, from several threads.
+
+        Returns:
+            Bytes of content sent.
+
+        Raises:
+            CapacityError: The pool's store is full.
+            PoolError: The pool could not be reached, or would not have it.
+        """
+        wanted = {ref.digest for ref in self.find_missing([ref for ref, _ in blobs])} if blobs else set()
+        todo = {ref.digest: (ref, flat(buffer)) for ref, buffer in blobs if ref.digest in wanted}
+
+        def one(blob: tuple[blobs_pb2.BlobRef, memoryview]) -> int:
+            return self._upload_one(blob[0], _counted(chunked(blob[1]), sent))
+
+        if len(todo) < 2:
+            return sum(map(one, todo.values()))
+        with concurrent.futures.ThreadPoolExecutor(_NUM_STREAMS, thread_name_prefix="fdt-upload") as threads:
+            return sum(threads.map(one, todo.values()))
+
+    def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
+        """Sends a blob that the pool does not hold.
+
+        Args:
+            ref: From `one_time`.
+            pieces: Its content, one piece after the other.
+
+        Returns:
+            Bytes of content sent.
+
+        Raises:
+            CapacityError: The pool's store is full.
+            PoolError: The pool could not be reached, or would not have it.
+        """
+        return self._upload_one(ref, (flat(piece) for piece in pieces))
+
+    def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
+        """Fetches a blob piece by piece; whoever takes the pieces checks what they add up to."""
+        with rpc.translated():
+            call = self._get(ref)
+            with rpc.Watch(call.cancel, self._timing.chunk_s) as watch:
+                for raw in watch.each(call):
+                    yield decode_data(raw, blobs_pb2.GetChunk, 1)
+
+    def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
+        """Fetches a blob and checks that it is what its name says, as far as that says anything."""
+        content = bytearray(ref.size_bytes)
+        position = 0
+        for data in self.chunks(ref):
+            content[position : position + len(data)] = data
+            position += len(data)
+        named = len(ref.digest) == ONE_TIME_BYTES or hashlib.sha256(content).digest() == ref.digest
+        if position != ref.size_bytes or not named:
+            raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
+        return content
+
+    def _upload_one(self, ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> int:
+        with rpc.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
+            call = self._put.future(watch.each(_put_chunks(ref, views)))
+            call.result()
+        return ref.size_bytes
+
+
+class HostStore(BlobStore):
+    """The store of a host that joined a pool: what it lacks it fetches from the pool, once for all its processes; what
+    is written goes to the pool.
+    """
+
+    def __init__(self, directory: Path, pool: BlobClient, grace_s: float = 0.0) -> None:
+        """Opens the store.
+
+        Args:
+            directory: Of the host.
+            pool: Transfers to and from the pool's store.
+            grace_s: See `BlobStore`.
+        """
+        super().__init__(directory, grace_s=grace_s)
+        self._pool = pool
+
+    def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
+        """Like `BlobStore.open`; waits until the blob is here.
+
+        Raises:
+            ProtocolError: The pool does not hold the blob.
+            CapacityError: This host's disk is full.
+            PoolUnreachableError: The transfer stood still.
+        """
+        if not self.has(ref):
+            with self._alone():
+                # Another process may have fetched it while this one waited.
+                if not self.has(ref):
+                    self.put(ref, self._pool.chunks(ref))
+        return super().open(ref)
+
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """Sends a blob to the pool; nothing of it stays here."""
+        self._pool.send(ref, pieces)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps the host's other processes from fetching meanwhile.
+
+        The wait has no limit of its own: whoever holds the lock makes progress or gives up (`Timing.chunk_s`), and the
+        kernel frees it when the process ends.
+        """
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _counted(pieces: Iterable[memoryview], sent: Callable[[int], None]) -> Iterator[memoryview]:
+    for piece in pieces:
+        yield piece
+        sent(piece.nbytes)
+
+
+def _put_chunks(ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> Iterator[bytes]:
+    yield blobs_pb2.PutChunk(blob=ref).SerializeToString()
+    for view in views:
+        for chunk in chunked(view):
+            yield encode_data(chunk, 2)

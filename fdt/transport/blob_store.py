@@ -1,0 +1,408 @@
+"""The store of a pool: arrays, programs and states as files, by their names."""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdt.base.limits import OWN_STORE, Limits
+from fdt.errors import CapacityError, ProtocolError
+from fdt.v1 import blobs_pb2
+
+if TYPE_CHECKING:
+    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    import numpy as np
+
+# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
+
+from fdt.transport.blobs import CHUNK_BYTES, INLINE_BYTES, ONE_TIME_BYTES, Buffer, chunked, describe, flat, one_time
+
+
+class BlobStore:
+    """Blobs as files in one directory, which several processes may use at once.
+
+    The directory is the only state: what one process has written, the others have.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        limit_bytes: int | None = None,
+        grace_s: float = 0.0,
+        limits: Limits = OWN_STORE,
+    ) -> None:
+        """Opens the store.
+
+        Args:
+            directory: Where the files are; made if missing.
+            limit_bytes: The most that blobs may take; None for what the disk gives.
+            grace_s: How long a blob that was just asked for or sent is kept, until its job says that it uses it.
+            limits: How many blobs there may be, and what uploads may take of the disk.
+        """
+        self.directory = directory
+        self._limit_bytes = limit_bytes
+        self._grace_s = grace_s
+        self._limits = limits
+        self._lock = threading.Lock()
+        # Blobs that are being written: who sends them, and the bytes that they were given room for.
+        self._growing: dict[str, tuple[str, int]] = {}
+        self._users: dict[str, dict[str, blobs_pb2.BlobRef]] = {}
+        # Of those that are checked when they are read, the CRC-32 of their content.
+        self._seals: dict[str, int] = {}
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, ref: blobs_pb2.BlobRef) -> Path:
+        """Returns where the blob is, or would be.
+
+        Raises:
+            ProtocolError: The reference is not one.
+        """
+        if len(ref.digest) == ONE_TIME_BYTES:
+            return self.directory / f"once-{ref.digest.hex()}"
+        if len(ref.digest) != hashlib.sha256().digest_size:
+            raise ProtocolError(
+                f"A blob's name is the 32 bytes of its SHA-256, or 16 random ones. Received: {len(ref.digest)} bytes"
+            )
+        return self.directory / ref.digest.hex()
+
+    def is_lasting(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the name says what the content is, so that nobody can put another in its place."""
+        return len(ref.digest) == hashlib.sha256().digest_size
+
+    def has(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the blob is here; if it is, whoever asks is taken to want it."""
+        path = self.path(ref)
+        try:
+            # By a descriptor: a worker may not change the times of a file by its name.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            found = os.fstat(descriptor).st_size == ref.size_bytes
+            if found:
+                os.utime(descriptor)
+        finally:
+            os.close(descriptor)
+        return found
+
+    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], sender: str = "") -> None:
+        """Writes a blob; it appears whole or not at all.
+
+        Args:
+            ref: What the blob is said to be.
+            chunks: Its content.
+            sender: From whom; what one may hold of the disk with unfinished blobs is bounded. "" for no bound.
+
+        Raises:
+            ProtocolError: The chunks are not what the reference names.
+            CapacityError: The store or its disk is full.
+        """
+        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender)
+
+    def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
+        """Returns content for a message: small content itself, large as a blob that serves once."""
+        view = flat(buffer)
+        if view.nbytes <= INLINE_BYTES:
+            return blobs_pb2.Payload(inline=bytes(view))
+        ref = one_time(view.nbytes)
+        self.add(ref, [view])
+        return blobs_pb2.Payload(blob=ref)
+
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """Writes a blob of this process's own, which needs no check."""
+        self._write(ref, (chunk for piece in pieces for chunk in chunked(flat(piece))), None)
+
+    def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
+        """Maps a blob into memory.
+
+        Returns:
+            uint8 [size_bytes], a private map: what is written to it stays in this process.
+
+        Raises:
+            ProtocolError: The blob is not here.
+        """
+        import numpy as np
+
+        if not self.has(ref):
+            raise _not_here(ref)
+        if not ref.size_bytes:
+            return np.empty(0, np.uint8)
+        return np.memmap(self.path(ref), np.uint8, "c")
+
+    def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
+        """Reads a blob piece by piece. Not by mapping it: if its writer cuts it short meanwhile, a map ends the process.
+
+        Raises:
+            ProtocolError: The blob is not here, is cut short, or has changed since it was sealed.
+        """
+        if not self.has(ref):
+            raise _not_here(ref)
+        sealed, found = self._seals.get(self.path(ref).name), 0
+        with open(self.path(ref), "rb", buffering=0) as file:
+            for start in range(0, ref.size_bytes, CHUNK_BYTES):
+                wanted = min(CHUNK_BYTES, ref.size_bytes - start)
+                chunk = file.read(wanted)
+                if len(chunk) != wanted:
+                    raise ProtocolError(f"A blob was cut short while it was read. Expected: {describe(ref)}")
+                found = zlib.crc32(chunk, found) if sealed is not None else 0
+                yield memoryview(chunk)
+        if sealed is not None and found != sealed:
+            raise ProtocolError(
+                f"A blob has changed since it was written: its disk may be failing. Expected: {describe(ref)}"
+            )
+
+    def seal(self, ref: blobs_pb2.BlobRef) -> None:
+        """Has a blob, whose name says nothing of its content, checked from now on when it is read (`chunks`) or looked for
+        (`is_whole`).
+        """
+        found = 0
+        for chunk in self.chunks(ref):
+            found = zlib.crc32(chunk, found)
+        self._seals[self.path(ref).name] = found
+
+    def is_whole(self, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether the blob is here, and as it was when it was sealed, if it was."""
+        if self.path(ref).name not in self._seals:
+            return self.has(ref)
+        try:
+            for _ in self.chunks(ref):
+                pass
+        except ProtocolError as error:
+            print(f"fdt: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    def adopt(self, ref: blobs_pb2.BlobRef, folder: Path) -> None:
+        """Takes over a blob that a worker has written into its own folder.
+
+        Raises:
+            ProtocolError: It is not a plain file of ours with no other name, or not as long as it says.
+        """
+        name = self.path(ref).name
+        if len(ref.digest) != ONE_TIME_BYTES:
+            # Others would take it for what such a name promises.
+            raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")
+        try:
+            status = os.lstat(folder / name)
+            expected = (stat.S_IFREG, 1, os.geteuid(), ref.size_bytes)
+            found = (stat.S_IFMT(status.st_mode), status.st_nlink, status.st_uid, status.st_size)
+            if found != expected or os.path.lexists(self.path(ref)):
+                raise ProtocolError(
+                    "A worker's blob is a plain file of its own, as long as it says, and new. Expected (type, links, owner, "
+                    f"bytes): {expected}. Received: {found}"
+                )
+            os.rename(folder / name, self.path(ref))
+        except OSError as error:
+            raise ProtocolError(f"A worker's blob is not in its folder: {describe(ref)}. ({error.strerror})") from error
+
+    def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef], bound: int | None = None) -> None:
+        """Keeps blobs from being dropped until `release(user)`.
+
+        Raises:
+            CapacityError: The user has more than `bound` then.
+        """
+        with self._lock:
+            used = self._users.setdefault(user, {})
+            used.update((self.path(ref).name, ref) for ref in refs)
+            if bound is not None and len(used) > bound:
+                raise CapacityError(f"A job may use {bound:,} blobs at once. Received: {len(used):,} blobs")
+
+    def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> list[blobs_pb2.BlobRef]:
+        """Ends what `use` began, for these blobs or for all; returns those that the user had."""
+        with self._lock:
+            used = self._users.get(user, {})
+            names = list(used) if refs is None else [self.path(ref).name for ref in refs]
+            released = [used.pop(name) for name in names if name in used]
+            if not used:
+                self._users.pop(user, None)
+        return released
+
+    def drop(self, ref: blobs_pb2.BlobRef) -> None:
+        """Deletes a blob, unless somebody uses it."""
+        with self._lock:
+            if self.path(ref).name not in self._used():
+                self.path(ref).unlink(missing_ok=True)
+                self._seals.pop(self.path(ref).name, None)
+
+    def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, sender: str = "") -> None:
+        target = self.path(ref)
+        temporary = self.directory / f"part-{uuid.uuid4().hex}"
+        try:
+            with self._lock:
+                # By its word alone a blob evicts nothing and holds nothing.
+                tight = bool(self._room_for(ref.size_bytes, sender, temporary.name))
+            _fill(temporary, ref, chunks, digest, functools.partial(self._grow, temporary.name, sender, tight))
+            if digest is None and sender:
+                # A name that serves once says nothing of the content: what is there is another blob, which a job may read.
+                os.link(temporary, target)
+            else:
+                os.replace(temporary, target)
+        except FileExistsError as error:
+            raise ProtocolError(f"The pool holds another blob under this name. Received: {describe(ref)}") from error
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise CapacityError(
+                f"The disk of the pool's store is full: no room for {ref.size_bytes:,} bytes more. Free some, or let "
+                f"TMPDIR name a larger disk. Received: directory={self.directory}"
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+            with self._lock:
+                self._growing.pop(temporary.name, None)
+
+    def _grow(self, writer: str, sender: str, tight: bool, descriptor: int, allocated: int, size_bytes: int) -> int:
+        """Gives a blob that is being written room for its next bytes; returns for how many in all."""
+        more = min(self._limits.upload_step_bytes, size_bytes - allocated)
+        with self._lock:
+            if tight or not self._has_room(more, sender):
+                for path in self._room_for(more, sender, writer):
+                    path.unlink(missing_ok=True)
+            _allocate(descriptor, allocated, more)
+            self._growing[writer] = sender, allocated + more
+        return allocated + more
+
+    def _has_room(self, size_bytes: int, sender: str) -> bool:
+        """Whether nothing need go, as far as that can be told without reading the directory."""
+        free_bytes, held = self._free_bytes(), self._held_bytes(sender)
+        share = self._limits.upload_share if sender else 1.0
+        return self._limit_bytes is None and held + size_bytes <= share * (free_bytes + held)
+
+    def _room_for(self, size_bytes: int, sender: str, writer: str) -> list[Path]:
+        """Returns which blobs must go so that so many bytes more have room.
+
+        Raises:
+            CapacityError: They have none even if all go that nobody uses.
+        """
+        files, kept = self._files(), self._used()
+        newest_s = time.time() - self._grace_s
+        leaving = [file for file in sorted(files, key=lambda file: file[2]) if file[0].name not in kept]
+        leaving = [file for file in leaving if file[2] <= newest_s]
+        excess = self._excess_bytes(files, size_bytes)
+        surplus = len(files) + len(self._growing.keys() - {writer}) - self._limits.blobs
+        self._check_share(sum(size for _, size, _ in leaving), size_bytes, sender)
+        gone = []
+        for path, size, _ in leaving:
+            if excess <= 0 and surplus < 0:
+                break
+            gone.append(path)
+            excess, surplus = excess - size, surplus - 1
+        if excess > 0:
+            raise CapacityError(
+                f"The pool's store is full: {size_bytes:,} bytes more do not fit beside the arrays in use "
+                f"({excess:,} too many). Wait for other jobs to end, or give the pool more room. "
+                f"Received: store_limit_bytes={self._limit_bytes} kept_disk_bytes={self._limits.kept_disk_bytes}"
+            )
+        if surplus >= 0:
+            raise CapacityError(
+                f"The pool's store holds {self._limits.blobs:,} blobs, and all are in use. Try again later."
+            )
+        return gone
+
+    def _check_share(self, leaving_bytes: int, size_bytes: int, sender: str) -> None:
+        if not sender:
+            return
+        held = self._held_bytes(sender)
+        bound = int(self._limits.upload_share * (self._free_bytes() + leaving_bytes + held))
+        if held + size_bytes > bound:
+            raise CapacityError(
+                f"Unfinished uploads of one client may hold {bound:,} bytes of the pool's disk now. Received: "
+                f"{held + size_bytes:,} bytes"
+            )
+
+    def _held_bytes(self, sender: str) -> int:
+        return sum(held for name, held in self._growing.values() if name == sender)
+
+    def _free_bytes(self) -> int:
+        usage = shutil.disk_usage(self.directory)
+        return usage.free - min(self._limits.kept_disk_bytes, usage.total // 20)
+
+    def _excess_bytes(self, files: list[tuple[Path, int, float]], size_bytes: int) -> int:
+        excess = size_bytes - self._free_bytes()
+        if self._limit_bytes is not None:
+            kept = sum(size for _, size, _ in files) + sum(size for _, size in self._growing.values())
+            excess = max(excess, size_bytes + kept - self._limit_bytes)
+        return excess
+
+    def _files(self) -> list[tuple[Path, int, float]]:
+        """Returns path, bytes and time of last use of every finished blob."""
+        files = []
+        for path in self.directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if not path.name.startswith("part-"):
+                    status = path.stat()
+                    files.append((path, status.st_size, status.st_mtime))
+        return files
+
+    def _used(self) -> set[str]:
+        return set().union(*self._users.values())
+
+
+class WorkerStore(BlobStore):
+    """The pool's store as a worker on its machine has it: to read; what it writes is put into its own folder, from where
+    the pool takes it (`BlobStore.adopt`).
+    """
+
+    def __init__(self, directory: Path, folder: Path) -> None:
+        """Opens the store.
+
+        Args:
+            directory: The pool's.
+            folder: The worker's own.
+        """
+        super().__init__(directory)
+        self._own = BlobStore(folder)
+
+    def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
+        """See `BlobStore.add`."""
+        self._own.add(ref, pieces)
+
+
+def _not_here(ref: blobs_pb2.BlobRef) -> ProtocolError:
+    return ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
+
+
+def _fill(
+    path: Path, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, grow: Callable[[int, int, int], int]
+) -> None:
+    received = allocated = 0
+    with open(path, "xb", buffering=0) as file:
+        for chunk in chunks:
+            received += len(chunk)
+            if received > ref.size_bytes:
+                raise ProtocolError(f"A blob is longer than it says. Expected: {describe(ref)}")
+            while received > allocated:
+                allocated = grow(file.fileno(), allocated, ref.size_bytes)
+            if digest is not None:
+                digest.update(chunk)
+            _write_all(file.fileno(), chunk)
+    if received != ref.size_bytes:
+        raise ProtocolError(f"A blob ended early: {received:,} bytes came. Expected: {describe(ref)}")
+    if digest is not None and digest.digest() != ref.digest:
+        raise ProtocolError(f"A blob's content is not what its name says. Expected: {describe(ref)}")
+
+
+def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
+    # Says at once whether the disk has room; and the kernel then writes many times as fast as into a growing file.
+    try:
+        os.posix_fallocate(descriptor, start, size_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+
+
+def _write_all(descriptor: int, chunk: Buffer) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,487 @@
+"""gRPC as this project uses it: channels, servers, access, and errors to and from statuses."""
+
+import contextlib
+import datetime
+import hmac
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from fdt import errors
+from fdt.base import failure
+from fdt.base.config import Credentials, Timing
+from fdt.base.limits import Limits
+from fdt.base.printable import printable_lines
+from fdt.errors import AccessError, FdtError, PoolError, PoolUnreachableError, ProtocolError, UsageError
+from fdt.transport import tokens as keys
+from fdt.transport import wire
+from fdt.transport.rate_limits import CallThreads, Door
+
+T = TypeVar("T")
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+TOKEN_KEY = "fdt-token"
+_ERROR_KEY = "fdt-error"
+# A status travels in a header, percent-encoded, and gRPC drops calls whose headers are above 8 KiB.
+_MAX_STATUS_BYTES = 2000
+HEALTH = "grpc.health.v1.Health"
+_NO_TOKEN = (
+    "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
+    "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
+)
+# Calls that gRPC keeps for a server by default until they are taken.
+_PENDING_CALLS = 1000
+# Between two attempts to connect.
+_RETRY_S = 0.02
+
+# An error goes out with its own status. One that came from elsewhere (gRPC itself, a proxy) is read as `FOREIGN_STATUS` says.
+STATUS: dict[type[FdtError], grpc.StatusCode] = {
+    UsageError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    errors.NativeError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RunError: grpc.StatusCode.FAILED_PRECONDITION,
+    PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
+    errors.PoolRestartingError: grpc.StatusCode.UNAVAILABLE,
+    AccessError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.VersionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CapacityError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.ProgramRefusedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.WorkerLostError: grpc.StatusCode.ABORTED,
+    errors.WorkerError: grpc.StatusCode.ABORTED,
+    errors.JobCancelledError: grpc.StatusCode.CANCELLED,
+    ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+# What a status means when none of our servers gave it a class: gRPC itself, a proxy, or something that is no pool.
+FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
+    grpc.StatusCode.CANCELLED: errors.JobCancelledError,
+    grpc.StatusCode.UNKNOWN: PoolError,
+    grpc.StatusCode.INVALID_ARGUMENT: ProtocolError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: PoolUnreachableError,
+    grpc.StatusCode.NOT_FOUND: PoolError,
+    grpc.StatusCode.ALREADY_EXISTS: PoolError,
+    grpc.StatusCode.PERMISSION_DENIED: AccessError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.CapacityError,
+    grpc.StatusCode.FAILED_PRECONDITION: PoolError,
+    grpc.StatusCode.ABORTED: PoolError,
+    grpc.StatusCode.OUT_OF_RANGE: ProtocolError,
+    grpc.StatusCode.UNIMPLEMENTED: errors.VersionError,
+    grpc.StatusCode.INTERNAL: PoolError,
+    grpc.StatusCode.UNAVAILABLE: PoolUnreachableError,
+    grpc.StatusCode.DATA_LOSS: PoolError,
+    grpc.StatusCode.UNAUTHENTICATED: AccessError,
+}
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def to_status(error: FdtError) -> tuple[grpc.StatusCode, str, Metadata]:
+    """Returns the status code, text and trailing metadata under which an error travels."""
+    code = next((STATUS[base] for base in type(error).__mro__ if base in STATUS), None)
+    return (code or grpc.StatusCode.UNKNOWN, str(error), ((_ERROR_KEY, type(error).__name__),))
+
+
+def from_rpc_error(error: grpc.RpcError, address: str = "") -> FdtError:
+    """Returns what a failed call means, and lets go of the call.
+
+    gRPC's error is the call itself: with its traceback it is a cycle, which the garbage collector would meet at any time, as
+    late as at the end of the interpreter, when a thread of gRPC's that held the call's lock is no more.
+    """
+    error.__traceback__ = None
+    call: Any = error
+    code = call.code() if hasattr(call, "code") else grpc.StatusCode.UNKNOWN
+    text = (call.details() if hasattr(call, "details") else "") or str(error)
+    for key, value in (call.trailing_metadata() if hasattr(call, "trailing_metadata") else None) or ():
+        if key == _ERROR_KEY:
+            return failure.named(str(value), text)
+    place = f" (pool at {address})" if address else ""
+    return FOREIGN_STATUS.get(code, PoolError)(f"{printable_lines(text)} [{code.name}]{place}")
+
+
+@contextlib.contextmanager
+def translated(address: str = "") -> Iterator[None]:
+    """Turns gRPC's errors into ours."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error, address) from error
+    except grpc.FutureCancelledError as error:
+        raise PoolUnreachableError("The pool stopped taking or giving data; the transfer was given up.") from error
+    except grpc.FutureTimeoutError as error:
+        raise PoolUnreachableError("The pool did not answer in time.") from error
+
+
+class Watch:
+    """Cancels a transfer that stands still: it may take long in all, but not between two chunks."""
+
+    def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
+        """Calls `cancel` when `each` has yielded nothing for `limit_s`."""
+        self._cancel, self._limit_s = cancel, limit_s
+        self._last_s = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fdt-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Passes items on, taking note of the time."""
+        for item in items:
+            self._last_s = time.monotonic()
+            yield item
+
+    def _run(self) -> None:
+        while not self._stop.wait(max(0.0, self._last_s + self._limit_s - time.monotonic())):
+            if time.monotonic() - self._last_s >= self._limit_s:
+                self._cancel()
+                return
+
+
+# ---- client ---------------------------------------------------------------------------------------------------------
+
+
+class _SendToken(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Adds the token to every call. (gRPC's call credentials refuse plain loopback channels.)"""
+
+    def __init__(self, token: str, address: str) -> None:
+        """Sends this token, or the one that the pool of this user's at the address has now; "" for no such pool."""
+        self._token, self._address = token, address
+
+    def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        token = (keys.find(self._address) if self._address else None) or self._token
+        metadata = [*(details.metadata or ()), (TOKEN_KEY, token)]
+        return continuation(details._replace(metadata=metadata), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
+
+
+def _keepalive(timing: Timing) -> list[tuple[str, int]]:
+    """Returns gRPC's options by which both ends notice within `call_s` / 2 + `connect_s` that the other has stopped."""
+    return [
+        ("grpc.keepalive_time_ms", int(timing.call_s * 500)),
+        ("grpc.keepalive_timeout_ms", int(timing.connect_s * 1000)),
+        # For the same ping, and a minute by default; the later of the two counts.
+        ("grpc.http2.ping_timeout_ms", int(timing.connect_s * 1000)),
+        # By default, a minute passes between two pings when there are no data: as while a step or a queue takes long.
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def open_channel(address: str, credentials: Credentials, timing: Timing, behind: str | None = None) -> grpc.Channel:
+    """Returns a channel that has not been tried yet; see `connect`.
+
+    Args:
+        address: Where to connect.
+        credentials: Token and certificate authority.
+        timing: Of its keepalive.
+        behind: The pool's own "host:port", if the address is of something that passes on to it what it is sent.
+    """
+    options = [
+        *_keepalive(timing),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # The name in a certificate is checked; for a unix socket there is none.
+        *([("grpc.default_authority", "localhost")] if address.startswith("unix:") else []),
+        *([("grpc.ssl_target_name_override", behind.rpartition(":")[0].strip("[]"))] if behind is not None else []),
+    ]
+    if credentials.tls_ca is not None:
+        try:
+            authority = credentials.tls_ca.read_bytes()
+        except OSError as error:
+            raise UsageError(f"Cannot read the certificate of the pool's authority: {error}") from error
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options)
+    else:
+        channel = grpc.insecure_channel(address, options)
+    if credentials.token is None:
+        return channel
+    found_at = address if credentials.is_found else ""
+    return grpc.intercept_channel(channel, _SendToken(credentials.token, found_at))
+
+
+def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
+    """Connects to a pool and makes sure that it answers and accepts the credentials.
+
+    A unix socket is waited for, since the pool that will make it may be starting; and so is a pool that hangs up, since it may
+    have as many connections as it holds.
+
+    Args:
+        address: "host:port" or "unix:/path".
+        credentials: Token and certificate authority.
+        timing: `connect_s` is the limit.
+
+    Raises:
+        PoolUnreachableError: Nothing answers there.
+        AccessError: Wrong token, or the two ends disagree about TLS.
+    """
+    channel = open_channel(address, credentials, timing)
+    check = channel.unary_unary(f"/{HEALTH}/Check")
+    end_s = time.monotonic() + timing.connect_s
+    while True:
+        try:
+            check(b"", timeout=max(0.1, end_s - time.monotonic()))
+            return channel
+        except grpc.RpcError as error:
+            worth_it = address.startswith("unix:") or _hung_up(error)
+            waiting = worth_it and time.monotonic() + _RETRY_S < end_s
+            if not (waiting and error.code() == grpc.StatusCode.UNAVAILABLE):  # type: ignore[attr-defined]
+                channel.close()
+                raise _connect_error(address, credentials, error) from error
+            time.sleep(_RETRY_S)
+
+
+def _hung_up(error: Any) -> bool:
+    return any(sign in (error.details() or "") for sign in ("Socket closed", "reset", "GOAWAY", "recvmsg", "sendmsg"))
+
+
+def close(channel: grpc.Channel, limit_s: float) -> None:
+    """Closes a channel; leaves one behind that does not come to an end, since the process is about to.
+
+    Closing waits for what the channel's own thread still has to do.
+    """
+    closing = threading.Thread(target=channel.close, name="fdt-close", daemon=True)
+    closing.start()
+    closing.join(limit_s)
+
+
+def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtError:
+    text = error.details() or ""
+    if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        if credentials.token is None:
+            return AccessError(_NO_TOKEN.format(address=address))
+        return from_rpc_error(error, address)
+    if "certificate is not yet valid" in text or "certificate has expired" in text:
+        now = datetime.datetime.now(datetime.UTC)
+        what = "is not valid yet" if "not yet" in text else "is not valid any more"
+        return AccessError(
+            f"The certificate of the pool at {address} {what} by this machine's clock, which shows {now:%Y-%m-%d %H:%M} UTC. "
+            "If that is right, whoever serves the pool makes another certificate; if not, set the clock (NTP). Received: "
+            f"tls_ca={credentials.tls_ca}"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname Verification" in text or "name doesn't match" in text:
+        return AccessError(
+            f"The certificate of the pool at {address} was not signed by the given authority, or is for another name: "
+            f"{text}. Received: tls_ca={credentials.tls_ca}"
+        )
+    if "SSL" in text or "WRONG_VERSION_NUMBER" in text or "handshake" in text.lower():
+        return AccessError(f"No TLS with the pool at {address}: does it serve with --tls-cert? ({text})")
+    plain = credentials.tls_ca is None and not address.startswith("unix:")
+    if plain and _hung_up(error):
+        return AccessError(
+            f"{address} hung up on a connection without TLS. If the pool has a certificate, name its authority "
+            f"with --tls-ca; if not, it holds as many connections as it can, and you may try again. ({text})"
+        )
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return PoolUnreachableError(
+            f"No pool answers at {address}. Is `fdt serve` running there, and is the port right? ({text})"
+        )
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return PoolUnreachableError(f"What answers at {address} is not a pool. ({text})")
+    return from_rpc_error(error, address)
+
+
+# ---- server ---------------------------------------------------------------------------------------------------------
+
+
+class RequireToken(grpc.ServerInterceptor):
+    """Refuses calls without the token of their service, before anything of the request is read."""
+
+    def __init__(self, token: str | None, tokens: Mapping[str, Sequence[str | None]]) -> None:
+        """`token` opens all services (None: they are open); `tokens` has, by service, those that open it instead."""
+        self._token = token
+        self._tokens = {service: tuple(each) for service, each in tokens.items()}
+        # Whatever the method: as a stream, so that not even a first message is waited for.
+        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+
+    def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
+        """Passes the call on, or answers it."""
+        service = details.method.rpartition("/")[0].lstrip("/")
+        given = _encoded(next((value for key, value in details.invocation_metadata if key == TOKEN_KEY), ""))
+        for expected in self._tokens.get(service, (self._token,)):
+            if expected is None or hmac.compare_digest(given, expected.encode()):
+                return continuation(details)
+        return self._refusal
+
+
+def _encoded(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def _refuse(_: object, context: grpc.ServicerContext) -> None:
+    _abort(
+        context,
+        AccessError(
+            "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a "
+            "token of the hosts alone, that one with --join-token-file."
+        ),
+    )
+
+
+def _abort(context: grpc.ServicerContext, error: FdtError) -> None:
+    code, text, trailing = to_status(error)
+    text = text.encode(errors="replace")[:_MAX_STATUS_BYTES].decode(errors="ignore")
+    context.set_trailing_metadata(trailing)
+    context.abort(code, text)
+
+
+def service(
+    descriptor: ServiceDescriptor, servicer: object, door: Door, raw: Iterable[str] = ()
+) -> grpc.GenericRpcHandler:
+    """Binds a servicer's methods to a service, with our own decoding and errors.
+
+    Args:
+        descriptor: The service.
+        servicer: Has methods of the same names, `method(request or iterator, context)`; what it lacks is UNIMPLEMENTED.
+        door: Lets calls in.
+        raw: Methods that take and give bytes instead of messages.
+    """
+    raw = set(raw)
+    handlers = {
+        method.name: _bind(method, getattr(servicer, method.name), door, method.name in raw)
+        for method in descriptor.methods
+        if hasattr(servicer, method.name)
+    }
+    return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
+
+
+def _bind(method: MethodDescriptor, behaviour: Callable[..., Any], door: Door, raw: bool) -> grpc.RpcMethodHandler:
+    message = message_factory.GetMessageClass(method.input_type)
+    name = f"{method.containing_service.full_name}/{method.name}"
+
+    def read(requests: Iterator[bytes]) -> Any:
+        decoded: Iterator[Any] = requests if raw else (wire.decode(message, item) for item in requests)
+        if method.client_streaming:
+            return decoded
+        for only in decoded:
+            return only
+        raise ProtocolError(f"The call ended before its request had come. Expected: {message.__name__}")
+
+    def write(reply: Any) -> bytes:
+        return reply if raw else reply.SerializeToString()
+
+    def single(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with _answered(context), door.visit(name, context) as visit:
+            return write(behaviour(read(visit.requests(requests)), context))
+        raise AssertionError
+
+    def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        with _answered(context), door.visit(name, context) as visit:
+            for reply in visit.replies(behaviour(read(visit.requests(requests)), context)):
+                yield write(reply)
+
+    # To gRPC each method takes a stream: it would wait for a single request without a limit, in a thread.
+    if method.server_streaming:
+        return grpc.stream_stream_rpc_method_handler(stream)
+    return grpc.stream_unary_rpc_method_handler(single)
+
+
+@contextlib.contextmanager
+def _answered(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except FdtError as error:
+        _abort(context, error)
+
+
+def check_listen(address: str, token: str | None, tls: bool) -> None:
+    """Refuses to be seen by others without a token and TLS.
+
+    Raises:
+        UsageError: The address is off loopback, and token or certificate is missing; or it is no address.
+    """
+    if address.startswith("unix:"):
+        _check_socket(Path(address.removeprefix("unix:")), token)
+        return
+    _, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"Expected --listen HOST:PORT, such as 127.0.0.1:7077. Received: listen={address}")
+    if not keys.is_local(address) and not (tls and token):
+        raise UsageError(
+            f"A pool that others can reach needs --token-file, --tls-cert and --tls-key; or listen on 127.0.0.1. "
+            f"Received: listen={address}"
+        )
+
+
+def _check_socket(path: Path, token: str | None) -> None:
+    """Refuses a socket without a token in a folder that others can open: whoever reaches a socket may connect."""
+    try:
+        status = path.parent.stat()
+    except OSError as error:
+        raise UsageError(f"Cannot listen there: {error}. Received: listen=unix:{path}") from error
+    if not token and (status.st_mode & 0o077 or status.st_uid != os.geteuid()):
+        raise UsageError(
+            f"A pool without a token needs its socket in a folder that only this user can open: chmod 700 {path.parent}, or "
+            f"give a token. Received: listen=unix:{path}"
+        )
+
+
+def create_server(
+    interceptor: RequireToken, door: Door, limits: Limits, timing: Timing, connections: int | None = None
+) -> grpc.Server:
+    """Returns a server without services and ports.
+
+    Args:
+        interceptor: Looks at tokens.
+        door: Lets calls in.
+        limits: The pool's.
+        timing: `call_s` and `connect_s` are for keepalive.
+        connections: The most that each port holds; those of `limits` if None.
+    """
+    return grpc.server(
+        CallThreads(),
+        interceptors=[interceptor],
+        maximum_concurrent_rpcs=door.max_calls,
+        options=[
+            ("grpc.so_reuseport", 0),
+            *_keepalive(timing),
+            ("grpc.http2.min_ping_interval_without_data_ms", 500),
+            ("grpc.server_handshake_timeout_ms", int(limits.handshake_s * 1000)),
+            ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
+            ("grpc.max_allowed_incoming_connections", connections or limits.connections),
+            ("grpc.max_concurrent_streams", limits.streams_each),
+            ("grpc.max_metadata_size", limits.metadata_bytes),
+            ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
+            ("grpc.max_receive_message_length", limits.message_bytes),
+            # Calls that no thread has taken yet, which gRPC cancels above 1000, and after half a minute, without a word: all
+            # workers of a large pool come at the same moment, and each is waited for as long as it may take to start.
+            ("grpc.server_max_unrequested_time_in_server", max(30, int(timing.warm_s))),
+            ("grpc.server.max_pending_requests", max(_PENDING_CALLS, door.max_calls)),
+            ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, door.max_calls)),
+        ],
+    )
+
+
+def listen(server: grpc.Server, address: str, certificate: Path | None = None, key: Path | None = None) -> str:
+    """Opens a port and returns its address, with the port that the system chose if 0 was asked for.
+
+    Raises:
+        UsageError: The port is taken, or the certificate cannot be read.
+    """
+    try:
+        if certificate is not None and key is not None:
+            pair = (key.read_bytes(), certificate.read_bytes())
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        else:
+            port = server.add_insecure_port(address)
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"Cannot listen there: {error}. Received: listen={address}") from error
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

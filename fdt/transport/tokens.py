@@ -1,0 +1,121 @@
+"""Tokens of this user's own pools: written where only this user reads, found there by this user's clients.
+
+A pool on loopback can be reached by every user of its machine, so it makes a token by itself, as Jupyter does. The folder is
+the user's runtime folder ($XDG_RUNTIME_DIR), which is of this machine and ends with the session; where there is none, the
+user's state folder. Not the temporary folder: whoever comes
+first there could keep the name from others.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from fdt.base import user_folder
+from fdt.errors import UsageError
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+# No token that we make is longer.
+_MAX_BYTES = 4096
+
+
+def is_local(address: str) -> bool:
+    """Returns whether only users of this machine reach the address."""
+    import ipaddress
+
+    if address.startswith("unix:"):
+        return True
+    host = parts(address)[0]
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@contextlib.contextmanager
+def published(address: str, token: str) -> Iterator[Path]:
+    """Lets this user's clients find the token of a pool for as long as it lives; yields the file.
+
+    Args:
+        address: Where the pool listens.
+        token: Its token. What an earlier pool has left under this address is overwritten.
+
+    Raises:
+        UsageError: There is no folder that only this user reads.
+    """
+    path = _writable() / _name(*parts(address))
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    os.replace(partial, path)
+    try:
+        yield path
+    finally:
+        # Another pool of this user's may have taken the address over.
+        with contextlib.suppress(OSError):
+            if _read(path) == token:
+                path.unlink()
+
+
+def find(address: str) -> str | None:
+    """Returns the token that a pool of this user's has left for this address; None if there is none.
+
+    The spellings of loopback lead to each other: a pool on 127.0.0.1 is found as localhost.
+    """
+    if not is_local(address):
+        return None
+    host, port = parts(address)
+    hosts = [host, *_LOCAL] if host == "localhost" else [host, "localhost"]
+    for folder in _folders():
+        if user_folder.complaint(folder) is None:
+            for name in dict.fromkeys(_name(each, port) for each in hosts):
+                with contextlib.suppress(OSError, UnicodeDecodeError):
+                    return _read(folder / name)
+    return None
+
+
+def parts(address: str) -> tuple[str, str]:
+    """Returns host and port, as they may stand in a file's name."""
+    if address.startswith("unix:"):
+        return "unix", hashlib.sha256(os.fsencode(address)).hexdigest()[:32]
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
+
+
+def _name(host: str, port: str) -> str:
+    return f"{host}-{port}.token"
+
+
+def _folders() -> list[Path]:
+    """Returns where tokens may be: a service of the user's may have been started without a session."""
+    runtime, state = os.environ.get("XDG_RUNTIME_DIR"), user_folder.state_folder()
+    folders = [Path(runtime) / "fdt"] if runtime and os.path.isabs(runtime) else []
+    return folders + ([state] if state is not None else [])
+
+
+def _writable() -> Path:
+    complaints = []
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            user_folder.make(folder)
+        complaint = user_folder.complaint(folder)
+        if complaint is None:
+            return folder
+        complaints.append(complaint)
+    raise UsageError(
+        "There is no place for the token that the pool makes for this user's clients. Expected a folder that only this user "
+        "can open; or give a token with --token-file FILE, or choose --no-token, which lets every local user in. Received: "
+        f"{'; '.join(complaints) or 'neither XDG_RUNTIME_DIR nor HOME'}"
+    )
+
+
+def _read(path: Path) -> str | None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, encoding="ascii") as file:
+        token = file.read(_MAX_BYTES).strip()
+    return token if token and token.isprintable() else None

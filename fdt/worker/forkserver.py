@@ -1,0 +1,263 @@
+"""Where worker processes come from: one process that has imported an engine's module and forks itself.
+
+TensorFlow takes seconds of a core to import. Imported once, before any thread or device exists, it is there for every
+worker that is forked afterwards, and their memory is shared until one of them writes to it.
+
+Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log", "reach", "walls", "bounds"}`, what
+to add to the environment, where output goes, what the worker may reach (`sandbox.Reach`), whether it is walled in, and
+how much it may take (`worker_bounds.Bounds`); and `{"signal": number, "name"}`. On standard output:
+`{"started": name, "pid"}` and `{"exited": name, "status", "over"}`, negative for a signal's number, and what the worker took
+beyond its bounds; and `{}` now and then, once the engine is imported: it lives. The end of standard input ends the process and
+its workers.
+"""
+
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fdt.base.lifetime import die_with
+from fdt.base.sampler import keep_network
+from fdt.base.worker_bounds import LOOK_S, Bounds, Watch
+from fdt.worker import network_namespace, sandbox
+from fdt.worker.gateway import Gateway
+from fdt.worker.log_file import Log
+from fdt.worker.main import work
+from fdt.worker.network_namespace import Network
+
+ENGINE = "FDT_FORKSERVER_ENGINE"
+PARENT = "FDT_FORKSERVER_PARENT"
+NETWORK = "FDT_FORKSERVER_NETWORK"
+# Seconds between two signs of life.
+BEAT = "FDT_FORKSERVER_BEAT"
+# What TensorFlow imports if it is there, and what for graphs alone is not needed: as long as TensorFlow itself takes.
+NOT_NEEDED = ("keras", "tf_keras")
+# As the shell has it, of a program that cannot be run.
+_NOT_STARTED = 126
+
+
+class ForkServer:
+    """Forks workers and reaps them. One thread: a fork copies only the thread that calls it."""
+
+    def __init__(self, engine: type, network: Network, beat_s: float) -> None:
+        self._engine, self._network, self._beat_s = engine, network, beat_s
+        self._beat_due_s = 0.0
+        self._libraries = _descriptors()
+        self._workers: dict[int, str] = {}
+        self._logs: dict[int, Log] = {}
+        self._watches: dict[int, Watch] = {}
+        # Of workers that were ended for it.
+        self._over: dict[int, str] = {}
+        self._readable = selectors.PollSelector()
+        self._wake, wake = os.pipe()
+        for descriptor in (self._wake, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._input = b""
+        self._open = True
+        self._readable.register(0, selectors.EVENT_READ, self._read)
+        self._readable.register(self._wake, selectors.EVENT_READ, self._woken)
+
+    def serve(self) -> None:
+        """Does what standard input asks for, and keeps what workers print, until standard input ends."""
+        while self._open:
+            for key, _ in self._readable.select(LOOK_S if self._watches else self._beat_s):
+                # Another of them may have closed it.
+                if self._readable.get_map().get(key.fd) is key:
+                    key.data()
+            self._look()
+            self._beat()
+        self._end()
+
+    def _beat(self) -> None:
+        if time.monotonic() >= self._beat_due_s:
+            self._beat_due_s = time.monotonic() + self._beat_s
+            self._tell()
+
+    def _look(self) -> None:
+        for pid, watch in self._watches.items():
+            over = watch.over()
+            if over and pid not in self._over:
+                self._over[pid] = over
+                self._signal(self._workers[pid], signal.SIGKILL)
+
+    def _printed(self, log: Log) -> None:
+        if not log.read():
+            self._readable.unregister(log.reader)
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        self._reap()
+
+    def _end(self) -> None:
+        """Kills and reaps what is left, so that nothing of the pool is there when this process is gone."""
+        for pid in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
+        for pid in self._workers:
+            os.waitpid(pid, 0)
+
+    def _read(self) -> None:
+        chunk = os.read(0, 1 << 16)
+        *lines, self._input = (self._input + chunk).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if "start" in request:
+                self._start(request)
+            else:
+                self._signal(request["name"], request["signal"])
+        self._open = bool(chunk)
+
+    def _start(self, request: dict[str, Any]) -> None:
+        server, log = os.getpid(), None
+        try:
+            log = Log(Path(request["log"]))
+            pid = os.fork()
+        except OSError as error:
+            if log is not None:
+                os.close(log.writer)
+                log.close()
+            why = f"fdt: no process could be started: {error}. Look at the limits of processes and open files (ulimit -u, -n)."
+            self._tell(exited=request["start"], status=_NOT_STARTED, why=why)
+            return
+        if pid:
+            os.close(log.writer)
+            self._logs[pid] = log
+            self._readable.register(log.reader, selectors.EVENT_READ, functools.partial(self._printed, log))
+            self._workers[pid] = request["start"]
+            self._watch(pid, request)
+            self._tell(started=request["start"], pid=pid)
+            return
+        status = 1
+        try:
+            die_with(server)
+            gateway = self._become_worker(request, log.writer)
+            # Its socket to the pool is the last one to another program that it opens.
+            work(self._engine, sandbox.shut_door if request["walls"] else lambda: None, gateway)
+            status = 0
+        except BaseException:  # the child must never return into the server's loop
+            sys.excepthook(*sys.exc_info())
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _watch(self, pid: int, request: dict[str, Any]) -> None:
+        bounds, may_fork = Bounds(**request["bounds"]), sandbox.has_gpu() or not request["walls"]
+        if bounds != Bounds() or may_fork:
+            self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
+
+    def _become_worker(self, request: dict[str, Any], output: int) -> Gateway | None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        # Nothing that the server has opened is a worker's: its orders, what it tells the pool, what others print. What
+        # libraries opened stays: TensorFlow reads random numbers from a descriptor, which would be somebody else's soon.
+        for descriptor in _descriptors() - self._libraries:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        for name in (ENGINE, PARENT, NETWORK, BEAT):
+            del os.environ[name]
+        # Before this process knows the pool's secret and while it sees the machine's network; then it sees it no more.
+        gateway = Gateway.start() if self._network is Network.TUNNEL else None
+        if self._network in (Network.OWN, Network.TUNNEL):
+            network_namespace.isolate()
+        os.environ.update(request["environment"])
+        # Last: what comes after has no rights but a worker's.
+        reach = sandbox.Reach.from_fields(request["reach"])
+        if request["walls"]:
+            raised = sandbox.raise_walls(reach)
+            for wall in raised.missing:
+                print(f"fdt worker: not walled in: {wall.name}: {wall.by}", file=sys.stderr, flush=True)
+        else:
+            sandbox.settle(reach.folder)
+        return gateway
+
+    def _signal(self, name: str, number: int) -> None:
+        for pid, worker in self._workers.items():
+            if worker == name:
+                # Not reaped yet, so the number is still its own; all it has started goes with it.
+                with contextlib.suppress(ProcessLookupError):
+                    try:
+                        os.killpg(pid, number)
+                    except ProcessLookupError:
+                        os.kill(pid, number)
+
+    def _reap(self) -> None:
+        for pid in list(self._workers):
+            # Without reaping at first: what the worker has started must not stay behind.
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            name, over = self._workers.pop(pid), self._over.pop(pid, "")
+            self._watches.pop(pid, None)
+            # Before the pool hears of the end and reads it.
+            self._finish(self._logs.pop(pid))
+            self._tell(exited=name, status=os.waitstatus_to_exitcode(status), over=over)
+
+    def _finish(self, log: Log) -> None:
+        if log.reader in self._readable.get_map():
+            self._readable.unregister(log.reader)
+        log.close()
+
+    def _tell(self, **message: object) -> None:
+        print(json.dumps(message), flush=True)
+
+
+def _descriptors() -> set[int]:
+    """Returns what this process has open besides standard input, output and error."""
+    found = set()
+    for number in {int(name) for name in os.listdir("/dev/fd")} - {0, 1, 2}:
+        # The listing was open itself when it was made.
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.add(number)
+    return found
+
+
+def main() -> None:
+    """Imports the engine, then serves."""
+    die_with(int(os.environ[PARENT]))
+    network = Network(os.environ[NETWORK])
+    keep_network()
+    if network is Network.SHARED:
+        # Here, where there is one thread still; this process needs no network itself.
+        network_namespace.isolate()
+    for needless in NOT_NEEDED:
+        # To Python it is not installed.
+        sys.modules[needless] = None  # type: ignore[assignment]
+    module, _, name = os.environ[ENGINE].partition(":")
+    # Whatever an import prints must not end up among our lines.
+    lines = os.dup(1)
+    os.dup2(2, 1)
+    engine = getattr(importlib.import_module(module), name)
+    os.dup2(lines, 1)
+    os.close(lines)
+    # Once for all workers.
+    sandbox.python_folders()
+    # What has been imported stays: workers need not look through it whenever they collect garbage, nor copy its pages for that.
+    gc.collect()
+    gc.freeze()
+    ForkServer(engine, network, float(os.environ[BEAT])).serve()
+    # Workers are gone and lines are told. To take TensorFlow's modules apart one by one takes half a second of a core.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A worker's end of its tunnel: starts the process, hands it sockets of this process's network, tells it what to open."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from fdt.errors import WorkerError, WorkerLostError
+from fdt.worker.runtime import MeetingPlace, inner_address
+from fdt.worker.tunnel import MAX_MESSAGE_BYTES, PARENT
+
+# How long the processes of a job may take to tell each other of their tunnels, and a tunnel to do what it is asked.
+_MEET_S = 60.0
+_ANSWER_S = 30.0
+
+
+class Gateway:
+    """The way out of a network of one's own. A gateway is started outside of it and used inside."""
+
+    def __init__(self, process: subprocess.Popen[bytes], orders: socket.socket, blanks: socket.socket) -> None:
+        self._process, self._orders, self._blanks = process, orders, blanks
+
+    @classmethod
+    def start(cls) -> "Gateway":
+        """Starts the tunnel in the network that this process is in now; it ends with this process."""
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        blanks, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, given:
+            numbers = (theirs.fileno(), given.fileno())
+            process = subprocess.Popen(
+                # -P: what lies in the directory must not stand in for a module.
+                [sys.executable, "-P", "-m", "fdt.worker.tunnel", *map(str, numbers)],
+                env={**os.environ, PARENT: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                pass_fds=numbers,
+            )
+        orders.settimeout(_ANSWER_S)
+        return cls(process, orders, blanks)
+
+    def serve(self) -> None:
+        """Hands out sockets of this process's network from now on."""
+        threading.Thread(target=self._hand_out, name="fdt-gateway", daemon=True).start()
+
+    def to_pool(self, address: str) -> str:
+        """Returns where the pool, at "host:port" in the machine's network, is reached from here.
+
+        Raises:
+            WorkerLostError: The tunnel has ended.
+        """
+        host, _, port = address.rpartition(":")
+        return f"127.0.0.1:{self._ask('pool', [host.strip('[]'), int(port)])['port']}"
+
+    def meet(self, rank: int, addresses: Sequence[str], meeting: MeetingPlace) -> None:
+        """Joins the networks of a job's processes: rank k is reached at `fdt.worker.runtime.inner_address(k)` in each.
+
+        Args:
+            rank: Of this process.
+            addresses: Of the hosts of all, on the trusted network.
+            meeting: Where they tell each other of their tunnels.
+
+        Raises:
+            WorkerError: A tunnel has ended (WorkerLostError), or cannot be opened; or a process did not tell of its own.
+        """
+        own = self._ask("open", addresses[rank])
+        meeting.put(_key(rank), json.dumps(own).encode())
+        told = [json.loads(meeting.wait(_key(k), _MEET_S)) for k in range(len(addresses))]
+        members = [
+            [address, each["port"], each["certificate"], inner_address(k)]
+            for k, (address, each) in enumerate(zip(addresses, told, strict=True))
+        ]
+        self._ask("meet", {"rank": rank, "members": members})
+
+    def seal(self) -> None:
+        """Closes the tunnel to further orders, where a job needs none; after `meet` it takes none anyway.
+
+        Raises:
+            WorkerLostError: The tunnel has ended.
+        """
+        self._ask("seal", None)
+
+    def _ask(self, kind: str, argument: object) -> dict[str, Any]:
+        try:
+            self._orders.send(json.dumps({kind: argument}).encode())
+            raw = self._orders.recv(MAX_MESSAGE_BYTES)
+        except OSError as error:
+            raise WorkerLostError(f"The tunnel of this worker does not answer: {error}") from error
+        if not raw:
+            raise WorkerLostError("The tunnel of this worker has ended.")
+        answer: dict[str, Any] = json.loads(raw)
+        if "error" in answer:
+            raise WorkerError(f"The tunnel of this worker could not be opened: {answer['error']}")
+        return answer
+
+    def _hand_out(self) -> None:
+        while self._blanks.recv(1):
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as blank:
+                socket.send_fds(self._blanks, [b"!"], [blank.fileno()])
+
+
+def _key(rank: int) -> str:
+    return f"tunnel/{rank}"

@@ -1,0 +1,488 @@
+"""A worker process: has a runtime's engine, waits for a job, serves it, exits.
+
+The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
+"""
+
+import contextlib
+import dataclasses
+import faulthandler
+import functools
+import gc
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fdt.base import failure
+from fdt.base.config import Credentials, Timing
+from fdt.base.sampler import Sampler, Series
+from fdt.errors import ProtocolError, WorkerError, WorkerLostError
+from fdt.transport import rpc, wire
+from fdt.transport.blob_client import BlobClient, HostStore
+from fdt.transport.blob_store import BlobStore, WorkerStore
+from fdt.transport.blobs import Buffer
+from fdt.v1 import job_pb2, program_pb2, worker_pb2
+from fdt.worker.assigned_variables import AssignedVariables
+from fdt.worker.gateway import Gateway
+from fdt.worker.rendezvous import PoolMeetingPlace
+from fdt.worker.runtime import Assignment, Engine
+from fdt.worker.stall_detector import StallWatch
+
+# A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
+CHUNK_S = 0.1
+MAX_CHUNK = 256
+# How often an engine that works by itself is asked how far it is; and where a step is waited for before the next one.
+POLL_S, ALONE_S = 0.05, 0.001
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """What the pool tells a worker process, through its environment.
+
+    Attributes:
+        pool: Where to attach: "unix:..." or, on a host that joined the pool, "host:port".
+        secret: With what to attach.
+        name: The worker's.
+        store: Directory of the host's blobs.
+        folder: The worker's own, for what it writes.
+        timing: The pool's.
+        tls_ca: Authority that signed the pool's certificate; None for a plain connection.
+        joined: Whether this host joined the pool, so that its store fetches from there.
+    """
+
+    pool: str
+    secret: str
+    name: str
+    store: str
+    folder: str
+    timing: Timing
+    tls_ca: str | None = None
+    joined: bool = False
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variable that `from_environment` reads."""
+        return {"FDT_WORKER": json.dumps(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
+        """Reads what `environment` wrote."""
+        fields = json.loads(environment["FDT_WORKER"])
+        return cls(**{**fields, "timing": Timing(**fields["timing"])})
+
+
+class Link:
+    """The stream to the pool: events out from any thread, instructions in through a queue."""
+
+    def __init__(self, config: WorkerConfig, gateway: Gateway | None = None) -> None:
+        """Attaches; through the gateway where this process has no other way to the pool."""
+        self._config = config
+        self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self.series = Series()
+        # Called before each heartbeat, in its thread; returns what it says of a first step.
+        self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
+        credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
+        pool, behind = config.pool, None
+        if gateway is not None and config.joined:
+            pool, behind = gateway.to_pool(config.pool), config.pool
+        self.channel = rpc.open_channel(pool, credentials, config.timing, behind)
+        attach = self.channel.stream_stream(
+            "/fdt.v1.Workers/Attach",
+            request_serializer=worker_pb2.WorkerEvent.SerializeToString,
+            response_deserializer=worker_pb2.WorkerInstruction.FromString,
+        )
+        # The only call without a deadline besides a job's own: the heartbeats take its place.
+        self._call: Any = attach(self._events())
+        self._threads = [
+            threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
+            threading.Thread(target=self._beat, name="fdt-heartbeat", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Starts to receive and to beat."""
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, event: worker_pb2.WorkerEvent) -> None:
+        """Queues an event."""
+        self._outgoing.put(event)
+
+    def receive(self, limit_s: float | None = None) -> worker_pb2.WorkerInstruction | None:
+        """Returns the next instruction, or None at the end of the stream.
+
+        Raises:
+            queue.Empty: Nothing came within `limit_s`.
+        """
+        return self._incoming.get(timeout=limit_s) if limit_s else self._incoming.get(block=limit_s is None)
+
+    def close(self) -> None:
+        """Ends the stream and the threads."""
+        self._stop.set()
+        self._outgoing.put(None)
+        self._call.cancel()
+        for thread in self._threads:
+            thread.join(self._config.timing.stop_s)
+        self.channel.close()
+
+    def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
+        while (event := self._outgoing.get()) is not None:
+            yield event
+
+    def _receive(self) -> None:
+        try:
+            for instruction in self._call:
+                self._incoming.put(instruction)
+        except grpc.RpcError as error:
+            if not self._stop.is_set():
+                print(f"fdt worker {self._config.name}: the pool is gone: {rpc.from_rpc_error(error)}", file=sys.stderr)
+        self._incoming.put(None)
+        # The main thread may be inside a step that never ends.
+        if not self._stop.wait(self._config.timing.stop_s):
+            os._exit(1)
+
+    def _beat(self) -> None:
+        sampler = Sampler()
+        while not self._stop.wait(self._config.timing.heartbeat_s):
+            sample = sampler.take()
+            self.series.add(sample)
+            heartbeat = worker_pb2.Heartbeat(sample=sample, idle_s=self.on_beat(sample))
+            self.send(worker_pb2.WorkerEvent(heartbeat=heartbeat))
+
+
+class Worker:
+    """Drives an engine through one job."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        link: Link,
+        store: BlobStore,
+        timing: Timing,
+        attached: Callable[[], None] = lambda: None,
+        gateway: Gateway | None = None,
+    ) -> None:
+        """
+        Args:
+            engine: To drive.
+            link: To the pool.
+            store: Of this host's blobs.
+            timing: The pool's.
+            attached: Called once the pool has been heard of, before any program is.
+            gateway: Out of this process's network, if it has one of its own that has such a way.
+        """
+        self._attached = attached
+        self._engine = engine
+        self._link = link
+        self._store = store
+        self._timing = timing
+        self._gateway = gateway
+        self._assigned = AssignedVariables()
+        self._stall = StallWatch(timing.stall_s)
+        self._stalled = False
+        link.on_beat = self._look
+        self._rank = 0
+        # Steps that the engine was given, those that it had made when it was asked last, and those that the pool was told of.
+        self._given = 0
+        self._made = 0
+        self._told = 0
+        self._wait_s = 0.0
+        self._rate = 0.0
+        # Taken from the queue while looking for more steps, and not yet done.
+        self._next: list[worker_pb2.WorkerInstruction | None] = []
+        self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
+            "load": self._load,
+            "forget": lambda i: self._forget(i.forget.program),
+            "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
+            "release": self._release,
+            "assign": lambda i: self._assign(i.assign),
+            "move": lambda i: self._move(i.move),
+            "run": self._run,
+            "drain": self._drain,
+            "close": self._close,
+        }
+
+    def serve(self) -> None:
+        """Waits for an assignment, then does what comes until the stream ends; tells the pool of a failure."""
+        first = self._link.receive()
+        if first is None:
+            return
+        self._attached()
+        try:
+            self._join(first.assignment)
+            self._work()
+        except Exception as error:  # whatever it is, the client must hear of it
+            traceback.print_exc()
+            self._fail(error)
+            while self._link.receive() is not None:
+                pass
+
+    def _join(self, message: worker_pb2.Assignment) -> None:
+        self._rank = message.rank
+        assignment = Assignment(
+            job=message.job,
+            rank=message.rank,
+            num_workers=message.num_workers,
+            num_threads=message.num_threads,
+            environment=dict(message.environment),
+            options=dict(message.options),
+        )
+        print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
+        meeting = PoolMeetingPlace(self._link.channel, message.meeting, self._timing)
+        self._join_networks(message, meeting)
+        self._engine.join(assignment, self._store, meeting)
+        self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
+
+    def _join_networks(self, message: worker_pb2.Assignment, meeting: PoolMeetingPlace) -> None:
+        """Joins this process's network to those of its job's other processes; a program comes later."""
+        if not message.members:
+            if self._gateway is not None:
+                self._gateway.seal()
+            return
+        if self._gateway is None:
+            raise WorkerError(
+                "This worker has no network of its own that a tunnel could join to the job's other hosts."
+            )
+        self._gateway.meet(message.rank, message.members, meeting)
+
+    def _work(self) -> None:
+        ran = False
+        while True:
+            began_s = time.perf_counter()
+            message = self._next.pop() if self._next else self._receive()
+            if message is None:
+                return
+            kind = message.instruction.WhichOneof("kind")
+            if ran and kind == "run":
+                self._wait_s += time.perf_counter() - began_s
+            ran = kind == "run"
+            if kind not in self._handlers:
+                raise ProtocolError(f"An instruction that a worker does not know. Received: kind={kind}")
+            self._handlers[kind](message.instruction)
+
+    def _receive(self) -> worker_pb2.WorkerInstruction | None:
+        """Waits for an instruction; tells meanwhile how far the engine is."""
+        while self._steps_made() < self._given:
+            try:
+                return self._link.receive(POLL_S)
+            except queue.Empty:
+                self._tell_progress()
+        self._tell_progress()
+        return self._link.receive()
+
+    def _steps_made(self) -> int:
+        self._made = self._engine.steps()
+        return self._made
+
+    def _tell_progress(self) -> None:
+        done = self._steps_made()
+        if self._rank == 0 and done > self._told:
+            self._told = done
+            self._send(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
+
+    def _load(self, instruction: job_pb2.Instruction) -> None:
+        load = instruction.load
+        program = wire.decode(program_pb2.StepProgram, self._store.open(load.blob).tobytes())
+        self._engine.load(load.program, program)
+        self._assigned.load(load.program, program)
+        self._send(job_pb2.Event(loaded=job_pb2.Loaded(program=load.program)))
+
+    def _forget(self, program: int) -> None:
+        self._engine.forget(program)
+        self._assigned.forget(program)
+        # Graphs are cycles, of few objects: it would take many programs until these are looked for.
+        gc.collect()
+
+    def _release(self, instruction: job_pb2.Instruction) -> None:
+        data = instruction.release.data
+        self._engine.release(data)
+        self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
+
+    def _assign(self, assign: job_pb2.AssignState) -> None:
+        self._engine.assign(assign.program, assign.state)
+        self._assigned.assign(assign.program, assign.state.variables)
+
+    def _move(self, move: job_pb2.MoveState) -> None:
+        if len(move.variables) != len(move.source_variables):
+            raise ProtocolError(
+                f"As many variables are moved as there are to take them. Received: {len(move.source_variables)} and "
+                f"{len(move.variables)}"
+            )
+        self._assigned.require(move.source, move.source_variables)
+        self._engine.move(move.program, move.variables, move.source, move.source_variables)
+        self._assigned.assign(move.program, move.variables)
+
+    def _run(self, instruction: job_pb2.Instruction) -> None:
+        run = instruction.run
+        self._assigned.require(run.program)
+        waiting = [self._rows(batch) for batch in run.batches]
+        while True:
+            self._take_more(run, waiting)
+            if not waiting:
+                return
+            size = 1 if run.alone else self._chunk()
+            self._stall.ask(run.program, len(waiting[:size]))
+            self._run_chunk(run, waiting[:size])
+            del waiting[:size]
+            while run.alone and self._steps_made() < self._given:
+                time.sleep(ALONE_S)
+
+    def _take_more(self, run: job_pb2.RunSteps, waiting: list[Buffer]) -> None:
+        """Adds the steps of instructions that are here already and of the same kind."""
+        while len(waiting) < self._chunk() and not self._next and not run.alone:
+            try:
+                message = self._link.receive(0.0)
+            except queue.Empty:
+                return
+            more = message.instruction.run if message is not None and message.instruction.HasField("run") else None
+            if (
+                more is None
+                or more.alone
+                or (more.program, more.data, more.results) != (run.program, run.data, run.results)
+            ):
+                self._next.append(message)
+                return
+            waiting.extend(self._rows(batch) for batch in more.batches)
+
+    def _rows(self, batch: job_pb2.Batch) -> Buffer:
+        if not batch.HasField("blob"):
+            return batch.indices
+        rows = self._store.open(batch.blob)
+        self._send(job_pb2.Event(released=job_pb2.Released(blobs=[batch.blob])))
+        return rows
+
+    def _chunk(self) -> int:
+        return max(1, min(MAX_CHUNK, int(self._rate * CHUNK_S)))
+
+    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[Buffer]) -> None:
+        began_s = time.perf_counter()
+        deliver = functools.partial(self._deliver, self._given) if run.results else None
+        self._given += len(batches)
+        self._engine.run(run.program, run.data, batches, deliver)
+        rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
+        # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
+        self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
+        self._tell_progress()
+
+    def _deliver(self, before: int, number: int, outputs: bytes) -> None:
+        if self._rank == 0:
+            results = job_pb2.Results(step=before + number, outputs=self._store.payload(outputs))
+            self._send(job_pb2.Event(results=results))
+
+    def _drain(self, instruction: job_pb2.Instruction) -> None:
+        drain, began_s = instruction.drain, time.perf_counter()
+        drained = self._drained(drain)
+        if self._rank:
+            # The pool passes on rank 0's state only.
+            drained = job_pb2.Drained()
+        drained.serial, drained.steps = drain.serial, self._engine.steps()
+        # An engine whose workers go on for a while knows better.
+        drained.seconds = drained.seconds or time.perf_counter() - began_s
+        if drain.what == job_pb2.Drain.WHAT_ALL:
+            drained.workers.extend(self._usage())
+        self._send(job_pb2.Event(drained=drained))
+
+    def _drained(self, drain: job_pb2.Drain) -> job_pb2.Drained:
+        """Returns the state that is asked for; before all variables have values, that of those which have."""
+        self._assigned.require(drain.program, drain.variables)
+        assigned = self._assigned.assigned(drain.program)
+        if assigned is None or drain.variables:
+            return self._engine.drain(drain.program, drain.what, drain.variables)
+        return self._engine.drain(drain.program, job_pb2.Drain.WHAT_ALL, assigned) if assigned else job_pb2.Drained()
+
+    def _close(self, _: job_pb2.Instruction) -> None:
+        process = job_pb2.ProcessUsage(rank=self._rank, samples=self._link.series.samples())
+        self._send(job_pb2.Event(closed=job_pb2.Closed(workers=self._usage(), processes=[process])))
+
+    def _usage(self) -> list[job_pb2.WorkerUsage]:
+        usages = []
+        for account in self._engine.usage():
+            usage = job_pb2.WorkerUsage()
+            usage.CopyFrom(account)
+            usage.wait_s = usage.wait_s or self._wait_s
+            usage.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            usages.append(usage)
+        return usages
+
+    def _look(self, sample: job_pb2.Sample) -> float:
+        """Fails the job if the engine has stopped; returns for how long a first step has been idle.
+
+        Called while the main thread may be inside a step.
+        """
+        try:
+            waited_s = self._stall.look(self._engine.steps(), time.monotonic(), sample.cores)
+        except Exception:  # what ended the work; the main thread tells it
+            return 0.0
+        if waited_s is not None and not self._stalled:
+            self._tell_stalled(waited_s)
+        return self._stall.idle_s
+
+    def _tell_stalled(self, waited_s: float) -> None:
+        self._stalled = True
+        # Into the log of the job: whoever wants to know why finds where each thread is.
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        self._fail(
+            WorkerLostError(
+                f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine "
+                "may be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
+            )
+        )
+
+    def _fail(self, error: Exception) -> None:
+        # An engine whose work has ended with the error cannot tell.
+        with contextlib.suppress(Exception):
+            self._steps_made()
+        failed = failure.described(error, self._rank, time.time(), self._made, self._given)
+        self._send(job_pb2.Event(failed=failed))
+
+    def _send(self, event: job_pb2.Event) -> None:
+        self._link.send(worker_pb2.WorkerEvent(event=event))
+
+
+def _tensorflow_version() -> str:
+    module = sys.modules.get("tensorflow")
+    return getattr(module, "__version__", "")
+
+
+def _store(config: WorkerConfig, link: Link) -> BlobStore:
+    directory = Path(config.store)
+    if not config.joined:
+        return WorkerStore(directory, Path(config.folder))
+    return HostStore(directory, BlobClient(link.channel, config.timing), config.timing.chunk_s)
+
+
+def work(
+    engine_class: Callable[[], Engine],
+    attached: Callable[[], None] = lambda: None,
+    gateway: Gateway | None = None,
+) -> None:
+    """Runs a worker in this process, as its environment says; returns when its job has ended.
+
+    Args:
+        engine_class: What it drives.
+        attached: See `Worker`.
+        gateway: See `Worker`.
+    """
+    config = WorkerConfig.from_environment(os.environ)
+    # A crash inside a library leaves the threads' stacks in the log.
+    faulthandler.enable(sys.stderr, all_threads=True)
+    # What the engine starts must not inherit the secret.
+    del os.environ["FDT_WORKER"]
+    engine = engine_class()
+    if gateway is not None:
+        gateway.serve()
+    link = Link(config, gateway)
+    ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
+    link.send(worker_pb2.WorkerEvent(ready=ready))
+    link.start()
+    Worker(engine, link, _store(config, link), config.timing, attached, gateway).serve()
+    link.close()

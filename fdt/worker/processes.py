@@ -1,0 +1,333 @@
+"""Worker processes: started, signalled, their ends noticed. None outlives the pool."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from fdt.base.config import Timing
+from fdt.base.worker_bounds import UNBOUNDED, Bounds
+from fdt.errors import ProtocolError
+from fdt.worker.forkserver import BEAT, ENGINE, NETWORK, PARENT
+from fdt.worker.network_namespace import Network
+from fdt.worker.sandbox import Reach
+
+# Below a pool's directory, a folder for each worker.
+_FOLDERS = "workers"
+# How much of a log's end is looked at for its last line.
+_TAIL_BYTES = 64 * 1024
+# What `faulthandler` writes when a process crashes: all threads, the one that did first.
+_CRASH = "Fatal Python error"
+_CRASH_LINES = 60
+# What TensorFlow, its libraries and we say in every log, of which nobody died.
+_NOISE = re.compile(
+    r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+: [IW] |[IW]\d{4} |W0000 |WARNING:|INFO:|fdt worker: |\(on host "
+    r"|To enable the following instructions|Instructions for updating|This API was designed for TensorFlow v1"
+    r"|.*(Unable to register cu|failed call to cuInit|[Cc]ould not find cuda drivers|TF-TRT Warning)"
+)
+# Of /proc/vmstat.
+_OOM_KILLS = "oom_kill "
+# glibc reads these before a process's first instruction of its own, so they are set for the process that forks the workers.
+_TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
+
+
+class Processes:
+    """Workers by name, forked by a server of their own for each engine. Each has a session of its own and a log file."""
+
+    def __init__(
+        self,
+        on_exit: Callable[[str, int, str], None],
+        directory: Path,
+        timing: Timing,
+        *,
+        walls: bool = True,
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
+        """
+        Args:
+            on_exit: Called from a reading thread with the name, the exit status (negative: a signal's number), and what it took
+                beyond its bounds ("" for nothing).
+            directory: Where the workers' own folders and the servers' own logs are.
+            timing: `stop_s` is how long a process is given to end; a server that forks them and has not been heard of for
+                `heartbeat_limit_s` is ended with them.
+            walls: Whether workers are walled in; see `fdt.worker.sandbox`.
+            bounds: How much each may take.
+        """
+        self._on_exit, self._walls, self._bounds = on_exit, walls, dataclasses.asdict(bounds)
+        self._directory = directory
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._servers: dict[str, _Server] = {}
+
+    def folder(self, name: str) -> Path:
+        """Returns a worker's own folder, which is there while it runs.
+
+        Raises:
+            ProtocolError: The name, which may come from a pool elsewhere, is not that of one folder.
+        """
+        if name in ("", ".", "..") or "/" in name:
+            raise ProtocolError(f"A worker's name is that of a folder. Received: worker={name[:100]!r}")
+        return self._directory / _FOLDERS / name
+
+    def start(
+        self,
+        name: str,
+        engine: str,
+        network: Network,
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        reads: tuple[Path, ...] = (),
+        writes: tuple[Path, ...] = (),
+    ) -> None:
+        """Starts a worker with an engine ("module:Class").
+
+        Args:
+            name: Of the worker.
+            engine: What it drives.
+            network: What it sees; the same for all of an engine.
+            environment: What to add to the pool's own.
+            log: Where its output goes.
+            reads: Files and folders that it may read.
+            writes: Folders, besides its own, in which it may keep files.
+
+        Raises:
+            OSError: There cannot be a folder, or a process.
+        """
+        folder = self.folder(name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._lock:
+            server = self._servers.get(engine)
+            if server is None or not server.alive:
+                server = self._servers[engine] = _Server(engine, network, self._directory, self._ended, self._timing)
+        reach = Reach(folder, reads, writes)
+        start = {
+            "environment": dict(environment),
+            "reach": reach.fields(),
+            "walls": self._walls,
+            "bounds": self._bounds,
+        }
+        server.start(name, start, log)
+
+    def terminate(self, name: str) -> None:
+        """Asks the process to end."""
+        self.signal(name, signal.SIGTERM)
+
+    def kill(self, name: str) -> None:
+        """Ends the process and all it has started."""
+        self.signal(name, signal.SIGKILL)
+
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal to the process and all it has started."""
+        with self._lock:
+            servers = list(self._servers.values())
+        for server in servers:
+            server.signal(name, number)
+
+    def pid(self, name: str) -> int | None:
+        """Returns a worker's process number; None before it has started and after it has ended."""
+        with self._lock:
+            servers = list(self._servers.values())
+        return next((pid for pid in (server.pid(name) for server in servers) if pid is not None), None)
+
+    def close(self) -> None:
+        """Kills what still runs and waits until it is gone."""
+        with self._lock:
+            servers = list(self._servers.values())
+        for server in servers:
+            server.close()
+
+    def _ended(self, name: str, status: int, over: str) -> None:
+        """Removes a worker's folder, then tells of its end."""
+        folder = self.folder(name)
+        with contextlib.suppress(OSError):
+            # Its owner may have closed it.
+            folder.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._on_exit(name, status, over)
+
+
+class _Server:
+    """One fork server process and the thread that hears of its workers' ends."""
+
+    def __init__(
+        self,
+        engine: str,
+        network: Network,
+        directory: Path,
+        on_exit: Callable[[str, int, str], None],
+        timing: Timing,
+    ) -> None:
+        self._on_exit = on_exit
+        self._timing = timing
+        self._log = directory / f"{engine.replace(':', '.')}.log"
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._workers: dict[str, Path] = {}
+        self._pids: dict[str, int] = {}
+        self.alive = True
+        self._process = self._spawn(engine, network)
+        self._thread = threading.Thread(target=self._read, name=f"fdt-forks-{engine}", daemon=True)
+        self._thread.start()
+
+    def _spawn(self, engine: str, network: Network) -> subprocess.Popen[bytes]:
+        beat = str(self._timing.heartbeat_s)
+        own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value, BEAT: beat}
+        with open(self._log, "ab", buffering=0) as log:
+            return subprocess.Popen(
+                # -P: what lies in the directory must not stand in for a module.
+                [sys.executable, "-P", "-m", "fdt.worker.forkserver"],
+                env={
+                    "GRPC_VERBOSITY": "NONE",
+                    **os.environ,
+                    _TUNABLES: with_huge_pages(os.environ.get(_TUNABLES, "")),
+                    **own,
+                },
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start(self, name: str, start: Mapping[str, object], log: Path) -> None:
+        with self._lock:
+            self._workers[name] = log
+            dead = not self.alive
+        if dead:
+            self._ended(name, self._process.returncode or 1)
+        self._send({"start": name, "log": str(log), **start})
+
+    def signal(self, name: str, number: int) -> None:
+        with self._lock:
+            known = name in self._workers
+        if known:
+            self._send({"signal": int(number), "name": name})
+
+    def close(self) -> None:
+        """Ends the server; the kernel ends its workers with it."""
+        for name in list(self._workers):
+            self.signal(name, signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(self._timing.stop_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._thread.join(self._timing.stop_s)
+
+    def pid(self, name: str) -> int | None:
+        return self._pids.get(name)
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _send(self, request: Mapping[str, object]) -> None:
+        # A server that is gone is heard of by the reading thread.
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            for line in self._lines(said.fileno()):
+                message = json.loads(line)
+                if "started" in message:
+                    self._pids[message["started"]] = message["pid"]
+                elif "exited" in message:
+                    if "why" in message:
+                        self._note(message["exited"], message["why"])
+                    self._ended(message["exited"], message["status"], message.get("over", ""))
+        status = self._process.wait()
+        with self._lock:
+            self.alive = False
+            lost = dict(self._workers)
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
+        for name in lost:
+            # The cause is in the server's log: it could not import the engine, for example.
+            self._note(name, last_words(self._log))
+            self._ended(name, status or 1)
+
+    def _lines(self, output: int) -> Iterator[bytes]:
+        """Yields what the server says until it ends; ends it when it falls silent, as it may while it imports its engine."""
+        # Not `select.select`, which knows no descriptors above 1023.
+        readable, limit_s, rest = select.poll(), None, b""
+        readable.register(output, select.POLLIN)
+        while True:
+            if not readable.poll(None if limit_s is None else 1000 * limit_s):
+                with contextlib.suppress(OSError), open(self._log, "a") as log:
+                    log.write(
+                        f"fdt: the process that forks workers was silent for {limit_s:.0f} s and was ended with them\n"
+                    )
+                self._process.kill()
+                limit_s = None
+                continue
+            chunk = os.read(output, 1 << 16)
+            if not chunk:
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            limit_s = self._timing.heartbeat_limit_s
+
+    def _note(self, name: str, line: str) -> None:
+        """Adds a line to the log of a worker that has ended."""
+        with contextlib.suppress(OSError, KeyError), open(self._workers[name], "a") as output:
+            output.write(line + "\n")
+
+    def _ended(self, name: str, status: int, over: str = "") -> None:
+        with self._lock:
+            known = self._workers.pop(name, None) is not None
+            self._pids.pop(name, None)
+        if known:
+            self._on_exit(name, status, over)
+
+
+def with_huge_pages(tunables: str) -> str:
+    """Returns glibc's tunables with huge pages for malloc, unless they say something about them already.
+
+    Parameters and gradients are vectors of megabytes, of which every step makes new ones; with pages of 4 KB a good part of it
+    goes into page tables. A glibc older than 2.35 ignores it.
+    """
+    if any(tunable.split("=")[0] == _HUGE_PAGES for tunable in tunables.split(":")):
+        return tunables
+    return ":".join(filter(None, [tunables, f"{_HUGE_PAGES}=1"]))
+
+
+def oom_kills() -> int:
+    """Returns how many processes this machine's system has killed for want of memory; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
+        return next(int(line.removeprefix(_OOM_KILLS)) for line in file if line.startswith(_OOM_KILLS))
+    return 0
+
+
+def last_words(log: Path) -> str:
+    """Returns how a log ends; '' where it tells nothing.
+
+    That is the last line that is neither empty nor said in every log, or, of a crash, what Python was at.
+    """
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    lines = [line for line in lines if not _NOISE.match(line)]
+    crash = next((n for n, line in enumerate(lines) if line.startswith(_CRASH)), None)
+    if crash is None:
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    end = next((n for n in range(crash, len(lines)) if lines[n].startswith("Extension modules")), len(lines))
+    return "\n".join(lines[crash : min(end, crash + _CRASH_LINES)]).strip()

@@ -1,0 +1,310 @@
+"""The walls around a worker process: what it does with a program that should not have been admitted stays inside.
+
+The process raises them once, before it reads a program. `python -m fdt.worker.sandbox` raises them and tries them.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fdt.worker import landlock, seccomp
+from fdt.worker.landlock import EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
+
+# What programs and libraries of the system read.
+_SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/opt/nvidia", "/opt/cuda")
+# Of /etc what the C library, OpenSSL and NVIDIA's libraries read; no accounts, no keys.
+_ETC = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "host.conf", "hosts", "hostname", "resolv.conf"),
+    *("gai.conf", "protocols", "services", "localtime", "timezone", "alternatives", "nvidia", "OpenCL"),
+    *("ssl/openssl.cnf", "ssl/certs", "ssl/cert.pem", "pki/tls/openssl.cnf", "pki/tls/certs", "pki/ca-trust/extracted"),
+)
+# What the kernel tells; of other processes their memory, environment and files stay closed (Landlock's way with ptrace).
+_KERNEL = ("/proc", *(f"/sys/{part}" for part in ("devices", "bus", "class", "module", "fs/cgroup", "kernel/mm")))
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+# A GPU's library starts programs (ptxas), and its processes share memory and talk over sockets.
+_GPUS = ("nvidia*", "dxg", "kfd", "dri", "infiniband")
+_SHARED_MEMORY = "/dev/shm"
+_GPU_CACHE = "CUDA_CACHE_PATH"
+# Below an interpreter's prefix.
+_PREFIX_PARTS = ("bin", "lib", "lib64", "share", "nvvm", "targets")
+_PACKAGES = ("site-packages", "dist-packages")
+
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+_TRIAL_LIMIT_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """What one worker may reach besides what every program needs.
+
+    Attributes:
+        folder: Its own, for what it writes; also its HOME and where its temporary files go.
+        reads: Files and folders that it may read.
+        writes: Folders in which it may keep files.
+    """
+
+    folder: Path
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """Returns what `from_fields` reads, for JSON."""
+        return {"folder": str(self.folder), "reads": [*map(str, self.reads)], "writes": [*map(str, self.writes)]}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "Reach":
+        """Reads what `fields` returned."""
+        return cls(Path(fields["folder"]), tuple(map(Path, fields["reads"])), tuple(map(Path, fields["writes"])))
+
+
+@dataclasses.dataclass(frozen=True)
+class Wall:
+    """One wall: whether it stands, and by what, or why not."""
+
+    name: str
+    stands: bool
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.by})" if self.by else self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Walls:
+    """All of them."""
+
+    walls: tuple[Wall, ...]
+
+    @property
+    def missing(self) -> tuple[Wall, ...]:
+        """Those that do not stand."""
+        return tuple(wall for wall in self.walls if not wall.stands)
+
+    def __str__(self) -> str:
+        standing = ", ".join(str(wall) for wall in self.walls if wall.stands) or "nothing"
+        missing = "; ".join(f"{wall.name}: {wall.by}" for wall in self.missing)
+        return f"workers are walled in: {standing}" + (f". NOT walled: {missing}" if missing else "")
+
+
+def has_gpu() -> bool:
+    """Returns whether there are devices of GPUs."""
+    return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
+
+
+def raise_walls(reach: Reach) -> Walls:
+    """Takes from this process all rights that a worker does not need, for good.
+
+    Called with one thread, after what is slow to import has been. What does not work is told and left out.
+
+    Args:
+        reach: Of this worker. Its folder becomes the current one.
+    """
+    settle(reach.folder)
+    gpu = has_gpu()
+    refused = _attempt(no_new_privileges)
+    if refused:
+        missing = f"no_new_privs: {refused}"
+        return Walls(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
+    files = _wall("files", lambda: f"Landlock {landlock.restrict(rules(reach, gpu), abstract_sockets=gpu)}")
+    capabilities = _wall("capabilities", drop_capabilities)
+    # Last: it also refuses calls by which the others are raised.
+    return Walls((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
+
+
+def shut_door() -> None:
+    """Takes the making of unix sockets from all threads, once the worker has attached to the pool.
+
+    Where there is a GPU, its libraries need them.
+    """
+    if not has_gpu():
+        # On a machine without the filter, that was told when the walls were raised.
+        with contextlib.suppress(OSError):
+            seccomp.without_new_unix_sockets()
+
+
+def rules(reach: Reach, gpu: bool) -> Iterator[Rule]:
+    """Yields what is left of the file system to a worker."""
+    run = READ | (EXECUTE if gpu else 0)
+    yield from (Rule(Path(path), run) for path in _SYSTEM)
+    yield from (Rule(path, run) for path in python_folders())
+    yield from (Rule(Path("/etc") / name, READ) for name in _ETC)
+    yield from (Rule(Path(path), READ) for path in _KERNEL)
+    yield from (Rule(path, READ) for path in reach.reads)
+    yield from (Rule(path, KEEP_FILES) for path in (reach.folder, *reach.writes))
+    yield from (Rule(Path("/dev") / name, USE_DEVICE) for name in _DEVICES)
+    if gpu:
+        yield from (Rule(path, USE_DEVICE) for pattern in _GPUS for path in Path("/dev").glob(pattern))
+        yield Rule(Path(_SHARED_MEMORY), KEEP_FILES)
+        yield Rule(Path(os.environ[_GPU_CACHE]), READ)
+
+
+@functools.cache
+def python_folders() -> frozenset[Path]:
+    """Returns where the interpreter, its packages and their libraries are.
+
+    Of a folder that holds more than installed packages, such as a checkout or a home, only the packages that are loaded.
+    """
+    folders = {Path(prefix) / part for prefix in (sys.prefix, sys.base_prefix) for part in _PREFIX_PARTS}
+    entries = [Path(entry).absolute() for entry in sys.path if entry]
+    folders |= {entry for entry in entries if entry.name in _PACKAGES}
+    mixed = [entry for entry in entries if entry.name not in _PACKAGES]
+    # Not by `getattr`: to a module that is loaded when it is used, asking is using.
+    files = {vars(module).get("__file__") for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
+    for file in filter(None, files):
+        folders |= {entry / part for entry in mixed if (part := _outermost(file, entry))}
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return frozenset(
+        folders | {Path(folder) for folder in libraries if folder not in ("", "/", os.path.expanduser("~"))}
+    )
+
+
+def _outermost(file: str, entry: Path) -> str:
+    """Returns what of an entry of the path a loaded file is in: a package, or the file itself; "" if it is elsewhere."""
+    below = file.removeprefix(f"{entry}/")
+    return "" if below == file else below.partition("/")[0]
+
+
+def settle(folder: Path) -> None:
+    """Makes a worker's own folder the place for all that it writes."""
+    if has_gpu():
+        # Kernels compiled before are found again, and not written: others of the user's programs run them.
+        os.environ.setdefault(_GPU_CACHE, os.path.expanduser("~/.nv/ComputeCache"))
+    os.chdir(folder)
+    for name in ("TMPDIR", "TMP", "TEMP", "HOME"):
+        os.environ[name] = str(folder)
+    # Python remembers what it found before.
+    tempfile.tempdir = None
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _wall(name: str, build: Callable[[], str]) -> Wall:
+    try:
+        return Wall(name, True, build())
+    except OSError as error:
+        return Wall(name, False, error.strerror or str(error))
+
+
+def _attempt(act: Callable[[], None]) -> str:
+    try:
+        act()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def no_new_privileges() -> None:
+    """Keeps programs that this process starts from gaining rights that the process lacks (no_new_privs)."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _filter_calls(gpu: bool) -> str:
+    seccomp.restrict(programs=gpu)
+    return "seccomp, with programs for the GPU" if gpu else "seccomp"
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+def drop_capabilities() -> str:
+    """Empties all sets, that of which others can be gained first: it takes a capability itself."""
+    with contextlib.suppress(OSError):
+        for number in range(64):
+            _prctl(_PR_CAPBSET_DROP, number)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header, nothing = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(ctypes.byref(header), ctypes.byref(nothing)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    left = [name for name, value in _capabilities().items() if value]
+    if left:
+        raise OSError(0, f"the kernel left some in {', '.join(left)}")
+    return ""
+
+
+def _capabilities() -> dict[str, int]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {
+        name: int(value, 16) for name, _, value in (line.partition(":\t") for line in lines) if name in _CAPABILITY_SETS
+    }
+
+
+def _prctl(option: int, *arguments: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
+    if libc.prctl(ctypes.c_int(option), *words) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+# ---- whether they stand here ----------------------------------------------------------------------------------------
+
+
+def tried() -> Walls:
+    """Returns what walls stand on this machine: another process raises them and runs against each."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "fdt.worker.sandbox"],
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_LIMIT_S,
+            check=True,
+        )
+        return Walls(tuple(Wall(**fields) for fields in json.loads(done.stdout)))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Walls((Wall("all", False, f"the trial failed: {error}"),))
+
+
+def _try() -> Walls:
+    with tempfile.TemporaryDirectory(prefix="fdt-walls-") as outside:
+        forbidden = Path(outside) / "forbidden"
+        forbidden.write_text("")
+        folder = Path(outside) / "own"
+        folder.mkdir()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                found = _held(raise_walls(Reach(folder)), forbidden)
+                os.write(writer, json.dumps([dataclasses.asdict(wall) for wall in found]).encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            told = pipe.read()
+        os.waitpid(child, 0)
+    return Walls(tuple(Wall(**fields) for fields in json.loads(told)))
+
+
+def _held(raised: Walls, forbidden: Path) -> list[Wall]:
+    """Runs against each wall that is said to stand."""
+    attacks: dict[str, Callable[[], object]] = {
+        "files": forbidden.read_text,
+        "system calls": lambda: os.chmod(forbidden, 0o600),
+        "capabilities": lambda: os.chroot("/"),
+    }
+    return [_run_against(wall, attacks[wall.name]) if wall.stands else wall for wall in raised.walls]
+
+
+def _run_against(wall: Wall, attack: Callable[[], object]) -> Wall:
+    try:
+        attack()
+    except PermissionError:
+        return wall
+    return Wall(wall.name, False, "it was raised and did not hold")
+
+
+if __name__ == "__main__":
+    print(json.dumps([dataclasses.asdict(wall) for wall in _try().walls]))

@@ -1,0 +1,199 @@
+"""Drives all workers and parameter servers of a job: those of its own process, and those that other hosts lend."""
+
+import functools
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fdt.errors import ProtocolError
+from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
+from fdt.program.packing import neutral, pack_outputs
+from fdt.program.step_program import num_samples
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
+from fdt.v1 import job_pb2, program_pb2
+from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from nfdt.averaging import Averaging
+from nfdt.cluster import Cluster
+from nfdt.delayed import Delayed
+from nfdt.device_host import data_key
+from nfdt.devices import Devices, cpu_beside, driver_cpu, make_devices
+from nfdt.feed import Arrays, Feed, mapped
+from nfdt.hosts import borrow
+from nfdt.method import Batch, Method
+from nfdt.options import Options, read_options
+from nfdt.outer import is_continuous
+
+# How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
+_FETCH_S = 3600.0
+_TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
+_METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+
+
+class Driver:
+    """See `fdt.worker.runtime.Engine`."""
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        """
+        Args:
+            cluster: The hosts of the job; None if all of it is in this process.
+        """
+        self._cluster = cluster
+        self._sources: dict[int, program_pb2.StepProgram] = {}
+        self._data: dict[int, Feed] = {}
+        self._shapes: dict[int, list[tuple[int, ...]]] = {}
+
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+        """Divides devices between workers and parameter servers."""
+        self._blobs, self._meeting = blobs, meeting
+        self._options: Options = read_options(assignment.options)
+        num_shards, num_threads = self._options.num_shards, assignment.num_threads
+        if self._cluster is None:
+            self._devices: Devices = make_devices(assignment.num_workers, num_shards, num_threads)
+        else:
+            shard_hosts = self._options.shard_hosts(len(self._cluster.members))
+            self._devices = borrow(self._cluster, meeting, shard_hosts, num_threads)
+        kind = Delayed if self._options.rule is not None else Averaging
+        self._method: Method = kind(self._options, self._devices)
+
+    def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Divides the step between workers and parameter servers."""
+        self._sources[program] = step_program
+        self._method.load(program, step_program)
+
+    def forget(self, program: int) -> None:
+        """Frees what servers and workers have of a program."""
+        self._method.wait()
+        self._method.forget(program)
+        del self._sources[program]
+
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        """Maps the arrays; other hosts do so themselves, but for those of a stream."""
+        workers = self._devices.workers
+        own = Arrays(bound_arrays(self._blobs, arrays), driver_cpu(workers[0]))
+        self._shapes[data] = [tuple(array.tensor.shape) for array in arrays]
+        if self._cluster is None or passing:
+            self._data[data] = [own] * len(workers)
+        else:
+            self._data[data] = self._feed(self._cluster, data, arrays, own)
+
+    def release(self, data: int) -> None:
+        """Lets the arrays go with the last batch that is taken from them."""
+        del self._data[data], self._shapes[data]
+
+    def assign(self, program: int, state: job_pb2.State) -> None:
+        """Sets variables, once all steps before have run."""
+        self._method.wait()
+        self._set(program, state_values(self._blobs, self._sources[program], state))
+
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Sets variables to another program's, once all steps before have run."""
+        self._method.wait()
+        values = self._together(source, source_variables)
+        self._set(program, {i: values[j] for i, j in zip(variables, source_variables, strict=True)})
+
+    def _set(self, program: int, values: Mapping[int, np.ndarray]) -> None:
+        source = self._sources[program]
+        own = {i: v for i, v in values.items() if source.variables[i].role in (_METRIC, _SEED)}
+        self._method.assign(program, {i: v for i, v in values.items() if i not in own})
+        for worker in range(len(self._devices.workers)):
+            self._method.assign_own(program, worker, _for_worker(source, own, worker))
+
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+        """Hands the batches to the workers; waits only while many are waiting already."""
+        feed, source = self._data[data], self._sources[program]
+        for number, raw in enumerate(batches):
+            rows = np.frombuffer(raw, "<i8")
+            if not rows.size:
+                raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
+            done = functools.partial(_delivered, deliver, number, source) if deliver is not None else None
+            samples = num_samples(source, [(len(rows), *shape[1:]) for shape in self._shapes[data]])
+            self._method.give(Batch(program, feed, rows, samples, done))
+
+    def steps(self) -> int:
+        """Returns how many steps have been finished."""
+        return self._method.steps()
+
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
+        """Returns the state of servers and workers put together."""
+        # Batches that were waiting for a worker keep none from its steps.
+        began_s = self._method.wait() if what != job_pb2.Drain.WHAT_METRICS_SO_FAR else time.perf_counter()
+        source = self._sources[program]
+        everything = range(len(source.variables))
+        if what == job_pb2.Drain.WHAT_ALL:
+            values = self._together(program, variables or everything)
+        else:
+            values = self._summed(program, _with_role(source, everything, _METRIC))
+        outputs = b"" if variables else _packed(source, self._method.outputs(program))
+        drained = job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
+        drained.seconds = time.perf_counter() - began_s
+        return drained
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns every worker's account."""
+        return self._method.usage()
+
+    def _feed(self, cluster: Cluster, data: int, arrays: Sequence[job_pb2.Array], own: Arrays) -> Feed:
+        specs = [array.tensor for array in arrays]
+        feed: list[Arrays] = []
+        for rank, member in enumerate(cluster.members):
+            if not rank:
+                feed += [own] * member.num_workers
+                continue
+            # Waited for here, where it may take long: a worker's step that takes long has stopped (`stall_detector.py`).
+            paths = json.loads(self._meeting.wait(data_key(data, rank), _FETCH_S))
+            if member.num_workers:
+                here = mapped(paths, specs, cpu_beside(self._devices.workers[len(feed)]))
+                feed += [here] * member.num_workers
+        return feed
+
+    def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray]:
+        """Returns what servers and workers have, put together; what is averaged all workers then have."""
+        source = self._sources[program]
+        others = self._averaged(program, _with_role(source, among, _OTHER))
+        if others:
+            self._method.assign(program, others)
+        values = self._summed(program, _with_role(source, among, _METRIC)) | others
+        values |= self._method.read_own(program, 0, _with_role(source, among, _SEED))
+        return values | self._method.read(program, _with_role(source, among, _TRAINABLE, _OPTIMIZER))
+
+    def _summed(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
+        return {i: np.sum([values[i] for values in own], axis=0, dtype=own[0][i].dtype) for i in indices}
+
+    def _averaged(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+        """Averages real and complex variables that every worker updated by its own batches; of others takes the first's."""
+        own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
+        averages = {}
+        for i in indices:
+            first = own[0][i]
+            together = [values[i] for values in own]
+            averages[i] = (np.sum(together, axis=0) / len(own)).astype(first.dtype) if is_continuous(first) else first
+        return averages
+
+
+def _delivered(deliver: Deliver, number: int, source: program_pb2.StepProgram, outputs: Sequence[np.ndarray]) -> None:
+    deliver(number, _packed(source, outputs))
+
+
+def _packed(source: program_pb2.StepProgram, outputs: Sequence[np.ndarray]) -> bytes:
+    return pack_outputs(outputs, [output.tensor for output in source.outputs])
+
+
+def _with_role(source: program_pb2.StepProgram, among: Sequence[int], *roles: "program_pb2.Role") -> list[int]:
+    return [i for i in among if source.variables[i].role in roles]
+
+
+def _for_worker(
+    source: program_pb2.StepProgram, values: Mapping[int, np.ndarray], worker: int
+) -> dict[int, np.ndarray]:
+    """Returns values as one worker gets them: what adds up goes to the first alone, seeds are set apart."""
+    mine = {}
+    for i, value in values.items():
+        if source.variables[i].role == _SEED:
+            mine[i] = worker_seed(value, worker)
+        else:
+            mine[i] = value if worker == 0 else neutral(value)
+    return mine

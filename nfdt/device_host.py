@@ -1,0 +1,71 @@
+"""A host's part in a job that another host's process drives: it lends its devices, and has the arrays ready as files."""
+
+import json
+from collections.abc import Sequence
+
+from fdt.transport.blob_store import BlobStore
+from fdt.transport.blobs import Buffer
+from fdt.v1 import job_pb2, program_pb2
+from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from nfdt.cluster import Cluster
+from nfdt.hosts import lend
+from nfdt.options import read_options
+
+
+class Lender:
+    """See `fdt.worker.runtime.Engine`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._steps = 0
+
+    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+        """Makes this host's devices usable."""
+        self._blobs, self._rank, self._meeting = blobs, assignment.rank, meeting
+        shard_hosts = read_options(assignment.options).shard_hosts(len(self._cluster.members))
+        self._server = lend(self._cluster, meeting, assignment.rank, shard_hosts, assignment.num_threads)
+
+    def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
+        """Leaves it to the process that drives."""
+
+    def forget(self, program: int) -> None:
+        """Leaves it to the process that drives."""
+
+    def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
+        """Fetches what is not here yet, and says where it is; of a stream, the process that drives sends the batches."""
+        if passing:
+            return
+        for array in arrays:
+            self._blobs.open(array.blob)
+        paths = [str(self._blobs.path(array.blob)) for array in arrays]
+        self._meeting.put(data_key(data, self._rank), json.dumps(paths).encode())
+
+    def release(self, data: int) -> None:
+        """Leaves it to the process that drives."""
+
+    def assign(self, program: int, state: job_pb2.State) -> None:
+        """Leaves it to the process that drives."""
+
+    def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
+        """Leaves it to the process that drives."""
+
+    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+        """Leaves it to the process that drives."""
+        self._steps += len(batches)
+
+    def steps(self) -> int:
+        """Returns how many steps the job was given: here nothing is left to do."""
+        return self._steps
+
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
+        """Nothing: a lender has no account of its own."""
+        return job_pb2.Drained()
+
+    def usage(self) -> list[job_pb2.WorkerUsage]:
+        """Returns nothing: the process that drives keeps all accounts."""
+        return []
+
+
+def data_key(data: int, rank: int) -> str:
+    """Returns under which name a process says where its files of some arrays are."""
+    return f"data/{data}/{rank}"

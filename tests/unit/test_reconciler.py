@@ -1,0 +1,378 @@
+"""The keeper of a pool's hosts, on a scheduler in memory: what it asks for, takes back, replaces and tells. No thread runs."""
+
+import dataclasses
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fdt.base.config import Network, PlacingConfig, Timing
+from fdt.errors import UsageError
+from fdt.pool.reconciler import Keeper, shared_folder, write
+from fdt.pool.state.events import Event, HostsRefused, HostsWait
+from fdt.scheduling.request import File, HostRequest, Observation, Rendering, SchedulerUnreachableError
+
+TIMING = dataclasses.replace(Timing(), stop_s=0.0, sweep_s=5.0, look_s=0.01)
+# How far a host came.
+ASKED, JOINED, WORKED = "asked for", "joined", "worked"
+NETWORK = Network("eth0", "10.0.0.1", "10.0.0.0/24")
+
+
+class InMemory:
+    """Grants what it has room for; the rest waits."""
+
+    def __init__(self, room: int = 9, restarts: bool = False) -> None:
+        self.room, self.restarts = room, restarts
+        # By its own names, in the order of their coming.
+        self.requests: dict[str, HostRequest] = {}
+        self.states: dict[str, str] = {}
+        self.refuses = ""
+        self.away = False
+        self.began = threading.Semaphore(0)
+
+    def render(self, request: HostRequest) -> Rendering:
+        return Rendering((File("join-token", request.token, 0o600), File(f"{request.name}.sh", "true", 0o700)), ())
+
+    def check(self, request: HostRequest) -> None:
+        pass
+
+    def start(self, request: HostRequest) -> str:
+        self._answer()
+        if self.refuses:
+            raise UsageError(self.refuses)
+        name = f"n{len(self.requests) + 1}"
+        self.requests[name] = request
+        self.began.release()
+        self.states[name] = "running" if list(self.states.values()).count("running") < self.room else "pending"
+        return name
+
+    def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
+        self._answer()
+        states = {name: self.states[name] for name in started}
+        return {
+            name: Observation(state == "pending", state == "ended", f"{state} ({name})", started[name].folder / "log")
+            for name, state in states.items()
+        }
+
+    def stop(self, names: Sequence[str]) -> None:
+        self._answer()
+        for name in names:
+            self.states[name] = "ended"
+
+    def sweep(self, pool: str) -> None:
+        assert {request.pool for request in self.requests.values()} <= {pool}
+        self.stop(list(self.states))
+
+    def _answer(self) -> None:
+        if self.away:
+            raise SchedulerUnreachableError("it is away")
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, state in self.states.items() if state != "ended"]
+
+
+class Kept(Keeper):
+    """A keeper that is asked what to do now."""
+
+    def __init__(self, directory: Path, scheduler: InMemory, most: int = 4) -> None:
+        self.events: list[Event] = []
+        self.scheduler = scheduler
+        config = PlacingConfig("slurm", 0, most, directory / "shared")
+        template = HostRequest.of(config, NETWORK, "10.0.0.1:7077", "secret", pool="fdt-a")
+        super().__init__(scheduler, template, TIMING, self.events.append)
+
+    def now(self, wanted: int | None = None) -> list[str]:
+        """Settles, and returns what is on the scheduler then."""
+        if wanted is not None:
+            self.want(wanted)
+        self._settle()
+        return self.scheduler.running
+
+    def joins(self, *names: str) -> None:
+        for name in names:
+            assert self.joined(self.scheduler.requests[name].name)
+
+    def leaves(self, name: str, fault: str = "") -> None:
+        self.left(self.scheduler.requests[name].name, fault)
+
+    def goes(self, name: str, stage: str) -> None:
+        """Ends a host at a stage of its life."""
+        if stage != ASKED:
+            self.joins(name)
+        if stage == WORKED:
+            self.works(self.scheduler.requests[name].name)
+        if stage != ASKED:
+            self.leaves(name, "its workers do not start")
+        self.scheduler.states[name] = "ended"
+
+    @property
+    def said(self) -> list[str]:
+        return [event.reason for event in self.events if isinstance(event, HostsWait)]
+
+    @property
+    def files(self) -> set[str]:
+        return {path.name for path in self._folder.iterdir()}
+
+
+@pytest.fixture
+def scheduler() -> InMemory:
+    return InMemory()
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, scheduler: InMemory) -> Kept:
+    return Kept(tmp_path, scheduler)
+
+
+def test_the_scheduler_has_as_many_as_are_wanted(keeper: Kept) -> None:
+    assert keeper.now() == []
+    assert keeper.now(2) == ["n1", "n2"]
+    assert keeper.now() == ["n1", "n2"]
+    assert keeper.now(3) == ["n1", "n2", "n3"]
+    names = [request.name for request in keeper.scheduler.requests.values()]
+    assert names == ["a-1", "a-2", "a-3"]
+
+
+def test_what_is_wanted_no_more_is_taken_back_the_newest_first(keeper: Kept) -> None:
+    keeper.now(3)
+    keeper.joins("n3")
+    assert keeper.now(2) == ["n1", "n3"]
+    assert keeper.now(1) == ["n3"]
+    assert keeper.now(0) == ["n3"], "one that has joined is the pool's to give back"
+
+
+def test_a_host_that_is_given_back_is_not_replaced(keeper: Kept) -> None:
+    keeper.now(2)
+    keeper.joins("n1", "n2")
+    keeper.want(1)
+    keeper.leaves("n1")
+    assert keeper.now() == ["n2"] and keeper.now() == ["n2"]
+
+
+def test_a_host_that_is_lost_is_replaced_and_what_is_left_of_it_ended(keeper: Kept) -> None:
+    keeper.now(2)
+    keeper.joins("n1", "n2")
+    keeper.leaves("n2")
+    assert keeper.now() == ["n1", "n3"]
+    assert not keeper.joined("a-2"), "which is not waited for any more"
+
+
+def test_a_host_that_the_scheduler_begins_again_is_waited_for(keeper: Kept) -> None:
+    keeper.now(1)
+    keeper.joins("n1")
+    keeper.scheduler.states["n1"] = "pending"
+    keeper.leaves("n1")
+    assert keeper.now() == ["n1"]
+    keeper.scheduler.states["n1"] = "running"
+    keeper.joins("n1")
+    assert keeper.now() == ["n1"]
+
+
+def test_a_host_that_is_killed_is_waited_for_where_the_scheduler_begins_it_again(tmp_path: Path) -> None:
+    keeper = Kept(tmp_path, InMemory(restarts=True))
+    keeper.now(2)
+    keeper.joins("n1", "n2")
+    keeper.leaves("n2")
+    assert keeper.now() == ["n1", "n2"], "it runs, though it is not back yet"
+    keeper.joins("n2")
+    keeper.leaves("n2")
+    keeper.scheduler.states["n2"] = "ended"
+    assert keeper.now() == ["n1", "n3"], "it has been begun often enough"
+
+
+def test_a_host_that_is_given_back_is_nobody_to_wait_for(tmp_path: Path) -> None:
+    keeper = Kept(tmp_path, InMemory(restarts=True))
+    keeper.now(1)
+    keeper.joins("n1")
+    keeper.want(0)
+    keeper.leaves("n1")
+    assert keeper.now() == ["n1"], "it says goodbye"
+    assert keeper.now(1) == ["n1"]
+    keeper.scheduler.states["n1"] = "ended"
+    assert keeper.now() == ["n2"]
+
+
+def test_a_host_that_does_not_come_back_is_replaced(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.unit.test_reconciler.TIMING", dataclasses.replace(TIMING, rejoin_s=0.0))
+        keeper = Kept(tmp_path, InMemory(restarts=True))
+        keeper.now(1)
+        keeper.joins("n1")
+        keeper.leaves("n1")
+        assert keeper.now() == ["n2"]
+
+
+def test_who_was_not_asked_for_is_not_taken_for_one(keeper: Kept) -> None:
+    keeper.now(1)
+    assert not keeper.joined("somebody")
+    keeper.joins("n1")
+    assert not keeper.joined("a-1"), "a second of the same name"
+    keeper.left("somebody")
+    assert keeper.now() == ["n1"]
+
+
+def test_the_schedulers_reasons_are_told_once(tmp_path: Path) -> None:
+    keeper = Kept(tmp_path, InMemory(room=1))
+    for _ in range(3):
+        keeper.now(2)
+    assert keeper.said == ["pending (n2), running (n1)"]
+    keeper.joins("n1")
+    keeper.now()
+    keeper.scheduler.states["n2"] = "running"
+    keeper.joins("n2")
+    keeper.now()
+    assert keeper.said[1:] == ["pending (n2)", ""]
+
+
+def test_hosts_that_end_before_they_join_are_replaced_until_it_makes_no_sense(keeper: Kept) -> None:
+    for number in (1, 2):
+        assert keeper.now(1) == [f"n{number}"]
+        keeper.scheduler.states[f"n{number}"] = "ended"
+    keeper.now()
+    (keeper._folder / "log").write_text("ImportError: no such thing\n")
+    keeper.scheduler.states["n3"] = "ended"
+    with pytest.raises(UsageError, match=r"3 hosts in a row .* ended \(n3\).*ImportError: no such thing"):
+        keeper.now()
+    assert keeper.scheduler.running == []
+
+
+def test_a_folder_that_is_not_shared_is_seen_by_the_log_that_is_missing(keeper: Kept) -> None:
+    for _ in range(3):
+        keeper.now(1)
+        keeper.scheduler.states[keeper.scheduler.running[-1]] = "ended"
+    with pytest.raises(UsageError, match="is that folder shared with the node"):
+        keeper.now()
+
+
+@pytest.mark.parametrize("stages", [(JOINED,) * 3, (ASKED, JOINED, ASKED)])
+def test_hosts_that_cannot_serve_are_counted_whatever_stage_they_reached(keeper: Kept, stages: Sequence[str]) -> None:
+    for stage in stages:
+        (name,) = keeper.now(1)
+        keeper.goes(name, stage)
+    with pytest.raises(UsageError, match="3 hosts in a row could not serve a job") as refused:
+        keeper.now()
+    assert ("its workers do not start" if stages[-1] == JOINED else "ended (n3)") in str(refused.value)
+    assert keeper.scheduler.running == [], "and no other is asked for"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_host_that_works_begins_the_count_anew(tmp_path: Path, restarts: bool) -> None:
+    keeper = Kept(tmp_path, InMemory(restarts=restarts))
+    for stage in (ASKED, JOINED, WORKED, ASKED, JOINED):
+        (name,) = keeper.now(1)
+        keeper.goes(name, stage)
+    assert keeper.now() == ["n6"]
+
+
+def test_hosts_that_are_given_back_before_they_work_have_not_failed(keeper: Kept) -> None:
+    for number in range(1, 6):
+        assert keeper.now(1) == [f"n{number}"]
+        keeper.joins(f"n{number}")
+        keeper.want(0)
+        keeper.leaves(f"n{number}")
+        assert keeper.now() == []
+
+
+def test_who_wants_more_after_a_failure_is_given_another_try(keeper: Kept) -> None:
+    for _ in range(3):
+        keeper.goes(keeper.now(1)[0], JOINED)
+    for _ in range(2):
+        with pytest.raises(UsageError):
+            keeper.now(1)
+    assert keeper.now(0) == []
+    assert keeper.now(1) == ["n4"]
+
+
+def test_after_a_while_hosts_are_asked_for_again(tmp_path: Path) -> None:
+    """With its thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.unit.test_reconciler.TIMING", dataclasses.replace(TIMING, ask_again_s=0.01))
+        keeper, refused = Kept(tmp_path, InMemory()), threading.Event()
+    keeper._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
+    for _ in range(3):
+        keeper.goes(keeper.now(1)[0], JOINED)
+    for _ in range(3):
+        assert keeper.scheduler.began.acquire(timeout=20.0)
+    keeper.start()
+    assert refused.wait(20.0) and keeper.scheduler.began.acquire(timeout=20.0)
+    keeper.close()
+
+
+def test_a_refusal_leaves_nothing_behind(keeper: Kept) -> None:
+    keeper.scheduler.refuses = "no such partition"
+    with pytest.raises(UsageError, match="no such partition"):
+        keeper.now(1)
+    assert not keeper.joined("a-1")
+    keeper.scheduler.refuses = ""
+    assert keeper.now() == ["n1"]
+
+
+def test_a_scheduler_that_is_away_is_asked_again(keeper: Kept) -> None:
+    keeper.now(1)
+    keeper.scheduler.away = True
+    for _ in range(2):
+        with pytest.raises(SchedulerUnreachableError):
+            keeper.now(2)
+    keeper.scheduler.away = False
+    assert keeper.now() == ["n1", "n2"]
+
+
+def test_files_go_with_their_hosts(keeper: Kept) -> None:
+    keeper.now(2)
+    assert keeper.files == {"join-token", "a-1.sh", "a-2.sh"}
+    keeper.joins("n1", "n2")
+    keeper.want(1)
+    keeper.leaves("n1")
+    keeper.now()
+    assert keeper.files == {"join-token", "a-2.sh"}
+    keeper.close()
+    assert not keeper._folder.exists() and keeper.scheduler.running == []
+
+
+def test_the_end_is_told_of_if_the_scheduler_is_away(keeper: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    keeper.now(1)
+    keeper.scheduler.away = True
+    keeper.close()
+    assert "hosts of fdt-a may be left on slurm" in capsys.readouterr().err
+
+
+def test_only_its_owner_opens_the_folder_and_the_token(tmp_path: Path) -> None:
+    folder = shared_folder(tmp_path / "new" / "shared")
+    write(Rendering((File("join-token", "secret\n", 0o600),), ()), folder)
+    write(Rendering((File("join-token", "secret\n", 0o600),), ()), folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "join-token").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["join-token"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="--shared-folder"):
+        shared_folder(tmp_path / "file" / "shared")
+
+
+def test_the_token_is_in_no_command() -> None:
+    config = PlacingConfig("slurm", 0, 1, Path("/shared"))
+    request = HostRequest.of(config, NETWORK, "0.0.0.0:7077", "secret", pool="fdt-a")
+    assert "secret" not in " ".join(request.command()) and "secret" not in repr(request)
+    assert "10.0.0.1:7077" in request.command(), "where hosts reach a pool that listens everywhere"
+
+
+def test_whatever_goes_wrong_is_told_and_asked_again(tmp_path: Path) -> None:
+    """With its thread."""
+    scheduler, refused = InMemory(), threading.Event()
+    keeper = Kept(tmp_path, scheduler)
+    keeper._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "start", lambda request: 1 / 0)
+        keeper.start()
+        keeper.want(1)
+        assert refused.wait(20.0)
+    keeper.want(2)
+    started = [scheduler.began.acquire(timeout=20.0) for _ in range(2)]
+    assert started == [True, True]
+    keeper.close()
+    assert scheduler.running == []

@@ -1,0 +1,48 @@
+"""What counts as looking at a variable."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from fdt.base.patch import Patches
+from fdt.capture.variable_access import Touch
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[Touch, list[set[int]]]]:
+    told: list[set[int]] = []
+    touch, patches = Touch(), Patches()
+    touch.listen(told.append)
+    touch.install(patches)
+    try:
+        yield touch, told
+    finally:
+        patches.undo()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda v: v.numpy(),
+        lambda v: v + 1.0,
+        lambda v: v.assign_add([1.0, 1.0]),
+        # TensorFlow's compiled part is given the variable itself.
+        lambda v: tf.reduce_mean(v),
+        lambda v: tf.square(v),
+    ],
+)
+def test_every_access_is_told(look: Callable[[Any], Any], told: tuple[Touch, list[set[int]]]) -> None:
+    touch, seen = told
+    watched, other = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+    touch.watch([watched])
+    assert not seen
+    look(other)
+    assert not seen
+    look(watched)
+    assert seen and all(ids == {id(watched)} for ids in seen)
+    seen.clear()
+    with touch.paused():
+        look(watched)
+    assert not seen
