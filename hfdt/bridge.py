@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fdt.errors import FdtError
-from fdt.worker.runtime import MeetingPlace
+from fdt.worker.runtime import Rendezvous
 
 # Ranks tell each other addresses: some hundred bytes for each other rank.
 _MAX_VALUE_BYTES = 1 << 20
@@ -32,9 +32,9 @@ _CONNECTIONS = Path("/proc/self/net/tcp")
 class Bridge:
     """Open for the length of a `with` block."""
 
-    def __init__(self, meeting: MeetingPlace) -> None:
+    def __init__(self, rendezvous: Rendezvous) -> None:
         """Opens a port of loopback that the system chooses."""
-        self._server = _Server(meeting)
+        self._server = _Server(rendezvous)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="hfdt-bridge", daemon=True
         )
@@ -91,9 +91,9 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, meeting: MeetingPlace) -> None:
+    def __init__(self, rendezvous: Rendezvous) -> None:
         self._handlers = threading.BoundedSemaphore(_MAX_HANDLERS)
-        super().__init__(("127.0.0.1", 0), _handler(meeting))
+        super().__init__(("127.0.0.1", 0), _handler(rendezvous))
 
     def server_bind(self) -> None:
         # Not HTTPServer's: it asks the resolver for a name of the address, which may take long and is not needed.
@@ -110,13 +110,13 @@ class _Server(ThreadingHTTPServer):
             self._handlers.release()
 
 
-def _handler(meeting: MeetingPlace) -> type[BaseHTTPRequestHandler]:
+def _handler(rendezvous: Rendezvous) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _CALL_S
 
         def do_GET(self) -> None:
             try:
-                value = meeting.get(self.path)
+                value = rendezvous.get(self.path)
             except FdtError as error:
                 self._failed(error)
             else:
@@ -131,7 +131,7 @@ def _handler(meeting: MeetingPlace) -> type[BaseHTTPRequestHandler]:
                 self._answer(413)
                 return
             try:
-                meeting.put(self.path, self.rfile.read(int(size)))
+                rendezvous.put(self.path, self.rfile.read(int(size)))
             except FdtError as error:
                 self._failed(error)
             else:

@@ -20,7 +20,7 @@ import tensorflow as tf
 from fdt.base.native import library
 from fdt.errors import WorkerError
 from fdt.program.layout import Combine
-from fdt.worker.runtime import MeetingPlace
+from fdt.worker.runtime import Rendezvous
 
 # What is larger goes by Horovod's ring.
 MAX_MESSAGE_BYTES = 1 << 15
@@ -39,7 +39,7 @@ _NATIVE.functions.fdt_mesh_open.restype = ctypes.c_int64
 class Mesh:
     """One rank's connections. Exchanges are made one after the other, on all ranks in the same order."""
 
-    def __init__(self, rank: int, num_ranks: int, address: str, meeting: MeetingPlace) -> None:
+    def __init__(self, rank: int, num_ranks: int, address: str, rendezvous: Rendezvous) -> None:
         """Meets the other ranks.
 
         Args:
@@ -54,8 +54,8 @@ class Mesh:
         token = secrets.token_bytes(_TOKEN_BYTES)
         with socket.create_server((address, 0), backlog=num_ranks) as server:
             place = {"address": address, "port": server.getsockname()[1], "token": token.hex()}
-            meeting.put(f"mesh/{rank}", json.dumps(place).encode())
-            found = {other: _connected(meeting, other, rank) for other in range(rank)}
+            rendezvous.put(f"mesh/{rank}", json.dumps(place).encode())
+            found = {other: _connected(rendezvous, other, rank) for other in range(rank)}
             found |= _accepted(server, rank, token, set(range(rank + 1, num_ranks)))
         for connection in found.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,8 +101,8 @@ class Mesh:
         _NATIVE.functions.fdt_mesh_close(self._number)
 
 
-def _connected(meeting: MeetingPlace, other: int, rank: int) -> socket.socket:
-    place = json.loads(meeting.wait(f"mesh/{other}", _MEET_S))
+def _connected(rendezvous: Rendezvous, other: int, rank: int) -> socket.socket:
+    place = json.loads(rendezvous.wait(f"mesh/{other}", _MEET_S))
     try:
         connection = socket.create_connection((place["address"], place["port"]), timeout=_MEET_S)
         _make_room(connection)

@@ -19,7 +19,7 @@ from fdt.program.step_program import LoadedProgram, load, num_samples
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from fdt.worker.runtime import Assignment, Deliver, Rendezvous
 from hfdt import background_thread, exchange
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
@@ -62,7 +62,7 @@ class HorovodEngine:
         # By program: what its last step gave.
         self._last: dict[int, list[np.ndarray]] = {}
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         """Meets the other ranks."""
         os.environ.update(assignment.environment)
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
@@ -70,7 +70,7 @@ class HorovodEngine:
         _pin_gpu(assignment.rank)
         (library,) = Path(str(hvd.__file__)).parent.glob("mpi_lib*.so")
         hold_to(library, assignment.environment[ADDRESS])
-        with Bridge(meeting) as bridge:
+        with Bridge(rendezvous) as bridge:
             os.environ.update(bridge.environment())
             hvd.init()
         reason = background_thread.install(library)
@@ -83,7 +83,7 @@ class HorovodEngine:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
         if self._size > 1:
-            self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], meeting)
+            self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], rendezvous)
 
     @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:

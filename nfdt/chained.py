@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from nfdt.devices import cpu_beside, driver_cpu
 from nfdt.feed import Arrays
-from nfdt.next_parameters import Handover, leave, take
+from nfdt.next_parameters import NextParameters, leave, take
 from nfdt.replica import Replica
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
 
@@ -24,7 +24,7 @@ class Chained:
     Each server sends its parameters as soon as it has the worker's push, whatever the others have.
     """
 
-    def __init__(self, step: Step, gate: Gate):
+    def __init__(self, step: Step, gate: StalenessBound):
         """Traces.
 
         Args:
@@ -32,7 +32,7 @@ class Chained:
             gate: Of the workers; it holds nobody.
         """
         self._step, self._gate = step, gate
-        self._driver = driver_cpu(step.device)
+        self._coordinator = driver_cpu(step.device)
         handles = [tf.TensorSpec([], tf.resource)] * len(step.shards) * 2
         signature = [tf.TensorSpec([None], tf.int64), step.arrays_signature(), handles]
         self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
@@ -41,7 +41,7 @@ class Chained:
         self,
         worker: int,
         replica: Replica,
-        handover: Handover,
+        handover: NextParameters,
         pulled: Pulled | None,
         pull: Callable[[], Pulled],
         arrays: Arrays,
@@ -62,7 +62,7 @@ class Chained:
         called_s = time.perf_counter()
         try:
             handles = handover.begin(pulled, pull)
-            with tf.device(self._driver):
+            with tf.device(self._coordinator):
                 given = [tf.constant(rows, tf.int64), *arrays.tensors, *handles]
                 told, *rest = self._call(replica.resources, given)
                 numbers = told.numpy()
@@ -83,7 +83,7 @@ class Chained:
         Args:
             rows: int64 [batch].
             arrays: As `Step.in_graph` has them.
-            handles: As `Handover.begin` has them.
+            handles: As `NextParameters.begin` has them.
         """
         shards = self._step.shards
         versions, snapshots = zip(*map(take, shards, handles[: len(shards)]), strict=True)
@@ -92,4 +92,4 @@ class Chained:
         made = self._step.in_graph(rows, arrays, versions, snapshots, [], [first])
         left = list(map(leave, shards, handles[len(shards) :], made.told, made.latest))
         tf.compat.v1.get_default_graph().control_outputs.extend([*made.ended, *left])
-        return self._step.told(made, self._driver)
+        return self._step.told(made, self._coordinator)

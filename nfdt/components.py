@@ -50,13 +50,13 @@ class Components:
             shards: Alike.
             functions: Alike.
         """
-        driver = driver_cpu(workers[0])
-        hosts = sorted({cpu_beside(device) for device in _far([*workers, *shards], driver)})
+        coordinator = driver_cpu(workers[0])
+        hosts = sorted({cpu_beside(device) for device in _far([*workers, *shards], coordinator)})
         self.expected += count(workers, shards, functions)
         while self.made + self.expected > room(self.made):
-            self._make(hosts, driver)
+            self._make(hosts, coordinator)
 
-    def _make(self, devices: Sequence[str], driver: str) -> None:
+    def _make(self, devices: Sequence[str], coordinator: str) -> None:
         def constants() -> list[tf.Tensor]:
             made = []
             for device in devices:
@@ -64,7 +64,7 @@ class Components:
                     made.append(tf.constant(0))
             return made
 
-        with tf.device(driver):
+        with tf.device(coordinator):
             tf.nest.flatten(tf.compat.v1.wrap_function(constants, [])())
         self.made += len(devices)
 
@@ -78,6 +78,8 @@ def room(number: int) -> int:
     return 1 << (number - 1).bit_length() if number else 0
 
 
-def _far(devices: Iterable[str], driver: str) -> set[str]:
+def _far(devices: Iterable[str], coordinator: str) -> set[str]:
     """Returns which devices of other hosts a function may have components on; of a host with any, its CPU too."""
-    return {each for device in devices if host_of(device) != host_of(driver) for each in (device, cpu_beside(device))}
+    return {
+        each for device in devices if host_of(device) != host_of(coordinator) for each in (device, cpu_beside(device))
+    }

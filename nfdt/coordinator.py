@@ -14,7 +14,7 @@ from fdt.program.step_program import num_samples
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from fdt.worker.runtime import Assignment, Deliver, Rendezvous
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
 from nfdt.delayed import Delayed
@@ -32,7 +32,7 @@ _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
 
 
-class Driver:
+class Coordinator:
     """See `fdt.worker.runtime.Engine`."""
 
     def __init__(self, cluster: Cluster | None) -> None:
@@ -45,16 +45,16 @@ class Driver:
         self._data: dict[int, Feed] = {}
         self._shapes: dict[int, list[tuple[int, ...]]] = {}
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         """Divides devices between workers and parameter servers."""
-        self._blobs, self._meeting = blobs, meeting
+        self._blobs, self._rendezvous = blobs, rendezvous
         self._options: Options = read_options(assignment.options)
         num_shards, num_threads = self._options.num_shards, assignment.num_threads
         if self._cluster is None:
             self._devices: Devices = make_devices(assignment.num_workers, num_shards, num_threads)
         else:
             shard_hosts = self._options.shard_hosts(len(self._cluster.members))
-            self._devices = borrow(self._cluster, meeting, shard_hosts, num_threads)
+            self._devices = borrow(self._cluster, rendezvous, shard_hosts, num_threads)
         kind = Delayed if self._options.rule is not None else Averaging
         self._method: Method = kind(self._options, self._devices)
 
@@ -143,7 +143,7 @@ class Driver:
                 feed += [own] * member.num_workers
                 continue
             # Waited for here, where it may take long: a worker's step that takes long has stopped (`stall_detector.py`).
-            paths = json.loads(self._meeting.wait(data_key(data, rank), _FETCH_S))
+            paths = json.loads(self._rendezvous.wait(data_key(data, rank), _FETCH_S))
             if member.num_workers:
                 here = mapped(paths, specs, cpu_beside(self._devices.workers[len(feed)]))
                 feed += [here] * member.num_workers

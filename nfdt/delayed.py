@@ -15,10 +15,10 @@ from nfdt.loop import MOST_AT_ONCE
 from nfdt.method import Batch
 from nfdt.options import Options
 from nfdt.servers import ParameterServers, may_chain
-from nfdt.staleness_bound import Gate, default_max_delay
+from nfdt.staleness_bound import StalenessBound, default_max_delay
 from nfdt.step import Stepped
-from nfdt.steps_per_call import Stride
-from nfdt.worker_threads import Team
+from nfdt.steps_per_call import StepsPerCall
+from nfdt.worker_threads import WorkerThreads
 
 
 class Delayed:
@@ -41,16 +41,18 @@ class Delayed:
         max_delay = options.max_delay
         if max_delay is None:
             max_delay = default_max_delay(map(host_of, devices.workers))
-        self._gate = Gate(num_workers, max_delay)
-        self._strides = [Stride() for _ in range(num_workers)]
+        self._gate = StalenessBound(num_workers, max_delay)
+        self._strides = [StepsPerCall() for _ in range(num_workers)]
         chains = may_chain(devices.shards, devices.workers, num_workers, self._gate, options.prefetch)
         calls = 2 if chains else 1
-        self._team: Team[Batch] = Team(num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE, calls)
+        self._worker_threads: WorkerThreads[Batch] = WorkerThreads(
+            num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE, calls
+        )
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
         """Builds shards and replicas."""
         assert self._options.rule is not None
-        self._team.wait()
+        self._worker_threads.wait()
         self._programs[program] = ParameterServers(
             source,
             self._options.rule,
@@ -68,15 +70,15 @@ class Delayed:
 
     def give(self, batch: Batch) -> None:
         """Adds a batch."""
-        self._team.give(batch)
+        self._worker_threads.give(batch)
 
     def wait(self) -> float:
         """Waits for all batches; see `Method.wait`."""
-        return self._team.wait()
+        return self._worker_threads.wait()
 
     def steps(self) -> int:
         """Returns how many batches are done."""
-        return self._team.done
+        return self._worker_threads.done
 
     def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns what the shards have."""
@@ -103,7 +105,7 @@ class Delayed:
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns every worker's account."""
         with self._lock:
-            for worker, (usage, account) in enumerate(zip(self._usage, self._team.accounts, strict=True)):
+            for worker, (usage, account) in enumerate(zip(self._usage, self._worker_threads.accounts, strict=True)):
                 usage.wait_s, usage.held_s = account.wait_s, account.held_s
                 usage.delays.clear()
                 usage.delays.update(self._delays.histogram(worker))

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from fdt.worker.runtime import Assignment, Deliver, Rendezvous
 from nfdt.cluster import Cluster
 from nfdt.hosts import lend
 from nfdt.options import read_options
 
 
-class Lender:
+class DeviceHost:
     """See `fdt.worker.runtime.Engine`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._steps = 0
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         """Makes this host's devices usable."""
-        self._blobs, self._rank, self._meeting = blobs, assignment.rank, meeting
+        self._blobs, self._rank, self._rendezvous = blobs, assignment.rank, rendezvous
         shard_hosts = read_options(assignment.options).shard_hosts(len(self._cluster.members))
-        self._server = lend(self._cluster, meeting, assignment.rank, shard_hosts, assignment.num_threads)
+        self._server = lend(self._cluster, rendezvous, assignment.rank, shard_hosts, assignment.num_threads)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Leaves it to the process that drives."""
@@ -38,7 +38,7 @@ class Lender:
         for array in arrays:
             self._blobs.open(array.blob)
         paths = [str(self._blobs.path(array.blob)) for array in arrays]
-        self._meeting.put(data_key(data, self._rank), json.dumps(paths).encode())
+        self._rendezvous.put(data_key(data, self._rank), json.dumps(paths).encode())
 
     def release(self, data: int) -> None:
         """Leaves it to the process that drives."""

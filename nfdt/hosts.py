@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from fdt.errors import WorkerError
-from fdt.worker.runtime import MeetingPlace
+from fdt.worker.runtime import Rendezvous
 from nfdt.cluster import Cluster
 from nfdt.devices import JOB, Devices, HostDevices, configure, count_gpus, server_config
 
@@ -18,7 +18,7 @@ _ATTEMPTS = 3
 
 
 def lend(
-    cluster: Cluster, meeting: MeetingPlace, rank: int, shard_hosts: Sequence[int], num_threads: int
+    cluster: Cluster, rendezvous: Rendezvous, rank: int, shard_hosts: Sequence[int], num_threads: int
 ) -> "tf.distribute.Server":
     """Makes this process's devices usable to the first process, for as long as what it returns lives.
 
@@ -38,11 +38,11 @@ def lend(
     # The port that the system chose, if it was to; the name before it is always "localhost".
     port = int(server.target.rpartition(":")[2])
     offer = {"address": f"{address}:{port}", "num_gpus": host.num_gpus, "num_threads": num_threads}
-    meeting.put(f"host/{rank}", json.dumps(offer).encode())
+    rendezvous.put(f"host/{rank}", json.dumps(offer).encode())
     return server
 
 
-def borrow(cluster: Cluster, meeting: MeetingPlace, shard_hosts: Sequence[int], num_threads: int) -> Devices:
+def borrow(cluster: Cluster, rendezvous: Rendezvous, shard_hosts: Sequence[int], num_threads: int) -> Devices:
     """Connects to the other processes' devices; before TensorFlow has used any of this one's.
 
     Args:
@@ -57,7 +57,7 @@ def borrow(cluster: Cluster, meeting: MeetingPlace, shard_hosts: Sequence[int], 
     own = _host(cluster, 0, shard_hosts, num_threads, count_gpus())
     hosts, addresses = [own], {}
     for rank in range(1, len(cluster.members)):
-        offer = json.loads(meeting.wait(f"host/{rank}", _MEET_S))
+        offer = json.loads(rendezvous.wait(f"host/{rank}", _MEET_S))
         addresses[rank] = offer["address"]
         hosts.append(_host(cluster, rank, shard_hosts, offer["num_threads"], offer["num_gpus"]))
     configure(own)

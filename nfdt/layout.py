@@ -9,7 +9,7 @@ from fdt.errors import UsageError
 from fdt.program.step_program import dtype_of
 from fdt.v1 import program_pb2
 from nfdt.cut import Cut
-from nfdt.parameter_groups import Unit, Units
+from nfdt.parameter_groups import ParameterGroup, ParameterGroups
 
 # Slices of a vector that start at such a boundary are views, not copies.
 _ALIGNMENT_BYTES = 64
@@ -113,13 +113,15 @@ class Layout:
 class _Piece:
     """A unit on a shard, or a part of one that is fused: so many entries of its only parameter."""
 
-    unit: Unit
+    unit: ParameterGroup
     is_fused: bool
     start: int = 0
     length: int | None = None
 
 
-def lay_out(source: program_pb2.StepProgram, cut: Cut, units: Units, num_shards: int, fuse: bool = True) -> Layout:
+def lay_out(
+    source: program_pb2.StepProgram, cut: Cut, units: ParameterGroups, num_shards: int, fuse: bool = True
+) -> Layout:
     """Distributes units over shards: the largest first, each to the shard that holds least.
 
     Where a shard would have much more than its share, the parameters whose update looks at one entry at a time are cut
@@ -184,7 +186,7 @@ def _place(source: program_pb2.StepProgram, units: Sequence[_Piece], num_shards:
     return parts
 
 
-def _num_bytes(source: program_pb2.StepProgram, unit: Unit) -> int:
+def _num_bytes(source: program_pb2.StepProgram, unit: ParameterGroup) -> int:
     specs = [source.variables[v].tensor for v in unit.parameters]
     return sum(math.prod(spec.shape) * dtype_of(spec).itemsize for spec in specs)
 

@@ -26,7 +26,7 @@ def who_takes_turns(servers: Sequence[str], workers: Sequence[str]) -> set[str]:
     return set(far) if len(hosts) == 1 and len(far) > _AT_ONCE else set()
 
 
-class Turns:
+class LinkSemaphore:
     """Turns of the workers, in each direction of the servers' link; of servers on several hosts nobody waits for any.
 
     A turn is a token in a queue on the servers' host, so that a graph can wait for it and give it back.
@@ -83,6 +83,6 @@ class Turns:
         """
         return [self._end(self._into, arrived)] if worker in self._travelling else []
 
-    def _end(self, turns: tf.queue.FIFOQueue, arrived: Sequence[tf.Tensor]) -> tf.Operation:
+    def _end(self, semaphore: tf.queue.FIFOQueue, arrived: Sequence[tf.Tensor]) -> tf.Operation:
         with tf.device(self._device), tf.control_dependencies(arrived):
-            return turns.enqueue(0)
+            return semaphore.enqueue(0)

@@ -14,7 +14,7 @@ from fdt.program.step_program import shape_of
 from nfdt.devices import cpu_beside
 from nfdt.feed import Arrays
 from nfdt.replica import Replica
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
 # More would only hide how far the workers are.
@@ -27,7 +27,7 @@ _OF_WORKER = 5
 class Loop:
     """A graph in which a worker pulls, computes and pushes until no batch is left of those that it was given."""
 
-    def __init__(self, step: Step, gate: Gate):
+    def __init__(self, step: Step, gate: StalenessBound):
         """Traces.
 
         Args:

@@ -10,7 +10,7 @@ from nfdt.shard import Shard
 from nfdt.step import Pulled
 
 
-class Handover:
+class NextParameters:
     """One worker's: on each shard two queues of one snapshot, from which steps take by turns; each leaves the next one's.
 
     So a step may be called while the one before is under way, and begins when that one has pushed. With one queue two steps

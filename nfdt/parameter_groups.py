@@ -25,7 +25,7 @@ _MEANINGLESS = ("_output_shapes", "_user_specified_name", "_class", "validate_sh
 
 
 @dataclasses.dataclass(frozen=True)
-class Unit:
+class ParameterGroup:
     """Parameters that are updated together.
 
     Attributes:
@@ -45,7 +45,7 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
+class ParameterGroups:
     """A program's units, and what they share.
 
     Attributes:
@@ -53,12 +53,12 @@ class Units:
         shared_writers: The operations that update these.
     """
 
-    units: tuple[Unit, ...]
+    units: tuple[ParameterGroup, ...]
     shared: tuple[int, ...]
     shared_writers: tuple[str, ...]
 
 
-def find_units(source: program_pb2.StepProgram, cut: Cut) -> Units:
+def find_units(source: program_pb2.StepProgram, cut: Cut) -> ParameterGroups:
     """Reads the units off the graph of the update."""
     return _Finder(source, cut).find()
 
@@ -77,13 +77,13 @@ class _Finder:
         self._own = self._graph.descendants([*self._gradients, *self._parameters])
         self._ancestors = {w: self._graph.ancestors([w]) for w in cut.update_effects}
 
-    def find(self) -> Units:
+    def find(self) -> ParameterGroups:
         shared_writers = [w for w in self._cut.update_effects if w not in self._own]
         own_writers = [w for w in self._cut.update_effects if w in self._own]
         written = {h[0] for w in own_writers for h in self._graph.writes(self._graph.nodes[w])}
         shared = [n for n in self._variables if n not in written and n not in self._parameters]
         units = [self._unit(names, set(shared)) for names in self._together(own_writers, set(shared))]
-        return Units(tuple(units), tuple(sorted(self._variables[n] for n in shared)), tuple(shared_writers))
+        return ParameterGroups(tuple(units), tuple(sorted(self._variables[n] for n in shared)), tuple(shared_writers))
 
     def _together(self, writers: Sequence[str], shared: set[str]) -> list[list[str]]:
         """Parts the writers into sets that look at no parameter, state or gradient of another set."""
@@ -111,7 +111,7 @@ class _Finder:
             return "variable", self._cut.gradients[self._gradients[name]].variable
         return ("variable", self._variables[name]) if name in self._variables else None
 
-    def _unit(self, writers: Sequence[str], shared: set[str]) -> Unit:
+    def _unit(self, writers: Sequence[str], shared: set[str]) -> ParameterGroup:
         writers = sorted(writers, key=self._order.__getitem__)
         nodes = set().union(*(self._ancestors[w] for w in writers))
         by_order = sorted(nodes, key=self._order.__getitem__)
@@ -123,7 +123,7 @@ class _Finder:
             canonical = _Canonical(self, nodes, shared, set(self._cut.update_effects))
             signature = canonical.signature(writers, self._dtype(parameters[0]))
             slots = tuple(self._variables[n] for n in canonical.owned if n not in self._parameters)
-        return Unit(gradients, parameters, slots, tuple(writers), signature)
+        return ParameterGroup(gradients, parameters, slots, tuple(writers), signature)
 
     def _dtype(self, variable: int) -> str:
         return self._source.variables[variable].tensor.dtype

@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Engine, MeetingPlace
+from fdt.worker.runtime import Assignment, Deliver, Engine, Rendezvous
 from nfdt.cluster import read_cluster
-from nfdt.coordinator import Driver
-from nfdt.device_host import Lender
+from nfdt.coordinator import Coordinator
+from nfdt.device_host import DeviceHost
 from nfdt.hosts import named_hosts
 
 
 class ParameterServerEngine:
     """See `fdt.worker.runtime.Engine`: what the process is for is known when it joins a job."""
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         """Takes a role."""
         self._cluster = read_cluster(assignment.environment)
         self._role: Engine
         if self._cluster is not None and assignment.rank > 0:
-            self._role = Lender(self._cluster)
+            self._role = DeviceHost(self._cluster)
         else:
-            self._role = Driver(self._cluster)
-        self._role.join(assignment, blobs, meeting)
+            self._role = Coordinator(self._cluster)
+        self._role.join(assignment, blobs, rendezvous)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """See the role."""

@@ -12,16 +12,16 @@ from nfdt.cut import cut
 from nfdt.devices import cpu_beside, driver_cpu, host_of
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
-from nfdt.link_semaphore import Turns, who_takes_turns
+from nfdt.link_semaphore import LinkSemaphore, who_takes_turns
 from nfdt.loop import MOST_AT_ONCE, Loop
-from nfdt.next_parameters import Handover
+from nfdt.next_parameters import NextParameters
 from nfdt.parameter_groups import find_units
 from nfdt.prefetch import Prefetch
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
 from nfdt.single import Single
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
 _ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
@@ -39,7 +39,7 @@ class ParameterServers:
         num_workers: int | None = None,
         rounded: bool = False,
         prefetch: bool = False,
-        gate: Gate | None = None,
+        gate: StalenessBound | None = None,
     ):
         """Builds both; everything is zero until it is assigned. While no step is made, of whatever program.
 
@@ -68,17 +68,17 @@ class ParameterServers:
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
         self._ahead = [Prefetch() for _ in worker_devices] if prefetch and num_workers > 1 else None
-        self._turns = Turns(shard_devices, worker_devices)
+        self._semaphore = LinkSemaphore(shard_devices, worker_devices)
         # A worker's step, with its arrays on its own host or on the driver's; what is fetched before; and TensorFlow makes a
         # function of an operation some of whose inputs are on another host.
         Components.of_process().expect(worker_devices, shard_devices, functions=4 if prefetch else 3)
         self._lock = threading.Lock()
-        self._gate = Gate(num_workers, None) if gate is None else gate
+        self._gate = StalenessBound(num_workers, None) if gate is None else gate
         # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers
         # that are away would not hear of what others push before a call has ended.
         self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices) and self._ahead is None
         chains = may_chain(shard_devices, worker_devices, num_workers, self._gate, prefetch) and not self._looked_at
-        self._handovers = [Handover(self.shards) for _ in worker_devices] if chains else None
+        self._next_parameters = [NextParameters(self.shards) for _ in worker_devices] if chains else None
         # Where steps are not chained, one of a worker at a time.
         self._alone = [threading.Lock() for _ in worker_devices]
         # By the devices of a worker and of its arrays.
@@ -119,8 +119,8 @@ class ParameterServers:
             return step(worker, replica, pulled, self.pull, arrays, rows)
         (only,) = rows
         if isinstance(step, Chained):
-            assert self._handovers is not None
-            return step(worker, replica, self._handovers[worker], pulled, self.pull, arrays, only)
+            assert self._next_parameters is not None
+            return step(worker, replica, self._next_parameters[worker], pulled, self.pull, arrays, only)
         with self._alone[worker]:
             return step(worker, replica, self._pull(worker, step, pulled), arrays, only)
 
@@ -150,7 +150,7 @@ class ParameterServers:
         local = {i: v for i, v in values.items() if i not in kept or i in still}
         for replica in self.replicas:
             replica.assign(local)
-        for kept_for_later in [*(self._ahead or ()), *(self._handovers or ())]:
+        for kept_for_later in [*(self._ahead or ()), *(self._next_parameters or ())]:
             kept_for_later.forget()
 
     def _step(self, devices: tuple[str, str]) -> Loop | Single | Chained:
@@ -162,12 +162,12 @@ class ParameterServers:
                     self.shards,
                     self._looked_at,
                     devices,
-                    self._turns,
+                    self._semaphore,
                     self._rounded,
                     prefetch=self._ahead is not None,
                 )
                 loops = self._loops and host_of(devices[1]) == host_of(devices[0])
-                kind = Loop if loops else Single if self._handovers is None else Chained
+                kind = Loop if loops else Single if self._next_parameters is None else Chained
                 self._steps[devices] = kind(step, self._gate)
             return self._steps[devices]
 
@@ -176,7 +176,7 @@ class ParameterServers:
 
 
 def may_chain(
-    shard_devices: Sequence[str], worker_devices: Sequence[str], num_workers: int, gate: Gate, prefetch: bool
+    shard_devices: Sequence[str], worker_devices: Sequence[str], num_workers: int, gate: StalenessBound, prefetch: bool
 ) -> bool:
     """Whether a worker's step may be called while the one before is under way.
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from nfdt.devices import driver_cpu
 from nfdt.feed import Arrays
 from nfdt.replica import Replica
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
 
@@ -20,7 +20,7 @@ class Single:
     Clocks of hosts may differ: seconds are differences of one clock, and the push is what is left of the whole.
     """
 
-    def __init__(self, step: Step, gate: Gate):
+    def __init__(self, step: Step, gate: StalenessBound):
         """Traces.
 
         Args:
@@ -28,7 +28,7 @@ class Single:
             gate: Of the workers.
         """
         self._step, self._gate = step, gate
-        self._driver = driver_cpu(step.device)
+        self._coordinator = driver_cpu(step.device)
         snapshots, optimizer = step.snapshot_signatures(), step.optimizer_signature()
         everything = tf.nest.flatten([snapshots, optimizer])
         self._fetch = tf.compat.v1.wrap_function(self._fetched, everything) if step.prefetch else None
@@ -48,9 +48,9 @@ class Single:
             pull: Returns it.
         """
         assert self._fetch is not None
-        self._step.turns.pull(self._step.device)
+        self._step.semaphore.pull(self._step.device)
         pulled = pull()
-        with tf.device(self._driver):
+        with tf.device(self._coordinator):
             return dataclasses.replace(pulled, arrived=self._fetch(*pulled.tensors))
 
     def __call__(
@@ -68,12 +68,12 @@ class Single:
         held_s = self._gate.enter(worker)
         began_s = time.perf_counter()
         if self._fetch is None:
-            self._step.turns.pull(self._step.device)
+            self._step.semaphore.pull(self._step.device)
         pulled = pull()
         waited_s = time.perf_counter() - began_s
         snapshots = [tensor for snapshot in pulled.snapshots for tensor in snapshot.tensors]
         numbers = np.concatenate([[snapshot.version for snapshot in pulled.snapshots], rows])
-        with tf.device(self._driver):
+        with tf.device(self._coordinator):
             arrived = pulled.optimizer if pulled.arrived is None else pulled.arrived
             given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *arrived]
             told, *rest = self._call(replica.resources, given)
@@ -102,12 +102,12 @@ class Single:
         rows, versions = self._step.parted(numbers)
         made = self._step.in_graph(rows, arrays, versions, snapshots, pulled)
         tf.compat.v1.get_default_graph().control_outputs.extend(made.ended)
-        return self._step.told(made, self._driver)
+        return self._step.told(made, self._coordinator)
 
     def _fetched(self, *pulled: tf.Tensor) -> list[tf.Tensor]:
         rest = list(pulled)
         snapshots = [[rest.pop(0) for _ in signature] for signature in self._step.snapshot_signatures()]
         received = self._step.received(snapshots, rest)
-        ended = self._step.turns.pulled(self._step.device, received)
+        ended = self._step.semaphore.pulled(self._step.device, received)
         tf.compat.v1.get_default_graph().control_outputs.extend(ended)
         return received

@@ -23,7 +23,7 @@ def default_max_delay(hosts: Iterable[str]) -> int | None:
     return _SHARED_HOST if len(set(hosts)) == 1 else None
 
 
-class Gate:
+class StalenessBound:
     """Counts the steps of each worker, and holds whoever is too far ahead of the slowest. Any thread may call, and any graph.
 
     A worker with nothing to do, as all are at first, is waited for by nobody; once it has something to do it is level with the

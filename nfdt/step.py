@@ -16,7 +16,7 @@ from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside
 from nfdt.feed import take
 from nfdt.gradients import Gradients
-from nfdt.link_semaphore import Turns
+from nfdt.link_semaphore import LinkSemaphore
 from nfdt.replica import Computation
 from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
@@ -119,7 +119,7 @@ class Step:
         shards: Sequence[Shard],
         looked_at: Sequence[tf.Variable],
         devices: tuple[str, str],
-        turns: Turns,
+        semaphore: LinkSemaphore,
         rounded: bool,
         prefetch: bool,
     ):
@@ -135,7 +135,7 @@ class Step:
             prefetch: Whether what is pulled is beside the worker before a step begins.
         """
         self.source, self.computation, self.shards, self.looked_at = source, computation, shards, looked_at
-        (self.device, self.arrays_device), self.turns, self._rounded = devices, turns, rounded
+        (self.device, self.arrays_device), self.semaphore, self._rounded = devices, semaphore, rounded
         self.prefetch = prefetch
         snapshots = self.snapshot_signatures()
         gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
@@ -204,12 +204,12 @@ class Step:
                 computed_s = tf.timestamp()
             times = Times(began_s, arrived_s, computed_s, self._num_row_bytes(gradients))
         # Nothing is pushed before it is told when it was computed.
-        with tf.control_dependencies([computed_s, *self.turns.push(self.device, computed_s)]):
+        with tf.control_dependencies([computed_s, *self.semaphore.push(self.device, computed_s)]):
             there = [self._carried(each, shard) for each, shard in zip(gradients, self.shards, strict=True)]
         told, latest = self._pushed(there, snapshots, versions)
-        ended = self.turns.pushed(self.device, [tensor for each in there for tensor in each.tensors])
+        ended = self.semaphore.pushed(self.device, [tensor for each in there for tensor in each.tensors])
         if not self.prefetch:
-            ended += self.turns.pulled(self.device, [arrived_s])
+            ended += self.semaphore.pulled(self.device, [arrived_s])
         # The effects of a push have ended when it tells of itself.
         return InGraph(times, told, computed.outputs, latest, ended)
 
@@ -228,7 +228,7 @@ class Step:
                 versions.append(numbers[number])
         return rows, versions
 
-    def told(self, made: InGraph, driver: str) -> list[tf.Tensor]:
+    def told(self, made: InGraph, coordinator: str) -> list[tf.Tensor]:
         """Returns, in a graph, what `keep` takes of one step.
 
         Args:
@@ -238,7 +238,7 @@ class Step:
         times = made.times
         with tf.device(cpu_beside(self.device)):
             of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
-        with tf.device(driver):
+        with tf.device(coordinator):
             return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
 
     def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> tuple[list[float], np.ndarray, list[tf.Tensor]]:

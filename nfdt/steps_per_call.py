@@ -4,7 +4,7 @@
 _CALL_S = 0.1
 
 
-class Stride:
+class StepsPerCall:
     """One worker's. It begins with one step, which may take long for once, and doubles at most from call to call."""
 
     def __init__(self) -> None:

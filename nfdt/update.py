@@ -18,7 +18,7 @@ from nfdt.layout import ShardLayout, Table, Vector
 from nfdt.one_pass import OfGiven, OnePass, TablePass
 from nfdt.parameter_groups import ELEMENTWISE
 from nfdt.pure import Pure, purify
-from nfdt.update_split import Frontier, find_frontier
+from nfdt.update_split import UpdateSplit, find_frontier
 from nfdt.vectors import join
 
 # Of which formulas are compiled.
@@ -64,13 +64,13 @@ class Update:
         done = [t.writers for t, table_pass in zip(layout.tables, self._tables, strict=True) if table_pass is not None]
         rest = [w for w, one_pass in by_pass if w is not None and one_pass is None and w not in done]
         chosen = [writers for writers in rest if compiled and self._can_be_compiled(writers)]
-        frontier = self._frontier([w for writers in chosen for w in writers])
-        if not chosen or frontier is None:
-            chosen, frontier = [], None
+        update_split = self._update_split([w for writers in chosen for w in writers])
+        if not chosen or update_split is None:
+            chosen, update_split = [], None
         left = [w for writers in rest if writers not in chosen for w in writers]
         self._plain = self._import([*left, *layout.shared_writers]) if left or not chosen else None
         # What all parts look at is written by the last of them.
-        self._compiled = self._compile(frontier, layout.shared_writers if left else ()) if frontier else None
+        self._compiled = self._compile(update_split, layout.shared_writers if left else ()) if update_split else None
 
     @property
     def is_compiled(self) -> bool:
@@ -130,7 +130,7 @@ class Update:
             self._plain(by_name)
         return squares
 
-    def _frontier(self, writers: Sequence[str]) -> Frontier | None:
+    def _update_split(self, writers: Sequence[str]) -> UpdateSplit | None:
         shared = self._layout.shared_writers
         # Shared variables may be read before they are written, or after: their writers show which.
         return find_frontier(self._graph, [*writers, *shared], self._inputs, self._rates)
@@ -151,38 +151,38 @@ class Update:
         written = self._table_written_down(table)
         if written is None or written[0].name is None:
             return None
-        found, pure, frontier = written
+        found, pure, update_split = written
         scalars = self._scalars(found, pure, table.dtype)
-        summed = self._summed(table, frontier, found.gradients)
+        summed = self._summed(table, update_split, found.gradients)
         variables = [self._variables[self._source.step.variables[i]] for i in (table.variable, *table.slots)]
         return None if scalars is None or summed is None else TablePass(found, scalars, variables, summed)
 
     def _written_down(self, number: int) -> tuple[Formula, Pure] | None:
         """Returns what is done to a vector's entries, and the graph that its scalars are in; None if that is no formula."""
-        vector, frontier = self._layout.vectors[number], None
+        vector, update_split = self._layout.vectors[number], None
         if vector.fused and vector.dtype in _TYPES:
-            frontier = self._frontier(self._layout.writers[number])
-        if frontier is None or frontier.crossing:
+            update_split = self._update_split(self._layout.writers[number])
+        if update_split is None or update_split.crossing:
             return None
         gradient = self._cut.gradients[vector.entries[0].gradient].received[0]
-        return self._formula(frontier, [gradient], self._kept_of(vector))
+        return self._formula(update_split, [gradient], self._kept_of(vector))
 
-    def _table_written_down(self, table: Table) -> tuple[Formula, Pure, Frontier] | None:
+    def _table_written_down(self, table: Table) -> tuple[Formula, Pure, UpdateSplit] | None:
         """Returns the same of a table's, and where sums over rows cross."""
-        frontier = self._frontier(table.writers) if table.writers and table.dtype in _TYPES else None
-        if frontier is None or not frontier.crossing:
+        update_split = self._update_split(table.writers) if table.writers and table.dtype in _TYPES else None
+        if update_split is None or not update_split.crossing:
             return None
         kept = [self._source.step.variables[i] for i in (table.variable, *table.slots)]
         if any(self._variables[name].shape != table.shape for name in kept):
             return None
-        written = self._formula(frontier, list(frontier.crossing.values()), kept)
-        return None if written is None else (*written, frontier)
+        written = self._formula(update_split, list(update_split.crossing.values()), kept)
+        return None if written is None else (*written, update_split)
 
     def _formula(
-        self, frontier: Frontier, gradients: Sequence[str], kept: Sequence[str]
+        self, update_split: UpdateSplit, gradients: Sequence[str], kept: Sequence[str]
     ) -> tuple[Formula, Pure] | None:
-        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(frontier.after).items()}
-        pure = purify(frontier.after, types)
+        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(update_split.after).items()}
+        pure = purify(update_split.after, types)
         if not set(kept) <= set(pure.results):
             return None
         values, results = [pure.values[name] for name in kept], [pure.results[name] for name in kept]
@@ -194,14 +194,14 @@ class Update:
         scalars, outputs = self._of_given(pure, found.scalars)
         return scalars if all(o.dtype == dtype and o.shape.rank == 0 for o in outputs) else None
 
-    def _summed(self, table: Table, frontier: Frontier, crossing: Sequence[str]) -> OfGiven | None:
+    def _summed(self, table: Table, update_split: UpdateSplit, crossing: Sequence[str]) -> OfGiven | None:
         """Returns what a table's update adds up, row by row, before anything else; None if that is not all that crosses."""
         assert table.gradient is not None
         values, indices = self._cut.gradients[table.gradient].received
-        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(frontier.before).items()}
-        pure = purify(frontier.before, types)
+        types = {name: v.dtype.as_datatype_enum for name, v in self._handles(update_split.before).items()}
+        pure = purify(update_split.before, types)
         graph = Graph(pure.graph_def)
-        crossed = {name: edge for edge, name in frontier.crossing.items()}
+        crossed = {name: edge for edge, name in update_split.crossing.items()}
         sums = [graph.nodes[crossed[name][0]] for name in crossing]
         if any(node.op != "UnsortedSegmentSum" or graph.value(data_inputs(node)[1]) != (indices, 0) for node in sums):
             return None
@@ -238,22 +238,26 @@ class Update:
         return [self._source.step.variables[i] for i in (first.variable, *first.slots)]
 
     def _can_be_compiled(self, writers: Sequence[str]) -> bool:
-        frontier = self._frontier(writers)
-        return frontier is not None and all(s.shape.is_fully_defined() for s in self._before(frontier)[1].values())
+        update_split = self._update_split(writers)
+        return update_split is not None and all(
+            s.shape.is_fully_defined() for s in self._before(update_split)[1].values()
+        )
 
-    def _before(self, frontier: Frontier) -> tuple[OfGiven, dict[str, tf.TensorSpec]]:
+    def _before(self, update_split: UpdateSplit) -> tuple[OfGiven, dict[str, tf.TensorSpec]]:
         """Returns what runs before the compiled function, and what it returns by the placeholders of that."""
         # As a function of values too: of a variable in a graph the shape may not be known.
-        handles = self._handles(frontier.before)
-        pure = purify(frontier.before, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
-        run, outputs = self._of_given(pure, list(frontier.crossing))
+        handles = self._handles(update_split.before)
+        pure = purify(update_split.before, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
+        run, outputs = self._of_given(pure, list(update_split.crossing))
         described = [tf.TensorSpec(output.shape, output.dtype) for output in outputs]
-        return run, dict(zip(frontier.crossing.values(), described, strict=True))
+        return run, dict(zip(update_split.crossing.values(), described, strict=True))
 
-    def _compile(self, frontier: Frontier, unwritten: Sequence[str]) -> Callable[[Mapping[str, tf.Tensor]], None]:
-        before, crossing = self._before(frontier)
-        handles = self._handles(frontier.after)
-        pure = purify(frontier.after, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
+    def _compile(
+        self, update_split: UpdateSplit, unwritten: Sequence[str]
+    ) -> Callable[[Mapping[str, tf.Tensor]], None]:
+        before, crossing = self._before(update_split)
+        handles = self._handles(update_split.after)
+        pure = purify(update_split.after, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
         inputs = self._specs(pure.graph_def) | crossing
         shared = {handle[0] for w in unwritten for handle in self._graph.writes(self._graph.nodes[w])}
         function = CompiledUpdate(pure, self._filled(pure.graph_def), inputs, handles, shared)

@@ -17,7 +17,7 @@ _LEAVES = {"Const", "Placeholder"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Frontier:
+class UpdateSplit:
     """An update in two parts.
 
     Attributes:
@@ -33,7 +33,7 @@ class Frontier:
 
 def find_frontier(
     graph: Graph, writers: Sequence[str], inputs: Mapping[str, tf.TensorSpec], rates: Collection[str]
-) -> Frontier | None:
+) -> UpdateSplit | None:
     """Divides a part of an update; None if it cannot be divided so.
 
     Args:
@@ -58,7 +58,7 @@ def find_frontier(
     crossing = {edge: f"fdt_crossing_{i}" for i, edge in enumerate(crossed)}
     after = graph.part(rest | leaves, {edge: (name, 0) for edge, name in crossing.items()})
     after.node.extend(placeholder(name, graph.dtype(edge)) for edge, name in crossing.items())
-    return Frontier(graph.part(before), crossing, after)
+    return UpdateSplit(graph.part(before), crossing, after)
 
 
 def _is_elementwise(node: Any, rates: Collection[str]) -> bool:

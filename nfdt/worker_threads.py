@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 
 Batch = TypeVar("Batch")
 # Calls for which batches may wait for a worker, and batches at least. More would only hide how far the workers are.
@@ -29,7 +29,7 @@ class Account:
     held_s: float = 0.0
 
 
-class Team(Generic[Batch]):
+class WorkerThreads(Generic[Batch]):
     """Hands every batch to exactly one worker.
 
     An error of one worker ends the work of all; whoever gives the next batch, or waits, gets it.
@@ -39,7 +39,7 @@ class Team(Generic[Batch]):
         self,
         num_workers: int,
         work: Callable[[int, Sequence[Batch]], float],
-        gate: Gate,
+        gate: StalenessBound,
         choose: Callable[[int, Sequence[Batch]], int] = lambda worker, waiting: 1,
         most: int = 1,
         calls: int = 1,

@@ -106,16 +106,16 @@ class Series:
         Args:
             limit: How many are kept; when there are more, every second one goes.
         """
-        self._limit, self._stride, self._seen = limit, 1, 0
+        self._limit, self._steps_per_call, self._seen = limit, 1, 0
         self._samples: list[job_pb2.Sample] = []
 
     def add(self, sample: job_pb2.Sample) -> None:
         """Adds a sample, or leaves it out."""
-        if self._seen % self._stride == 0:
+        if self._seen % self._steps_per_call == 0:
             self._samples.append(sample)
             if len(self._samples) > self._limit:
                 self._samples = self._samples[::2]
-                self._stride *= 2
+                self._steps_per_call *= 2
         self._seen += 1
 
     def samples(self) -> list[job_pb2.Sample]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fdt.capture.remote import RemoteVariables
     from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
-    from fdt.capture.variable_access import Touch
+    from fdt.capture.variable_access import VariableAccess
     from fdt.client.findings import Findings
     from fdt.client.session import Session
     from fdt.forecast.samples import Samples
@@ -36,7 +36,7 @@ def is_hooked() -> bool:
 class Capture(Protocol):
     """What becomes of training. Nothing is imported before the script itself needs it."""
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
+    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """Returns the hooks of Keras's `fit`; called when Keras has been imported.
 
         Args:
@@ -44,7 +44,7 @@ class Capture(Protocol):
             touch: Tells of the script's looks at variables.
         """
 
-    def loop_steps(self, touch: "Touch") -> "Steps":
+    def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """Returns what runs the steps of loops of the script's own; called before the first one."""
 
 
@@ -56,7 +56,7 @@ class Training:
         # One for all forms of training: they may share variables.
         self._remote: RemoteVariables | None = None
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
+    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.fit import KerasFit
 
@@ -66,7 +66,7 @@ class Training:
         self._session.before_close(fit.close)
         return fit
 
-    def loop_steps(self, touch: "Touch") -> "Steps":
+    def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """See `Capture`."""
         from fdt.capture.loop.run import LoopRun
         from fdt.capture.loop.verify import VerifiedLoop
@@ -80,7 +80,7 @@ class Training:
         self._session.before_close(run.close)
         return run
 
-    def _variables(self, touch: "Touch") -> "RemoteVariables":
+    def _variables(self, touch: "VariableAccess") -> "RemoteVariables":
         from fdt.capture.remote import RemoteVariables
 
         if self._remote is None:
@@ -94,13 +94,13 @@ class Checking:
     def __init__(self, config: "RunConfig", findings: "Findings"):
         self._config, self._findings = config, findings
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
+    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.check import KerasCheck
 
         return KerasCheck(self._config, self._findings, keras)
 
-    def loop_steps(self, touch: "Touch") -> "Steps":
+    def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """See `Capture`."""
         from fdt.capture.loop.check import LoopCheck
 
@@ -113,13 +113,13 @@ class Sampling:
     def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
         self._config, self._findings, self._samples = config, findings, samples
 
-    def keras_fit(self, keras: "KerasVersion", touch: "Touch") -> "KerasHooks":
+    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.predict import KerasPredict
 
         return KerasPredict(self._config, self._findings, self._samples, keras)
 
-    def loop_steps(self, touch: "Touch") -> "Steps":
+    def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """See `Capture`."""
         from fdt.capture.loop.predict import LoopPredict
 
@@ -184,10 +184,10 @@ def hooks(
         return RowNumbers()
 
     @functools.cache
-    def touch() -> "Touch":
-        from fdt.capture.variable_access import Touch
+    def touch() -> "VariableAccess":
+        from fdt.capture.variable_access import VariableAccess
 
-        return Touch()
+        return VariableAccess()
 
     modules = {"keras": keras_3, "tensorflow": tensorflow, "tf_keras": keras_2, "horovod.tensorflow": horovod}
     return _when_imported(files.watch, **modules)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from fdt.capture.step.traced_step import MetricResult, TracedStep
-from fdt.capture.variable_access import Touch
-from fdt.capture.variable_versions import Newest
+from fdt.capture.variable_access import VariableAccess
+from fdt.capture.variable_versions import VariableVersions
 from fdt.client.answers import Answer, Drain
 from fdt.client.job import Job
 from fdt.client.session import Session
@@ -57,7 +57,7 @@ class RemoteStep:
 class RemoteVariables:
     """The variables of steps that the script makes one by one: their newest values stay on the pool until it looks at them."""
 
-    def __init__(self, session: Session, touch: Touch):
+    def __init__(self, session: Session, touch: VariableAccess):
         """All are the script's.
 
         Args:
@@ -65,7 +65,7 @@ class RemoteVariables:
             touch: Tells of the script's looks.
         """
         self._session, self._touch = session, touch
-        self._newest: Newest[RemoteStep] = Newest()
+        self._versions: VariableVersions[RemoteStep] = VariableVersions()
         # How often the script has looked at what the pool had, since the last step.
         self._looks = 0
         self._job: Job | None = None
@@ -74,12 +74,12 @@ class RemoteVariables:
 
     def job(self) -> Job:
         """Returns the job: another one, if the last has failed and the script has been told."""
-        if not self._newest.away():
+        if not self._versions.away():
             self._session.renew()
         job = self._session.job()
         if job is not self._job:
             self._job = job
-            self._newest.forget_pool()
+            self._versions.forget_pool()
         return job
 
     def enter(self, job: Job, step: RemoteStep) -> None:
@@ -88,7 +88,7 @@ class RemoteVariables:
         if step not in self._watched:
             self._watched.add(step)
             self._touch.watch(step.traced.variables)
-        from_script, from_steps = self._newest.missing(step, step.places)
+        from_script, from_steps = self._versions.missing(step, step.places)
         for other, variables in from_steps.items():
             here, there = ([s.places[v] for v in sorted(variables)] for s in (step, other))
             job.move(step.program, here, other.program, there)
@@ -100,12 +100,12 @@ class RemoteVariables:
 
     def ran(self, step: RemoteStep) -> None:
         """Records that a step was given out, which changes what it writes."""
-        self._newest.written(step, step.written)
+        self._versions.written(step, step.written)
         self._looks = 0
 
     def changed_at_home(self, step: RemoteStep) -> None:
         """Records that the script's values of a step's variables are others by now than those of the pool."""
-        self._newest.changed_at_home(step.places)
+        self._versions.changed_at_home(step.places)
 
     def metrics_of(self, job: Job, step: RemoteStep) -> Answer:
         """Waits for a step, and brings its metrics home."""
@@ -113,7 +113,7 @@ class RemoteVariables:
 
     def come_home(self) -> None:
         """Gives the script the newest values of all."""
-        away = self._newest.away()
+        away = self._versions.away()
         if away:
             with self._touch.paused():
                 self._bring_home(self._session.job(), away)
@@ -129,12 +129,12 @@ class RemoteVariables:
             self._session.job().leave_out_failed_step()
             self.come_home()
             # What was being told when it became known has been told in part.
-            self._newest.forget_pool()
+            self._versions.forget_pool()
             for step in self._watched:
                 step.state.forget(range(len(step.traced.variables)))
             raise as_tensorflow_error(error) from None
         except FdtError:
-            self._newest.forget_pool()
+            self._versions.forget_pool()
             raise
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
@@ -143,12 +143,12 @@ class RemoteVariables:
 
     def _touched(self, variables: set[int]) -> None:
         """The script is about to look at variables, or to change them."""
-        away = self._newest.away(variables)
+        away = self._versions.away(variables)
         if away:
             self._looks += 1
             everything = self._looks > _FEW_LOOKS
-            self._bring_home(self._session.job(), self._newest.away() if everything else away)
-        self._newest.changed_at_home(variables)
+            self._bring_home(self._session.job(), self._versions.away() if everything else away)
+        self._versions.changed_at_home(variables)
 
     def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
         with self.told():
@@ -167,10 +167,10 @@ class RemoteVariables:
 
     def _metrics_home(self, step: RemoteStep, drain: Drain) -> Answer:
         # Others of them may have come from another step, or from the script, since.
-        return self._accept(step, step.metrics & self._newest.away().get(step, set()), drain)
+        return self._accept(step, step.metrics & self._versions.away().get(step, set()), drain)
 
     def _accept(self, step: RemoteStep, variables: set[int], drain: Drain) -> Answer:
         answer = drain.result()
         step.state.accept(answer.variables, answer.values, variables)
-        self._newest.came_home(variables)
+        self._versions.came_home(variables)
         return answer

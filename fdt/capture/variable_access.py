@@ -10,7 +10,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from fdt.base.patch import Patches
 
 
-class Touch:
+class VariableAccess:
     """Watches variables.
 
     Everything that reads or writes a variable first takes its handle (TensorFlow's compiled part too, past the property

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Step = TypeVar("Step", bound=Hashable)
 
 
-class Newest(Generic[Step]):
+class VariableVersions(Generic[Step]):
     """Which version of each variable the script has, and each of its steps on the pool; variables are named by ids.
 
     A version is made by a step that writes the variable, and by the script when it may have done so. Who wants to read a

@@ -18,7 +18,7 @@ from fdt.client.state import SharedState
 from fdt.errors import CapacityError
 from fdt.forecast.links import Hosts, Machine
 from fdt.forecast.samples import Found, Sample
-from fdt.forecast.step_time import MEETING_S, Timed, Workload, compute_seconds
+from fdt.forecast.step_time import RENDEZVOUS_S, Timed, Workload, compute_seconds
 from fdt.transport import rpc
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
@@ -238,7 +238,7 @@ def _shared(bench: Bench, config: RunConfig, found: Found, local: float) -> tupl
         "sync": (local / workload.step[0].seconds, two.compute.seconds / half),
         "async": (servers.alone / (servers.gradient + servers.update), 1.0),
     }
-    gradients = max(0.0, two.exchange - workload.exchanges * MEETING_S)
+    gradients = max(0.0, two.exchange - workload.exchanges * RENDEZVOUS_S)
     return workload, Machine(_bandwidth(workload, gradients), contention, num_gpus() < 2)
 
 

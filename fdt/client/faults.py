@@ -54,7 +54,7 @@ class Faults:
         # How far the workers of now have come; None until they have a program. And the most steps that were told of at once:
         # as far as that, workers that come to the same step may seem apart.
         self._reached: int | None = None
-        self._stride = 0
+        self._steps_per_call = 0
         self._now: tuple[FdtError, float] | None = None
 
     @property
@@ -80,7 +80,7 @@ class Faults:
     def heard(self, steps: int) -> None:
         """Records how far the workers of now have come, steps that are made again counted as before."""
         self.loaded(steps)
-        self._stride = max(self._stride, steps - (self._reached or 0))
+        self._steps_per_call = max(self._steps_per_call, steps - (self._reached or 0))
         self._reached = max(steps, self._reached or 0)
 
     def lost(self, error: FdtError, step: int, *, asked: bool = False) -> bool:
@@ -106,7 +106,7 @@ class Faults:
         here = list(itertools.takewhile(lambda lost: lost[0] == step, reversed(self._lost)))
         places = [reached for _, reached in here if reached is not None][:_SAME_STEP]
         # Workers that are killed from outside while steps are made again die at any of these.
-        if len(places) == _SAME_STEP and max(places) - min(places) <= self._stride:
+        if len(places) == _SAME_STEP and max(places) - min(places) <= self._steps_per_call:
             return f"It is the third fault in a row at step {step:,}: the step itself may be the cause."
         if len(here) >= _WITHOUT_PROGRESS:
             return f"The job was lost {len(here)} times in a row at step {step:,}."

@@ -3,7 +3,7 @@
 import time
 
 
-class Pace:
+class FlowControl:
     """How many steps to send at once and how far to be ahead, from the rate at which they come back.
 
     Attributes:

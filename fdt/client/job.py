@@ -15,7 +15,7 @@ from fdt.base.versions import versions
 from fdt.client.answers import Answer, Drain, StepResult
 from fdt.client.chunk import Chunk
 from fdt.client.faults import Fault
-from fdt.client.flow_control import Pace
+from fdt.client.flow_control import FlowControl
 from fdt.client.job_stream import JobStream
 from fdt.client.programs import Programs
 from fdt.errors import FdtError
@@ -62,7 +62,7 @@ class Job:
         self._stream = JobStream(channel, address, opening, config.timing, blobs, workers)
         most = workers[-1] if workers else config.num_workers
         # Synchronous workers make each step together.
-        self._pace = Pace(config.timing.run_ahead_s, most if config.mode == "async" else 1)
+        self._flow = FlowControl(config.timing.run_ahead_s, most if config.mode == "async" else 1)
         # Steps that have not been sent yet: on bound arrays (row numbers), or on batches of their own.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -78,20 +78,20 @@ class Job:
     @property
     def num_steps(self) -> int:
         """How many steps were asked for since the beginning."""
-        return self._pace.sent + len(self._waiting) + len(self._chunk)
+        return self._flow.sent + len(self._waiting) + len(self._chunk)
 
     def leave_out_failed_step(self) -> None:
         """Goes on as if a step that has failed, and all that were asked for behind it, had not been; see `StepError`."""
         before = self._stream.leave_out_failed_step()
         if before is not None:
-            self._pace.sent = before
+            self._flow.sent = before
             self._waiting, self._waiting_bytes, self._chunk = [], 0, Chunk()
             self._streaming.clear()
 
     def wait(self) -> None:
         """Waits until all steps that were asked for have been made."""
         self._flush()
-        self._stream.wait_steps(self._pace.sent)
+        self._stream.wait_steps(self._flow.sent)
 
     def load(self, program: program_pb2.StepProgram, user: object) -> int:
         """Sends a program unless the workers have it; returns its number.
@@ -178,14 +178,14 @@ class Job:
         if self._chunk or self._target != (program, data, results):
             self._flush()
         self._target = (program, data, results)
-        result = self._expected(self._pace.sent + len(self._waiting)) if results else None
+        result = self._expected(self._flow.sent + len(self._waiting)) if results else None
         self._waiting.append(indices)
         self._waiting_bytes += len(indices)
-        outstanding = self._pace.sent - self._stream.steps_done
-        enough = len(self._waiting) >= self._pace.chunk or self._waiting_bytes >= ROWS_BYTES
-        if enough or outstanding <= self._pace.chunk:
+        outstanding = self._flow.sent - self._stream.steps_done
+        enough = len(self._waiting) >= self._flow.chunk or self._waiting_bytes >= ROWS_BYTES
+        if enough or outstanding <= self._flow.chunk:
             self._flush()
-            self._stream.wait_steps(max(self._pace.sent - self._most_ahead(), self._steps_in_the_way()))
+            self._stream.wait_steps(max(self._flow.sent - self._most_ahead(), self._steps_in_the_way()))
         return result
 
     def feed(
@@ -207,19 +207,19 @@ class Job:
         if self._waiting or target != self._chunk_target or not self._chunk.takes(specs):
             self._flush()
         self._chunk_target = target
-        number = self._pace.sent + len(self._chunk)
+        number = self._flow.sent + len(self._chunk)
         result = self._expected(number) if results else None
         self._chunk.add(arrays, specs)
         gathered_s = time.monotonic() - self._flushed_s
         limit = self._most_ahead()
         if self._chunk.num_bytes >= _CHUNK_BYTES or gathered_s >= _CHUNK_S or len(self._chunk) >= limit:
             self._flush()
-            self._stream.wait_steps(max(self._pace.sent - limit, self._steps_in_the_way()))
+            self._stream.wait_steps(max(self._flow.sent - limit, self._steps_in_the_way()))
         return result
 
     def _most_ahead(self) -> int:
         """Returns how many steps may be on their way, for their results as well."""
-        return min(self._pace.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
+        return min(self._flow.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
 
     def _steps_in_the_way(self) -> int:
         """Returns how many steps must have finished before more bytes may be sent."""
@@ -247,14 +247,14 @@ class Job:
             chunk, self._chunk = self._chunk, Chunk()
             self._send(chunk)
         self._flushed_s = time.monotonic()
-        self._pace.observe(self._stream.steps_done)
+        self._flow.observe(self._stream.steps_done)
         self._stream.keep_up()
 
     def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
         """Sends steps, in as many messages as their row numbers take."""
         for part in gathered(batches, ROWS_BYTES):
             rows = [self._batch(indices) for indices in part]
-            self._pace.sent += len(rows)
+            self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
             self._stream.send(job_pb2.Instruction(run=run), large)
@@ -264,7 +264,7 @@ class Job:
             return job_pb2.Batch(indices=indices)
         blob = one_time(len(indices))
         self._sent(lambda: self._blobs.send(blob, [indices]))
-        self._streaming.append((self._pace.sent + 1, len(indices)))
+        self._streaming.append((self._flow.sent + 1, len(indices)))
         return job_pb2.Batch(blob=blob)
 
     def _send(self, chunk: Chunk) -> None:
@@ -275,12 +275,12 @@ class Job:
         program, results = self._chunk_target
         self._run(program, data, chunk.batches(), results)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
-        self._streaming.append((self._pace.sent, chunk.num_bytes))
+        self._streaming.append((self._flow.sent, chunk.num_bytes))
 
     @property
     def ahead(self) -> int:
         """How many steps the client may be ahead of the workers."""
-        return self._pace.limit
+        return self._flow.limit
 
     @property
     def failed(self) -> bool:
@@ -329,7 +329,7 @@ class Job:
 
         def wait() -> None:
             # It may not have been sent yet.
-            if step >= self._pace.sent:
+            if step >= self._flow.sent:
                 self._flush()
             self._stream.wait_result(result)
 

@@ -16,9 +16,9 @@ import grpc
 
 from fdt.base.config import Timing
 from fdt.base.versions import versions
-from fdt.client.replay_log import Base, History, Told
+from fdt.client.replay_log import Base, ReplayLog, Told
 from fdt.client.report import say
-from fdt.client.snapshot_interval import Rhythm
+from fdt.client.snapshot_interval import SnapshotInterval
 from fdt.errors import (
     AccessError,
     CapacityError,
@@ -82,10 +82,10 @@ class Recovery:
         self.steps = 0
         # A pool that lives with this run is lost with it.
         self._brings_home = timing.reconnect_s > 0
-        self._history = History(self._brings_home)
+        self._history = ReplayLog(self._brings_home)
         self._couriers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-snapshots")
         now_s = time.monotonic()
-        self._rhythm = Rhythm(timing.snapshot_s, now_s)
+        self._snapshot_interval = SnapshotInterval(timing.snapshot_s, now_s)
         self._snapshot_due_s, self._home_due_s, self._more_due_s = now_s + timing.snapshot_s, now_s, now_s + _MORE_S
         self._closing = threading.Event()
         # What to do once the pool, which goes down, has given all that is needed to begin again elsewhere.
@@ -119,11 +119,11 @@ class Recovery:
         return due and free and self._leave is None
 
     def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
-        """Returns what asks for a snapshot; see `History.ask`."""
+        """Returns what asks for a snapshot; see `ReplayLog.ask`."""
         return self._history.ask(serials)
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
-        """Adds a part of a snapshot; see `History.take`."""
+        """Adds a part of a snapshot; see `ReplayLog.take`."""
         with self.order:
             unneeded = self._history.take(drained)
         if unneeded is None or self._history.is_pending or self._closing.is_set():
@@ -132,7 +132,7 @@ class Recovery:
             self._go_home()
             return unneeded
         now_s = time.monotonic()
-        self._snapshot_due_s = now_s + self._rhythm.interval_s(drained.seconds, now_s)
+        self._snapshot_due_s = now_s + self._snapshot_interval.interval_s(drained.seconds, now_s)
         if self.num_workers < self._workers[-1] and now_s >= self._more_due_s:
             self._more_due_s = now_s + self._more_s
             self._couriers.submit(self._look_for_more)
@@ -191,10 +191,10 @@ class Recovery:
 
     def lost(self) -> None:
         """Records a fault."""
-        self._rhythm.lost(time.monotonic())
+        self._snapshot_interval.lost(time.monotonic())
 
     def drop_steps(self, first: int) -> None:
-        """Leaves out all steps from one on; see `History.drop_steps`."""
+        """Leaves out all steps from one on; see `ReplayLog.drop_steps`."""
         self._history.drop_steps(first)
 
     def again(self, error: FdtError, serials: Iterator[int] | None, alone: bool) -> list[job_pb2.Instruction]:
@@ -202,7 +202,7 @@ class Recovery:
 
         Args:
             error: Why the job is lost.
-            serials: See `History.again`.
+            serials: See `ReplayLog.again`.
             alone: Whether each step is to be made to its end before the next one begins.
 
         Raises:

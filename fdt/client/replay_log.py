@@ -89,7 +89,7 @@ class _Snapshot:
     states: dict[int, job_pb2.State] = dataclasses.field(default_factory=dict)
 
 
-class History:
+class ReplayLog:
     """What one job was told.
 
     Attributes:

@@ -12,7 +12,7 @@ _LEAST_S = 0.25
 _FAULTS = 5
 
 
-class Rhythm:
+class SnapshotInterval:
     """Snapshots of one job.
 
     With a pause of c for each and a fault every M, snapshots every √(2 c M) lose the least to both: to pauses, and to steps

@@ -34,7 +34,7 @@ _GATHERING = (1.0, 1.08, 1.2)
 _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
 # Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
 # (`docs/decisions/0043`).
-MEETING_S = 3e-4
+RENDEZVOUS_S = 3e-4
 # So many transfers at once are played through, since the time to play grows with their square: so many workers of one server,
 # or the square root of so many hosts with a server each.
 _PLAYED = 64
@@ -199,7 +199,7 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
     if workload.tables:
         gathering = (workers - 1) * network.latency
         gathering += share * workload.row_bytes * workload.batch * steps / network.bandwidth
-    compute += workload.exchanges * (network.latency + MEETING_S)
+    compute += workload.exchanges * (network.latency + RENDEZVOUS_S)
     compute += (workers - 1) * workload.exchanged_bytes / network.bandwidth
     least, usual, most = (
         longer * summing + longer_rows * gathering

@@ -9,15 +9,17 @@ from fdt.pool.hosts import Host
 from fdt.pool.state.entities import Job
 from fdt.pool.state.events import OWN_HOST
 from fdt.v1 import job_pb2, worker_pb2
-from fdt.worker.rendezvous import MeetingPlaces
+from fdt.worker.rendezvous import RendezvousTable
 from fdt.worker.runtime import Launcher, Placement
 
 
 class Assigner:
     """Of one pool."""
 
-    def __init__(self, config: ServeConfig, launchers: Mapping[str, Launcher], meetings: MeetingPlaces) -> None:
-        self._config, self._launchers, self._meetings = config, launchers, meetings
+    def __init__(
+        self, config: ServeConfig, launchers: Mapping[str, Launcher], rendezvous_table: RendezvousTable
+    ) -> None:
+        self._config, self._launchers, self._rendezvous_table = config, launchers, rendezvous_table
 
     def assignments(
         self, job: Job, opening: job_pb2.OpenJob, known: Mapping[str, Host], threads: Sequence[int]
@@ -35,7 +37,7 @@ class Assigner:
             Exception: Whatever the launcher meets.
         """
         placement = self._placement(job, opening, known)
-        meeting = self._meetings.open(job.name, opening.num_workers)
+        rendezvous = self._rendezvous_table.open(job.name, opening.num_workers)
         launcher, members = self._launchers[opening.mode], []
         if placement.tunnelled:
             members = [place.address for place, _ in placement.processes]
@@ -47,7 +49,7 @@ class Assigner:
                 num_threads=num_threads,
                 environment=launcher.environment(placement, rank),
                 options=opening.options,
-                meeting=meeting,
+                rendezvous=rendezvous,
                 members=members,
             )
             for rank, num_threads in enumerate(threads)

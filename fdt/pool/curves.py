@@ -23,14 +23,14 @@ class Curve:
         Args:
             limit: How many are kept; when there are more, every second one goes, and of those that come as many are left out.
         """
-        self._limit, self._stride, self._seen = limit, 1, 0
+        self._limit, self._steps_per_call, self._seen = limit, 1, 0
         self.times_s = array("d")
         self.columns: dict[str, array[float]] = {}
 
     def add(self, time_s: float, values: Mapping[str, float]) -> None:
         """Adds a row, or leaves it out; of names beyond the first `MAX_NAMES` nothing is kept."""
         self._seen += 1
-        if (self._seen - 1) % self._stride:
+        if (self._seen - 1) % self._steps_per_call:
             return
         for name in values:
             if name not in self.columns and len(self.columns) < MAX_NAMES:
@@ -41,7 +41,7 @@ class Curve:
         if len(self.times_s) > self._limit:
             self.times_s = self.times_s[::2]
             self.columns = {name: column[::2] for name, column in self.columns.items()}
-            self._stride *= 2
+            self._steps_per_call *= 2
 
     def copy(self) -> "Curve":
         """Returns the same rows, to be read by another thread."""

@@ -10,7 +10,7 @@ from fdt.pool.state.entities import Job, JobState
 from fdt.pool.worker_links import WorkerLinks
 
 
-class Vigil:
+class FailureDetector:
     """Over all of them.
 
     Attributes:

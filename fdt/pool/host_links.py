@@ -8,7 +8,7 @@ from fdt.base.config import ServeConfig
 from fdt.base.versions import host_versions
 from fdt.pool import hosts
 from fdt.pool.hosts import Host, JoinedHost, OwnHost
-from fdt.pool.reconciler import Keeper
+from fdt.pool.reconciler import Reconciler
 from fdt.pool.relay import Outbox
 from fdt.pool.state import events
 from fdt.pool.state.events import OWN_HOST
@@ -45,7 +45,7 @@ class HostLinks(dict[str, Host]):
             modes=modes, secret=secret, timing=dataclasses.asdict(config.timing), address=own.place.address
         )
         self.joined: dict[str, JoinedHost] = {}
-        self.keeper: Keeper | None = None
+        self.reconciler: Reconciler | None = None
         self._num_joined = 0
 
     def join(self, hello: host_pb2.Hello) -> tuple[JoinedHost, bool]:
@@ -60,7 +60,7 @@ class HostLinks(dict[str, Host]):
         name = f"host-{self._num_joined}"
         outbox = Outbox(self._config.limits.unread_bytes, None, lambda bound: self._on_full(name, bound))
         host = self[name] = self.joined[name] = JoinedHost(name, hello, outbox)
-        return host, self.keeper is not None and self.keeper.joined(hello.name)
+        return host, self.reconciler is not None and self.reconciler.joined(hello.name)
 
     def welcome(self, do: events.WelcomeHost) -> None:
         """Tells a host that it is in, and what its workers need."""
@@ -69,20 +69,20 @@ class HostLinks(dict[str, Host]):
     def dismiss(self, do: events.DropHost) -> Host:
         """Deletes a host, and lets it go."""
         host, joined = self.pop(do.host), self.joined.pop(do.host, None)
-        if self.keeper is not None and joined is not None:
-            self.keeper.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")
+        if self.reconciler is not None and joined is not None:
+            self.reconciler.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")
         host.dismiss(f"This host {do.reason}; the pool goes on without it.", do.spare)
         return host
 
     def works(self, do: events.HostWorks) -> None:
         """Tells who brought a host that its workers start."""
-        if self.keeper is not None:
-            self.keeper.works(self.joined[do.host].called)
+        if self.reconciler is not None:
+            self.reconciler.works(self.joined[do.host].called)
 
     def want(self, do: events.WantHosts) -> None:
         """Has the scheduler bring hosts."""
-        if self.keeper is not None:
-            self.keeper.want(do.number)
+        if self.reconciler is not None:
+            self.reconciler.want(do.number)
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Deletes blobs that nobody uses any more, on all hosts."""

@@ -45,7 +45,7 @@ class _Asked:
     left_s: float | None = None
 
 
-class Keeper:
+class Reconciler:
     """The hosts of one pool. The scheduler is called from this one's thread only."""
 
     def __init__(

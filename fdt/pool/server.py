@@ -21,7 +21,7 @@ from fdt.base.temporary_folders import OwnFolder
 from fdt.errors import UsageError
 from fdt.pool import hosts
 from fdt.pool.examiner import Examiner
-from fdt.pool.reconciler import Keeper
+from fdt.pool.reconciler import Reconciler
 from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.hosts import Hosts
 from fdt.pool.services.jobs import Jobs
@@ -32,7 +32,7 @@ from fdt.pool.state_folder import StateFolder
 from fdt.pool.supervisor import Supervisor
 from fdt.scheduling.request import HostRequest, find_scheduler
 from fdt.transport import rpc
-from fdt.transport.rate_limits import Door
+from fdt.transport.rate_limits import RateLimiter
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
 from fdt.worker import futexes
 from fdt.worker.runtime import Launcher, find_launchers
@@ -76,11 +76,11 @@ class Server:
         self._directory, self._kept = directory, kept
         self._folder: OwnFolder | None = None
         self._servers: list[grpc.Server] = []
-        self._doors: list[Door] = []
+        self._doors: list[RateLimiter] = []
         self._metrics: MetricsServer | None = None
         self._page: PageServer | None = None
         self._supervisor: Supervisor | None = None
-        self._keeper: Keeper | None = None
+        self._reconciler: Reconciler | None = None
         self._examiner: Examiner | None = None
 
     def start(self) -> str:
@@ -102,7 +102,7 @@ class Server:
         workers = (worker_pb2.DESCRIPTOR.services_by_name["Workers"], Workers(supervisor), {"Attach"})
         # Warm ones of each mode, those that are just ending, and what a job whose workers are on other hosts has here.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
-        own = self._open([workers], Door(limits, timing, num_processes), secret)
+        own = self._open([workers], RateLimiter(limits, timing, num_processes), secret)
         # A pool that takes no hosts lets one in at a time, to tell it why.
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
@@ -114,7 +114,7 @@ class Server:
             (pool_pb2.DESCRIPTOR.services_by_name["Pool"], pool, ()),
             (health_pb2.DESCRIPTOR.services_by_name["Health"], Health(), ()),
         ]
-        public = self._open(services, Door(limits, timing, *joined), secret, open_descriptors(limits))
+        public = self._open(services, RateLimiter(limits, timing, *joined), secret, open_descriptors(limits))
         futexes.make_room(_THREADS_EACH * sum(door.max_calls for door in self._doors))
         if config.metrics is not None:
             # Not everybody has Prometheus's library.
@@ -135,8 +135,8 @@ class Server:
         if config.placing is not None and config.network is not None and config.join_token is not None:
             request = HostRequest.of(config.placing, config.network, address, config.join_token)
             scheduler = find_scheduler(config.placing.scheduler)
-            self._keeper = supervisor.hosts.keeper = Keeper(scheduler, request, timing, supervisor.post)
-            self._keeper.start()
+            self._reconciler = supervisor.hosts.reconciler = Reconciler(scheduler, request, timing, supervisor.post)
+            self._reconciler.start()
         for server in self._servers:
             server.start()
         supervisor.start()
@@ -154,7 +154,7 @@ class Server:
         return self._page.link() if self._page is not None else ""
 
     def _open(
-        self, services: Iterable[_Service], door: Door, secret: str, connections: int | None = None
+        self, services: Iterable[_Service], door: RateLimiter, secret: str, connections: int | None = None
     ) -> grpc.Server:
         config = self._config
         # Workers on hosts that joined fetch blobs themselves, and do not know the clients' token.
@@ -193,8 +193,8 @@ class Server:
         """Ends all jobs and processes, closes all ports, removes what was stored."""
         if self._supervisor is not None:
             self._supervisor.stop()
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._reconciler is not None:
+            self._reconciler.close()
         if self._examiner is not None:
             self._examiner.close()
         if self._metrics is not None:

@@ -13,7 +13,7 @@ from fdt.base.printable import printable
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.pool import snapshot
 from fdt.pool.assigner import Assigner
-from fdt.pool.failure_detector import Vigil
+from fdt.pool.failure_detector import FailureDetector
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import JoinedHost, OwnHost
 from fdt.pool.job_streams import JobStreams
@@ -32,7 +32,7 @@ from fdt.v1 import host_pb2, job_pb2, worker_pb2
 from fdt.worker import network_namespace
 from fdt.worker.log_file import LogFolder
 from fdt.worker.processes import Processes, last_words, oom_kills
-from fdt.worker.rendezvous import MeetingPlaces
+from fdt.worker.rendezvous import RendezvousTable
 from fdt.worker.runtime import Launcher
 
 # Between two looks at how far jobs are, for their curves.
@@ -65,8 +65,8 @@ class Supervisor:
         self.limits, timing = config.limits, config.timing
         self._logs = LogFolder(directory / "logs")
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, timing.chunk_s, self.limits)
-        self.meetings = MeetingPlaces()
-        self._assigner = Assigner(config, launchers, self.meetings)
+        self.rendezvous_table = RendezvousTable()
+        self._assigner = Assigner(config, launchers, self.rendezvous_table)
         self._processes = Processes(self._exited, directory, timing, walls=config.walls, bounds=config.bounds)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket, secret)
         # Which network worker processes on this machine see, in one line.
@@ -83,7 +83,7 @@ class Supervisor:
         # Before the first worker.
         self._oom_kills = oom_kills()
         self._events: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
-        self._vigil = Vigil(timing, self.post)
+        self._failure_detector = FailureDetector(timing, self.post)
         self._do = self._instructions()
         self._thread = threading.Thread(target=self._run, name="fdt-pool", daemon=True)
         self._ended = threading.Event()
@@ -207,21 +207,21 @@ class Supervisor:
             ProtocolError: There is no such worker, or it had attached before.
         """
         with self._lock:
-            if worker not in self._workers or worker in self._vigil.heard_s:
+            if worker not in self._workers or worker in self._failure_detector.heard_s:
                 raise ProtocolError(f"The pool waits for no such worker. Received: worker={worker}")
-            self._vigil.heard_s[worker] = time.monotonic()
+            self._failure_detector.heard_s[worker] = time.monotonic()
             return self._workers[worker].outbox
 
     def heard(self, worker: str, heartbeat: worker_pb2.Heartbeat | None = None) -> None:
         """Records that a worker lives, and what it says of itself."""
         with self._lock:
             # One whose process has ended may still be heard of.
-            if worker not in self._vigil.heard_s:
+            if worker not in self._failure_detector.heard_s:
                 return
-            self._vigil.heard_s[worker] = time.monotonic()
+            self._failure_detector.heard_s[worker] = time.monotonic()
             if heartbeat is not None:
                 self.seen.sampled(worker, self._workers.label_of(worker), heartbeat.sample)
-                self._vigil.idle_s[worker] = heartbeat.idle_s
+                self._failure_detector.idle_s[worker] = heartbeat.idle_s
 
     def host_of(self, worker: str) -> str:
         """Returns what a person calls the host of a worker; "" for the pool's own machine."""
@@ -230,7 +230,11 @@ class Supervisor:
     def snapshot(self) -> snapshot.Snapshot:
         """Returns what the pool knows at this moment."""
         with self._lock:
-            known, heard_s, steps = self.hosts.known_to(self._state.hosts), self._vigil.heard_s, self._streams.steps
+            known, heard_s, steps = (
+                self.hosts.known_to(self._state.hosts),
+                self._failure_detector.heard_s,
+                self._streams.steps,
+            )
             return snapshot.take(self._state, heard_s, self.seen, known, self._workers.label_of, steps)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
@@ -313,7 +317,7 @@ class Supervisor:
             self._apply(event)
             # Even a list of a table's items is not made at once: the garbage collector may let other threads run meanwhile.
             with self._lock:
-                self._vigil.look(self.hosts.joined, self._workers, self._state.jobs.values())
+                self._failure_detector.look(self.hosts.joined, self._workers, self._state.jobs.values())
             self._workers.end_overdue()
             # All jobs are compared with what is written: once for all events that came together, if these are not many.
             if self._events.empty() or time.monotonic() >= kept_s + _LOOK_S:
@@ -375,7 +379,7 @@ class Supervisor:
         return events.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
 
     def _forget_worker(self, worker: str) -> None:
-        self._vigil.forget(worker)
+        self._failure_detector.forget(worker)
         self.seen.samples.pop(worker, None)
         self._workers.forget(worker)
 
@@ -410,4 +414,4 @@ class Supervisor:
         with said_only():
             self.hosts.drop(self._streams[do.job].relay.passing_blobs())
         self._streams.end(do.job, self._state.jobs)
-        self.meetings.close(do.job)
+        self.rendezvous_table.close(do.job)

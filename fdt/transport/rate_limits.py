@@ -77,7 +77,7 @@ class Visit:
         self.due_s = None if limit_s is None else time.monotonic() + limit_s
 
 
-class Door:
+class RateLimiter:
     """Counts the calls of one server, and ends those that stand still."""
 
     def __init__(self, limits: Limits, timing: Timing, num_workers: int = 0, num_hosts: int = 0) -> None:
@@ -91,7 +91,7 @@ class Door:
         self._limits = limits
         self._short = _Kind("short calls", limits.short_calls, limits.short_calls_each)
         # By which the processes of a job find each other, all of them at the same moment.
-        meeting = _Kind("calls of workers", num_workers, num_workers)
+        rendezvous = _Kind("calls of workers", num_workers, num_workers)
         downloads = _Kind("downloads", limits.downloads, limits.downloads_each, unread_s=limits.unread_s)
         self._kinds = {
             "fdt.v1.Jobs/Train": _Kind("jobs", limits.jobs, limits.jobs_each),
@@ -100,8 +100,8 @@ class Door:
             "fdt.v1.Pool/GetLogs": downloads,
             # Those of the pool's own machine are one connection to the kernel's unix socket.
             "fdt.v1.Workers/Attach": _Kind("workers", num_workers, num_workers),
-            "fdt.v1.Workers/PutValue": meeting,
-            "fdt.v1.Workers/GetValue": meeting,
+            "fdt.v1.Workers/PutValue": rendezvous,
+            "fdt.v1.Workers/GetValue": rendezvous,
             "fdt.v1.Hosts/Attach": _Kind("hosts", num_hosts, num_hosts),
         }
         # Of as many workers a call each may just have begun.

@@ -22,7 +22,7 @@ from fdt.base.printable import printable_lines
 from fdt.errors import AccessError, FdtError, PoolError, PoolUnreachableError, ProtocolError, UsageError
 from fdt.transport import tokens as keys
 from fdt.transport import wire
-from fdt.transport.rate_limits import CallThreads, Door
+from fdt.transport.rate_limits import CallThreads, RateLimiter
 
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -344,7 +344,7 @@ def _abort(context: grpc.ServicerContext, error: FdtError) -> None:
 
 
 def service(
-    descriptor: ServiceDescriptor, servicer: object, door: Door, raw: Iterable[str] = ()
+    descriptor: ServiceDescriptor, servicer: object, door: RateLimiter, raw: Iterable[str] = ()
 ) -> grpc.GenericRpcHandler:
     """Binds a servicer's methods to a service, with our own decoding and errors.
 
@@ -363,7 +363,9 @@ def service(
     return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
 
-def _bind(method: MethodDescriptor, behaviour: Callable[..., Any], door: Door, raw: bool) -> grpc.RpcMethodHandler:
+def _bind(
+    method: MethodDescriptor, behaviour: Callable[..., Any], door: RateLimiter, raw: bool
+) -> grpc.RpcMethodHandler:
     message = message_factory.GetMessageClass(method.input_type)
     name = f"{method.containing_service.full_name}/{method.name}"
 
@@ -435,7 +437,7 @@ def _check_socket(path: Path, token: str | None) -> None:
 
 
 def create_server(
-    interceptor: RequireToken, door: Door, limits: Limits, timing: Timing, connections: int | None = None
+    interceptor: RequireToken, door: RateLimiter, limits: Limits, timing: Timing, connections: int | None = None
 ) -> grpc.Server:
     """Returns a server without services and ports.
 

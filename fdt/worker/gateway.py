@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fdt.errors import WorkerError, WorkerLostError
-from fdt.worker.runtime import MeetingPlace, inner_address
+from fdt.worker.runtime import Rendezvous, inner_address
 from fdt.worker.tunnel import MAX_MESSAGE_BYTES, PARENT
 
 # How long the processes of a job may take to tell each other of their tunnels, and a tunnel to do what it is asked.
@@ -54,7 +54,7 @@ class Gateway:
         host, _, port = address.rpartition(":")
         return f"127.0.0.1:{self._ask('pool', [host.strip('[]'), int(port)])['port']}"
 
-    def meet(self, rank: int, addresses: Sequence[str], meeting: MeetingPlace) -> None:
+    def meet(self, rank: int, addresses: Sequence[str], rendezvous: Rendezvous) -> None:
         """Joins the networks of a job's processes: rank k is reached at `fdt.worker.runtime.inner_address(k)` in each.
 
         Args:
@@ -66,8 +66,8 @@ class Gateway:
             WorkerError: A tunnel has ended (WorkerLostError), or cannot be opened; or a process did not tell of its own.
         """
         own = self._ask("open", addresses[rank])
-        meeting.put(_key(rank), json.dumps(own).encode())
-        told = [json.loads(meeting.wait(_key(k), _MEET_S)) for k in range(len(addresses))]
+        rendezvous.put(_key(rank), json.dumps(own).encode())
+        told = [json.loads(rendezvous.wait(_key(k), _MEET_S)) for k in range(len(addresses))]
         members = [
             [address, each["port"], each["certificate"], inner_address(k)]
             for k, (address, each) in enumerate(zip(addresses, told, strict=True))

@@ -33,7 +33,7 @@ from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2, worker_pb2
 from fdt.worker.assigned_variables import AssignedVariables
 from fdt.worker.gateway import Gateway
-from fdt.worker.rendezvous import PoolMeetingPlace
+from fdt.worker.rendezvous import PoolRendezvous
 from fdt.worker.runtime import Assignment, Engine
 from fdt.worker.stall_detector import StallWatch
 
@@ -237,12 +237,12 @@ class Worker:
             options=dict(message.options),
         )
         print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
-        meeting = PoolMeetingPlace(self._link.channel, message.meeting, self._timing)
-        self._join_networks(message, meeting)
-        self._engine.join(assignment, self._store, meeting)
+        rendezvous = PoolRendezvous(self._link.channel, message.rendezvous, self._timing)
+        self._join_networks(message, rendezvous)
+        self._engine.join(assignment, self._store, rendezvous)
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
 
-    def _join_networks(self, message: worker_pb2.Assignment, meeting: PoolMeetingPlace) -> None:
+    def _join_networks(self, message: worker_pb2.Assignment, rendezvous: PoolRendezvous) -> None:
         """Joins this process's network to those of its job's other processes; a program comes later."""
         if not message.members:
             if self._gateway is not None:
@@ -252,7 +252,7 @@ class Worker:
             raise WorkerError(
                 "This worker has no network of its own that a tunnel could join to the job's other hosts."
             )
-        self._gateway.meet(message.rank, message.members, meeting)
+        self._gateway.meet(message.rank, message.members, rendezvous)
 
     def _work(self) -> None:
         ran = False

@@ -26,7 +26,7 @@ MAX_PAIR_BYTES = 1 << 10
 _POLL_S = 0.02
 
 
-class MeetingPlaces:
+class RendezvousTable:
     """The pool's side: the values of all jobs. Called from any thread."""
 
     def __init__(self) -> None:
@@ -47,30 +47,30 @@ class MeetingPlaces:
         with self._lock:
             self._values.pop(self._keys.pop(job, ""), None)
 
-    def put(self, meeting: str, key: str, value: bytes) -> None:
+    def put(self, rendezvous: str, key: str, value: bytes) -> None:
         """Sets a value.
 
         Raises:
             ProtocolError: No job has this place, or the value is more than is kept.
         """
         with self._lock:
-            self._of(meeting).put(key, value)
+            self._of(rendezvous).put(key, value)
 
-    def get(self, meeting: str, key: str) -> bytes | None:
+    def get(self, rendezvous: str, key: str) -> bytes | None:
         """Returns a value; None while nobody has set it.
 
         Raises:
             ProtocolError: No job has this place.
         """
         with self._lock:
-            return self._of(meeting).values.get(key)
+            return self._of(rendezvous).values.get(key)
 
-    def _of(self, meeting: str) -> "_Values":
-        if meeting not in self._values:
+    def _of(self, rendezvous: str) -> "_Values":
+        if rendezvous not in self._values:
             raise ProtocolError(
                 "No job that runs meets here; a process is told the key of its own job's with its assignment."
             )
-        return self._values[meeting]
+        return self._values[rendezvous]
 
 
 class _Values:
@@ -97,7 +97,7 @@ class _Values:
         self._bytes = size
 
 
-class PoolMeetingPlace:
+class PoolRendezvous:
     """A process's side; see `fdt.worker.runtime.MeetingPlace`."""
 
     def __init__(self, channel: grpc.Channel, key: str, timing: Timing) -> None:
@@ -123,13 +123,13 @@ class PoolMeetingPlace:
     def put(self, key: str, value: bytes) -> None:
         """See `fdt.worker.runtime.MeetingPlace.put`."""
         with rpc.translated():
-            request = worker_pb2.PutValueRequest(meeting=self._key, key=key, value=value)
+            request = worker_pb2.PutValueRequest(rendezvous=self._key, key=key, value=value)
             self._put(request, timeout=self._timing.call_s)
 
     def get(self, key: str) -> bytes | None:
         """See `fdt.worker.runtime.MeetingPlace.get`."""
         with rpc.translated():
-            request = worker_pb2.GetValueRequest(meeting=self._key, key=key)
+            request = worker_pb2.GetValueRequest(rendezvous=self._key, key=key)
             reply: worker_pb2.GetValueReply = self._get(request, timeout=self._timing.call_s)
         return reply.value if reply.HasField("value") else None
 

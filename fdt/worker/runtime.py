@@ -144,7 +144,7 @@ def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
     return {mode: found[mode].load()() for mode in modes}
 
 
-class MeetingPlace(Protocol):
+class Rendezvous(Protocol):
     """Where the processes of one job, and nobody else, tell each other how they are reached."""
 
     def put(self, key: str, value: bytes) -> None:
@@ -171,7 +171,7 @@ class Engine(Protocol):
     The constructor runs while the process is being warmed: it imports what is slow and touches no device.
     """
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         """Meets the other workers of the job."""
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:

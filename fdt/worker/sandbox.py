@@ -83,7 +83,7 @@ class Wall:
 
 
 @dataclasses.dataclass(frozen=True)
-class Walls:
+class Sandbox:
     """All of them."""
 
     walls: tuple[Wall, ...]
@@ -104,7 +104,7 @@ def has_gpu() -> bool:
     return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
 
 
-def raise_walls(reach: Reach) -> Walls:
+def raise_walls(reach: Reach) -> Sandbox:
     """Takes from this process all rights that a worker does not need, for good.
 
     Called with one thread, after what is slow to import has been. What does not work is told and left out.
@@ -117,11 +117,11 @@ def raise_walls(reach: Reach) -> Walls:
     refused = _attempt(no_new_privileges)
     if refused:
         missing = f"no_new_privs: {refused}"
-        return Walls(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
+        return Sandbox(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
     files = _wall("files", lambda: f"Landlock {landlock.restrict(rules(reach, gpu), abstract_sockets=gpu)}")
     capabilities = _wall("capabilities", drop_capabilities)
     # Last: it also refuses calls by which the others are raised.
-    return Walls((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
+    return Sandbox((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
 
 
 def shut_door() -> None:
@@ -253,7 +253,7 @@ def _prctl(option: int, *arguments: int) -> None:
 # ---- whether they stand here ----------------------------------------------------------------------------------------
 
 
-def tried() -> Walls:
+def tried() -> Sandbox:
     """Returns what walls stand on this machine: another process raises them and runs against each."""
     try:
         done = subprocess.run(
@@ -263,12 +263,12 @@ def tried() -> Walls:
             timeout=_TRIAL_LIMIT_S,
             check=True,
         )
-        return Walls(tuple(Wall(**fields) for fields in json.loads(done.stdout)))
+        return Sandbox(tuple(Wall(**fields) for fields in json.loads(done.stdout)))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Walls((Wall("all", False, f"the trial failed: {error}"),))
+        return Sandbox((Wall("all", False, f"the trial failed: {error}"),))
 
 
-def _try() -> Walls:
+def _try() -> Sandbox:
     with tempfile.TemporaryDirectory(prefix="fdt-walls-") as outside:
         forbidden = Path(outside) / "forbidden"
         forbidden.write_text("")
@@ -285,10 +285,10 @@ def _try() -> Walls:
         with open(reader, "rb") as pipe:
             told = pipe.read()
         os.waitpid(child, 0)
-    return Walls(tuple(Wall(**fields) for fields in json.loads(told)))
+    return Sandbox(tuple(Wall(**fields) for fields in json.loads(told)))
 
 
-def _held(raised: Walls, forbidden: Path) -> list[Wall]:
+def _held(raised: Sandbox, forbidden: Path) -> list[Wall]:
     """Runs against each wall that is said to stand."""
     attacks: dict[str, Callable[[], object]] = {
         "files": forbidden.read_text,

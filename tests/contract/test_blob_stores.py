@@ -16,7 +16,7 @@ from fdt.transport import rpc
 from fdt.transport.blob_client import BlobClient, HostStore, SharedStore
 from fdt.transport.blob_store import BlobStore, WorkerStore
 from fdt.transport.blobs import CHUNK_BYTES, one_time, reference
-from fdt.transport.rate_limits import Door
+from fdt.transport.rate_limits import RateLimiter
 from fdt.v1 import blobs_pb2
 from tests.helpers.blobs import write
 
@@ -40,7 +40,7 @@ def pool(tmp_path: Path) -> BlobStore:
 @pytest.fixture
 def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
     """Transfers to and from the pool's store, over the real wire."""
-    door = Door(DEFAULT, TIMING)
+    door = RateLimiter(DEFAULT, TIMING)
     serving = rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, TIMING)
     servicer = Blobs(pool, DEFAULT, TIMING)
     blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, door, {"Put", "Get"})

@@ -105,7 +105,7 @@ def test_a_trial_runs_against_each_wall(monkeypatch: pytest.MonkeyPatch) -> None
         == f"workers are walled in: files (Landlock {landlock.version()}), system calls (seccomp), capabilities"
     )
     # One that is said to stand and does not hold is found out.
-    claimed = sandbox.Walls((sandbox.Wall("files", True, "nothing"),))
+    claimed = sandbox.Sandbox((sandbox.Wall("files", True, "nothing"),))
     (found,) = sandbox._held(claimed, Path(__file__))
     assert not found.stands and found.by == "it was raised and did not hold"
 

@@ -19,7 +19,7 @@ import numpy as np
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, MeetingPlace
+from fdt.worker.runtime import Assignment, Deliver, Rendezvous
 from tests.helpers import failpoints
 from tests.helpers.toy_engine import ToyLauncher
 
@@ -92,7 +92,7 @@ class ChainLauncher(ToyLauncher):
 class ChainEngine:
     """See `fdt.worker.runtime.Engine`."""
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         self._rank, self._blobs = assignment.rank, blobs
         self._options = assignment.options
         self._values: dict[int, int] = {}

@@ -1,14 +1,14 @@
 """A job's meeting place without a pool between its processes."""
 
 from fdt.errors import WorkerError
-from fdt.worker.rendezvous import MeetingPlaces
+from fdt.worker.rendezvous import RendezvousTable
 
 
 class OwnMeetingPlace:
     """See `fdt.worker.runtime.MeetingPlace`."""
 
     def __init__(self) -> None:
-        self._places = MeetingPlaces()
+        self._places = RendezvousTable()
         self._key = self._places.open("job-1", 2)
 
     def put(self, key: str, value: bytes) -> None:

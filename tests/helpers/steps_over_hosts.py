@@ -22,7 +22,7 @@ from nfdt.devices import JOB
 from nfdt.feed import Arrays
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
-from nfdt.staleness_bound import Gate
+from nfdt.staleness_bound import StalenessBound
 from tests.helpers.programs import Given, Traced, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
@@ -86,7 +86,7 @@ class Pushes:
         model = Given([np.zeros(100_000, np.float32), np.zeros(50_000, np.float32)])
         model.compile(keras.optimizers.SGD(1.0))
         self.step: Traced = traced(model, (np.ones((1, 100_000), np.float32), np.ones((1, 50_000), np.float32)))
-        self.gate = Gate(len(workers), max_delay)
+        self.gate = StalenessBound(len(workers), max_delay)
         rule = make_rule("asgd")
         self.kept = built(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
         # Calls of a worker's step that are under way at once; each then has what the one before has left.
@@ -220,11 +220,11 @@ def lend() -> None:
     sys.stdin.read()
 
 
-def borrow(lender: str) -> None:
+def borrow(device_host: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         own = f"127.0.0.1:{probe.getsockname()[1]}"
-    spec = tf.train.ClusterSpec({JOB: {0: own, 1: lender}})
+    spec = tf.train.ClusterSpec({JOB: {0: own, 1: device_host}})
     tf.config.experimental_connect_to_cluster(spec, job_name=JOB, task_index=0, make_master_device_default=False)
     for name, found in cases():
         print(json.dumps([name, found]), flush=True)

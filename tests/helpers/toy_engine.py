@@ -13,7 +13,7 @@ import numpy as np
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, MeetingPlace, Placement
+from fdt.worker.runtime import Assignment, Deliver, Placement, Rendezvous
 
 # What a flood's fault prints before it crashes: six times as much.
 FLOOD_BYTES = 8 << 20
@@ -56,7 +56,7 @@ class ToyEngine:
     step; `read=FILE` makes it read a file.
     """
 
-    def join(self, assignment: Assignment, blobs: BlobStore, meeting: MeetingPlace) -> None:
+    def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
         assert assignment.environment["TOY_RANK"] == str(assignment.rank)
         self._assignment, self._blobs = assignment, blobs
         self._arrays: dict[int, list[np.ndarray]] = {}

@@ -72,7 +72,7 @@ def ask(size: int) -> None:
 
 def main() -> None:
     rank, size = int(sys.argv[1]), int(sys.argv[3])
-    meeting = Directory(Path(sys.argv[2]))
+    rendezvous = Directory(Path(sys.argv[2]))
     gateway = Gateway.start()
     print("tunnel", gateway._process.pid, flush=True)
     network_namespace.isolate()
@@ -80,7 +80,7 @@ def main() -> None:
     with contextlib.ExitStack() as opened:
         # As TensorFlow's servers: on all interfaces that it sees.
         server = opened.enter_context(socket.create_server(("0.0.0.0", inner_address(rank)[1])))
-        gateway.meet(rank, ["127.0.0.1", "127.0.0.1"], meeting)
+        gateway.meet(rank, ["127.0.0.1", "127.0.0.1"], rendezvous)
         print("interfaces", *(name for _, name in socket.if_nameindex()), flush=True)
         try:
             socket.create_connection(("127.0.0.1", int(sys.argv[4])), 5.0).close()

@@ -146,14 +146,14 @@ def test_who_was_heard_of_is_looked_at_under_the_lock(pool: Pool, monkeypatch: p
     supervisor = pool.server._supervisor
     assert supervisor is not None
     held: list[bool] = []
-    looked, look = threading.Event(), supervisor._vigil.look
+    looked, look = threading.Event(), supervisor._failure_detector.look
 
     def looked_at(*everybody: object) -> None:
         held.append(supervisor._lock.locked())
         look(*everybody)  # type: ignore[arg-type]
         looked.set()
 
-    monkeypatch.setattr(supervisor._vigil, "look", looked_at)
+    monkeypatch.setattr(supervisor._failure_detector, "look", looked_at)
     assert looked.wait(LIMIT_S) and all(held)
 
 

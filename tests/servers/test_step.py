@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import nfdt.servers
 from nfdt.feed import Arrays
-from nfdt.next_parameters import Handover, take
+from nfdt.next_parameters import NextParameters, take
 from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
@@ -61,16 +61,16 @@ def two_hosts() -> subprocess.CompletedProcess[str]:
     """All cases, in two processes, started once since that takes long; with TensorFlow's log of components."""
     with subprocess.Popen(
         _COMMAND, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as lender:
+    ) as device_host:
         try:
-            assert lender.stdout is not None
-            address = lender.stdout.readline().strip()
+            assert device_host.stdout is not None
+            address = device_host.stdout.readline().strip()
             command = [*_COMMAND, address]
             done = subprocess.run(
                 command, cwd=_ROOT, env=os.environ | _TELL, capture_output=True, text=True, timeout=LIMIT_S, check=False
             )
         finally:
-            lender.kill()
+            device_host.kill()
     assert done.returncode == 0, done.stderr
     return done
 
@@ -162,7 +162,7 @@ def test_what_comes_ahead_is_a_step_older_at_most_and_nothing_else() -> None:
 def test_a_step_that_waits_for_one_that_failed_fails_with_it() -> None:
     step = traced(dense_model(OPTIMIZERS["momentum"]()), (X, Y), mode="async")
     kept = ParameterServers(step.program, make_rule("asgd"), ["/CPU:0"], ["/CPU:0"] * 2)
-    handover, (shard,) = Handover(kept.shards), kept.shards
+    handover, (shard,) = NextParameters(kept.shards), kept.shards
     handover.begin(None, kept.pull)
     (taken, _) = handover.begin(None, kept.pull)
     reason = tf.errors.InvalidArgumentError(None, None, "not a number")

@@ -28,13 +28,13 @@ for method, path in (("GET", "/scope/secret"), ("PUT", "/scope/mine"), ("DELETE"
 
 
 @pytest.fixture
-def meeting() -> OwnMeetingPlace:
+def rendezvous() -> OwnMeetingPlace:
     return OwnMeetingPlace()
 
 
 @pytest.fixture
-def bridge(meeting: OwnMeetingPlace) -> Iterator[Bridge]:
-    with Bridge(meeting) as opened:
+def bridge(rendezvous: OwnMeetingPlace) -> Iterator[Bridge]:
+    with Bridge(rendezvous) as opened:
         yield opened
 
 
@@ -57,11 +57,11 @@ def sent(bridge: Bridge, request: bytes) -> bytes:
         return answer
 
 
-def test_what_one_rank_puts_another_gets(bridge: Bridge, meeting: OwnMeetingPlace) -> None:
+def test_what_one_rank_puts_another_gets(bridge: Bridge, rendezvous: OwnMeetingPlace) -> None:
     assert call(bridge, "GET", "/scope/0") == (404, b"")
     assert call(bridge, "PUT", "/scope/0", b"\x00address\xff") == (200, b"")
     assert call(bridge, "GET", "/scope/0") == (200, b"\x00address\xff")
-    assert meeting.get("/scope/0") == b"\x00address\xff"
+    assert rendezvous.get("/scope/0") == b"\x00address\xff"
     assert call(bridge, "DELETE", "/scope") == (200, b"")
 
 
@@ -74,12 +74,12 @@ def test_it_is_on_loopback(bridge: Bridge) -> None:
     }
 
 
-def test_another_process_gets_nothing(bridge: Bridge, meeting: OwnMeetingPlace) -> None:
-    meeting.put("/scope/secret", b"secret")
+def test_another_process_gets_nothing(bridge: Bridge, rendezvous: OwnMeetingPlace) -> None:
+    rendezvous.put("/scope/secret", b"secret")
     command = [sys.executable, "-c", STRANGER, str(bridge.address[1])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["GET nothing", "PUT nothing", "DELETE nothing"]
-    assert meeting.get("/scope/mine") is None
+    assert rendezvous.get("/scope/mine") is None
     assert call(bridge, "GET", "/scope/secret") == (200, b"secret")
 
 
@@ -106,14 +106,14 @@ def test_ends_of_a_connection_are_told_apart() -> None:
     ],
 )
 def test_a_value_without_an_honest_length_is_refused(
-    bridge: Bridge, meeting: OwnMeetingPlace, length: bytes, status: bytes
+    bridge: Bridge, rendezvous: OwnMeetingPlace, length: bytes, status: bytes
 ) -> None:
     assert sent(bridge, b"PUT /scope/0 HTTP/1.1\r\n" + length + b"\r\nhello").split()[1] == status
-    assert meeting.get("/scope/0") is None
+    assert rendezvous.get("/scope/0") is None
 
 
 def test_what_the_meeting_place_refuses_is_told_as_a_status(
-    bridge: Bridge, meeting: OwnMeetingPlace, capsys: pytest.CaptureFixture[str]
+    bridge: Bridge, rendezvous: OwnMeetingPlace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(bridge, "PUT", "/" + "k" * 300, b"value")[0] == 502
     assert "under keys of at most 256" in capsys.readouterr().err
@@ -135,8 +135,8 @@ def test_connections_have_a_bound(bridge: Bridge) -> None:
     raise AssertionError("no place became free")
 
 
-def test_it_is_closed_when_the_ranks_have_met(meeting: OwnMeetingPlace) -> None:
-    with Bridge(meeting) as opened:
+def test_it_is_closed_when_the_ranks_have_met(rendezvous: OwnMeetingPlace) -> None:
+    with Bridge(rendezvous) as opened:
         address = opened.address
         assert call(opened, "DELETE", "/scope")[0] == 200
     with pytest.raises(ConnectionRefusedError):

@@ -8,25 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tensorflow as tf
 
-from nfdt.link_semaphore import Turns
+from nfdt.link_semaphore import LinkSemaphore
 
 # The server's is this process; the others are names alone: queues are on the server's host.
 HOSTS = [f"/job:localhost/replica:0/task:{rank}/device:CPU:0" for rank in range(5)]
 SERVER, OTHERS = HOSTS[0], HOSTS[1:]
 
 
-def end(turns: Turns, direction: str, worker: str) -> None:
+def end(turns: LinkSemaphore, direction: str, worker: str) -> None:
     {"pull": turns.pulled, "push": turns.pushed}[direction](worker, [])
 
 
-def take(turns: Turns, direction: str, worker: str) -> None:
+def take(turns: LinkSemaphore, direction: str, worker: str) -> None:
     if direction == "pull":
         turns.pull(worker)
     else:
         turns.push(worker, tf.zeros([]))
 
 
-def together(turns: Turns, direction: str, workers: Sequence[str], limit_s: float) -> bool:
+def together(turns: LinkSemaphore, direction: str, workers: Sequence[str], limit_s: float) -> bool:
     """Returns whether these workers can have a turn at once."""
     met = threading.Barrier(len(workers), timeout=limit_s)
 
@@ -46,7 +46,7 @@ def together(turns: Turns, direction: str, workers: Sequence[str], limit_s: floa
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 def test_two_at_a_time_are_on_the_link(direction: str) -> None:
-    turns = Turns([SERVER], OTHERS)
+    turns = LinkSemaphore([SERVER], OTHERS)
     assert together(turns, direction, OTHERS[:2], limit_s=30)
     assert not together(turns, direction, OTHERS[:3], limit_s=0.2)
     # Every turn was given back.
@@ -54,7 +54,7 @@ def test_two_at_a_time_are_on_the_link(direction: str) -> None:
 
 
 def test_nobody_waits_who_is_not_in_the_way() -> None:
-    turns = Turns([SERVER, SERVER], [*OTHERS, SERVER])
+    turns = LinkSemaphore([SERVER, SERVER], [*OTHERS, SERVER])
     take(turns, "pull", OTHERS[0])
     take(turns, "pull", OTHERS[1])
     # The other direction, a worker of the server's own host.
@@ -68,7 +68,7 @@ def test_nobody_waits_who_is_not_in_the_way() -> None:
     ids=["servers on two hosts", "no more than may travel at once", "one host"],
 )
 def test_nobody_waits_without_need(servers: list[str], workers: list[str]) -> None:
-    turns = Turns(servers, workers)
+    turns = LinkSemaphore(servers, workers)
     for direction in ("pull", "push"):
         for _ in range(2):
             assert together(turns, direction, workers, limit_s=30)

@@ -47,9 +47,9 @@ class Meeting:
             return self.values[key]
 
 
-def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], meeting: Meeting | None = None) -> list[Any]:
+def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], rendezvous: Meeting | None = None) -> list[Any]:
     """Runs a function on every rank, each in a thread."""
-    place = meeting or Meeting()
+    place = rendezvous or Meeting()
 
     def one(rank: int) -> Any:
         connected = Mesh(rank, num_ranks, "127.0.0.1", place)
@@ -105,10 +105,10 @@ def test_tensors_are_put_together_in_the_order_of_the_ranks(combine: Combine, nu
 
 
 def test_a_stranger_is_not_taken_for_a_rank() -> None:
-    meeting = Meeting()
+    rendezvous = Meeting()
 
     def knock() -> None:
-        place = json.loads(meeting.wait("mesh/0", LIMIT_S))
+        place = json.loads(rendezvous.wait("mesh/0", LIMIT_S))
         address = place["address"], place["port"]
         silent = socket.create_connection(address)
         silent.close()
@@ -121,9 +121,9 @@ def test_a_stranger_is_not_taken_for_a_rank() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         knocking = threads.submit(knock)
-        first = threads.submit(Mesh, 0, 2, "127.0.0.1", meeting)
+        first = threads.submit(Mesh, 0, 2, "127.0.0.1", rendezvous)
         knocking.result(LIMIT_S)
-        second = Mesh(1, 2, "127.0.0.1", meeting)
+        second = Mesh(1, 2, "127.0.0.1", rendezvous)
         meshes = first.result(LIMIT_S), second
         answers = [threads.submit(one.gather, tf.constant([rank]), 2) for rank, one in enumerate(meshes)]
         assert [answer.result(LIMIT_S).numpy().tolist() for answer in answers] == [[0, 1]] * 2
@@ -153,10 +153,10 @@ def test_a_rank_that_is_elsewhere_or_gone_is_named() -> None:
 
 
 def test_a_rank_that_is_at_another_exchange_is_named() -> None:
-    meeting = Meeting()
+    rendezvous = Meeting()
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(Mesh, 0, 2, "127.0.0.1", meeting)
-        place = json.loads(meeting.wait("mesh/0", LIMIT_S))
+        first = threads.submit(Mesh, 0, 2, "127.0.0.1", rendezvous)
+        place = json.loads(rendezvous.wait("mesh/0", LIMIT_S))
         with socket.create_connection((place["address"], place["port"])) as other:
             other.sendall(mesh._HELLO.pack(bytes.fromhex(place["token"]), 1))
             connected = first.result(LIMIT_S)

@@ -14,7 +14,7 @@ from fdt.errors import ProtocolError, UsageError
 from fdt.pool import view
 from fdt.pool.observations import JobCurves
 from fdt.pool.page.app import PoolActions, application, end_of
-from fdt.pool.page.auth import CODE_S, COOKIE_S, MAX_CODES, Doors, is_own_host
+from fdt.pool.page.auth import CODE_S, COOKIE_S, MAX_CODES, BrowserCodes, is_own_host
 from fdt.pool.page.feed import MAX_STREAMS, Feed
 from fdt.pool.page.gate import Gate
 from fdt.pool.page.server import PageServer
@@ -55,7 +55,7 @@ class Page:
         self.cancelled: list[str] = []
         self.now_s = 0.0
         self.jobs = [job(1), job(2, "queued")]
-        self.doors = Doors(lambda: self.now_s)
+        self.doors = BrowserCodes(lambda: self.now_s)
         self.actions = PoolActions(self._cancel, lambda name: logs if self._known(name) else [])
         self.app = Gate(application(self.feed(), self.actions), self.doors, "fdt-8080")
 

@@ -13,7 +13,7 @@ from fdt.forecast.quantities import bandwidth, duration
 from fdt.forecast.step_time import (
     CENTRAL,
     FORMS,
-    MEETING_S,
+    RENDEZVOUS_S,
     RING,
     SHARDED,
     Forecast,
@@ -71,7 +71,7 @@ def test_what_layers_exchange_is_waited_for(workers: int) -> None:
     network = Network(bandwidth=1e6, latency=0.01)
     with_layers = dataclasses.replace(EVEN, exchanges=40, exchanged_bytes=20_000)
     before, found = (ring(each, network, workers) for each in (EVEN, with_layers))
-    waiting = 40 * (0.01 + MEETING_S) + (workers - 1) * 0.02
+    waiting = 40 * (0.01 + RENDEZVOUS_S) + (workers - 1) * 0.02
     assert found.estimate == pytest.approx(before.estimate + waiting)
     assert ring(with_layers, network, 1) == ring(EVEN, network, 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from fdt.base.config import Network, PlacingConfig, Timing
 from fdt.errors import UsageError
-from fdt.pool.reconciler import Keeper, shared_folder, write
+from fdt.pool.reconciler import Reconciler, shared_folder, write
 from fdt.pool.state.events import Event, HostsRefused, HostsWait
 from fdt.scheduling.request import File, HostRequest, Observation, Rendering, SchedulerUnreachableError
 
@@ -74,7 +74,7 @@ class InMemory:
         return [name for name, state in self.states.items() if state != "ended"]
 
 
-class Kept(Keeper):
+class Kept(Reconciler):
     """A keeper that is asked what to do now."""
 
     def __init__(self, directory: Path, scheduler: InMemory, most: int = 4) -> None:
@@ -123,219 +123,221 @@ def scheduler() -> InMemory:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, scheduler: InMemory) -> Kept:
+def reconciler(tmp_path: Path, scheduler: InMemory) -> Kept:
     return Kept(tmp_path, scheduler)
 
 
-def test_the_scheduler_has_as_many_as_are_wanted(keeper: Kept) -> None:
-    assert keeper.now() == []
-    assert keeper.now(2) == ["n1", "n2"]
-    assert keeper.now() == ["n1", "n2"]
-    assert keeper.now(3) == ["n1", "n2", "n3"]
-    names = [request.name for request in keeper.scheduler.requests.values()]
+def test_the_scheduler_has_as_many_as_are_wanted(reconciler: Kept) -> None:
+    assert reconciler.now() == []
+    assert reconciler.now(2) == ["n1", "n2"]
+    assert reconciler.now() == ["n1", "n2"]
+    assert reconciler.now(3) == ["n1", "n2", "n3"]
+    names = [request.name for request in reconciler.scheduler.requests.values()]
     assert names == ["a-1", "a-2", "a-3"]
 
 
-def test_what_is_wanted_no_more_is_taken_back_the_newest_first(keeper: Kept) -> None:
-    keeper.now(3)
-    keeper.joins("n3")
-    assert keeper.now(2) == ["n1", "n3"]
-    assert keeper.now(1) == ["n3"]
-    assert keeper.now(0) == ["n3"], "one that has joined is the pool's to give back"
+def test_what_is_wanted_no_more_is_taken_back_the_newest_first(reconciler: Kept) -> None:
+    reconciler.now(3)
+    reconciler.joins("n3")
+    assert reconciler.now(2) == ["n1", "n3"]
+    assert reconciler.now(1) == ["n3"]
+    assert reconciler.now(0) == ["n3"], "one that has joined is the pool's to give back"
 
 
-def test_a_host_that_is_given_back_is_not_replaced(keeper: Kept) -> None:
-    keeper.now(2)
-    keeper.joins("n1", "n2")
-    keeper.want(1)
-    keeper.leaves("n1")
-    assert keeper.now() == ["n2"] and keeper.now() == ["n2"]
+def test_a_host_that_is_given_back_is_not_replaced(reconciler: Kept) -> None:
+    reconciler.now(2)
+    reconciler.joins("n1", "n2")
+    reconciler.want(1)
+    reconciler.leaves("n1")
+    assert reconciler.now() == ["n2"] and reconciler.now() == ["n2"]
 
 
-def test_a_host_that_is_lost_is_replaced_and_what_is_left_of_it_ended(keeper: Kept) -> None:
-    keeper.now(2)
-    keeper.joins("n1", "n2")
-    keeper.leaves("n2")
-    assert keeper.now() == ["n1", "n3"]
-    assert not keeper.joined("a-2"), "which is not waited for any more"
+def test_a_host_that_is_lost_is_replaced_and_what_is_left_of_it_ended(reconciler: Kept) -> None:
+    reconciler.now(2)
+    reconciler.joins("n1", "n2")
+    reconciler.leaves("n2")
+    assert reconciler.now() == ["n1", "n3"]
+    assert not reconciler.joined("a-2"), "which is not waited for any more"
 
 
-def test_a_host_that_the_scheduler_begins_again_is_waited_for(keeper: Kept) -> None:
-    keeper.now(1)
-    keeper.joins("n1")
-    keeper.scheduler.states["n1"] = "pending"
-    keeper.leaves("n1")
-    assert keeper.now() == ["n1"]
-    keeper.scheduler.states["n1"] = "running"
-    keeper.joins("n1")
-    assert keeper.now() == ["n1"]
+def test_a_host_that_the_scheduler_begins_again_is_waited_for(reconciler: Kept) -> None:
+    reconciler.now(1)
+    reconciler.joins("n1")
+    reconciler.scheduler.states["n1"] = "pending"
+    reconciler.leaves("n1")
+    assert reconciler.now() == ["n1"]
+    reconciler.scheduler.states["n1"] = "running"
+    reconciler.joins("n1")
+    assert reconciler.now() == ["n1"]
 
 
 def test_a_host_that_is_killed_is_waited_for_where_the_scheduler_begins_it_again(tmp_path: Path) -> None:
-    keeper = Kept(tmp_path, InMemory(restarts=True))
-    keeper.now(2)
-    keeper.joins("n1", "n2")
-    keeper.leaves("n2")
-    assert keeper.now() == ["n1", "n2"], "it runs, though it is not back yet"
-    keeper.joins("n2")
-    keeper.leaves("n2")
-    keeper.scheduler.states["n2"] = "ended"
-    assert keeper.now() == ["n1", "n3"], "it has been begun often enough"
+    reconciler = Kept(tmp_path, InMemory(restarts=True))
+    reconciler.now(2)
+    reconciler.joins("n1", "n2")
+    reconciler.leaves("n2")
+    assert reconciler.now() == ["n1", "n2"], "it runs, though it is not back yet"
+    reconciler.joins("n2")
+    reconciler.leaves("n2")
+    reconciler.scheduler.states["n2"] = "ended"
+    assert reconciler.now() == ["n1", "n3"], "it has been begun often enough"
 
 
 def test_a_host_that_is_given_back_is_nobody_to_wait_for(tmp_path: Path) -> None:
-    keeper = Kept(tmp_path, InMemory(restarts=True))
-    keeper.now(1)
-    keeper.joins("n1")
-    keeper.want(0)
-    keeper.leaves("n1")
-    assert keeper.now() == ["n1"], "it says goodbye"
-    assert keeper.now(1) == ["n1"]
-    keeper.scheduler.states["n1"] = "ended"
-    assert keeper.now() == ["n2"]
+    reconciler = Kept(tmp_path, InMemory(restarts=True))
+    reconciler.now(1)
+    reconciler.joins("n1")
+    reconciler.want(0)
+    reconciler.leaves("n1")
+    assert reconciler.now() == ["n1"], "it says goodbye"
+    assert reconciler.now(1) == ["n1"]
+    reconciler.scheduler.states["n1"] = "ended"
+    assert reconciler.now() == ["n2"]
 
 
 def test_a_host_that_does_not_come_back_is_replaced(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.unit.test_reconciler.TIMING", dataclasses.replace(TIMING, rejoin_s=0.0))
-        keeper = Kept(tmp_path, InMemory(restarts=True))
-        keeper.now(1)
-        keeper.joins("n1")
-        keeper.leaves("n1")
-        assert keeper.now() == ["n2"]
+        reconciler = Kept(tmp_path, InMemory(restarts=True))
+        reconciler.now(1)
+        reconciler.joins("n1")
+        reconciler.leaves("n1")
+        assert reconciler.now() == ["n2"]
 
 
-def test_who_was_not_asked_for_is_not_taken_for_one(keeper: Kept) -> None:
-    keeper.now(1)
-    assert not keeper.joined("somebody")
-    keeper.joins("n1")
-    assert not keeper.joined("a-1"), "a second of the same name"
-    keeper.left("somebody")
-    assert keeper.now() == ["n1"]
+def test_who_was_not_asked_for_is_not_taken_for_one(reconciler: Kept) -> None:
+    reconciler.now(1)
+    assert not reconciler.joined("somebody")
+    reconciler.joins("n1")
+    assert not reconciler.joined("a-1"), "a second of the same name"
+    reconciler.left("somebody")
+    assert reconciler.now() == ["n1"]
 
 
 def test_the_schedulers_reasons_are_told_once(tmp_path: Path) -> None:
-    keeper = Kept(tmp_path, InMemory(room=1))
+    reconciler = Kept(tmp_path, InMemory(room=1))
     for _ in range(3):
-        keeper.now(2)
-    assert keeper.said == ["pending (n2), running (n1)"]
-    keeper.joins("n1")
-    keeper.now()
-    keeper.scheduler.states["n2"] = "running"
-    keeper.joins("n2")
-    keeper.now()
-    assert keeper.said[1:] == ["pending (n2)", ""]
+        reconciler.now(2)
+    assert reconciler.said == ["pending (n2), running (n1)"]
+    reconciler.joins("n1")
+    reconciler.now()
+    reconciler.scheduler.states["n2"] = "running"
+    reconciler.joins("n2")
+    reconciler.now()
+    assert reconciler.said[1:] == ["pending (n2)", ""]
 
 
-def test_hosts_that_end_before_they_join_are_replaced_until_it_makes_no_sense(keeper: Kept) -> None:
+def test_hosts_that_end_before_they_join_are_replaced_until_it_makes_no_sense(reconciler: Kept) -> None:
     for number in (1, 2):
-        assert keeper.now(1) == [f"n{number}"]
-        keeper.scheduler.states[f"n{number}"] = "ended"
-    keeper.now()
-    (keeper._folder / "log").write_text("ImportError: no such thing\n")
-    keeper.scheduler.states["n3"] = "ended"
+        assert reconciler.now(1) == [f"n{number}"]
+        reconciler.scheduler.states[f"n{number}"] = "ended"
+    reconciler.now()
+    (reconciler._folder / "log").write_text("ImportError: no such thing\n")
+    reconciler.scheduler.states["n3"] = "ended"
     with pytest.raises(UsageError, match=r"3 hosts in a row .* ended \(n3\).*ImportError: no such thing"):
-        keeper.now()
-    assert keeper.scheduler.running == []
+        reconciler.now()
+    assert reconciler.scheduler.running == []
 
 
-def test_a_folder_that_is_not_shared_is_seen_by_the_log_that_is_missing(keeper: Kept) -> None:
+def test_a_folder_that_is_not_shared_is_seen_by_the_log_that_is_missing(reconciler: Kept) -> None:
     for _ in range(3):
-        keeper.now(1)
-        keeper.scheduler.states[keeper.scheduler.running[-1]] = "ended"
+        reconciler.now(1)
+        reconciler.scheduler.states[reconciler.scheduler.running[-1]] = "ended"
     with pytest.raises(UsageError, match="is that folder shared with the node"):
-        keeper.now()
+        reconciler.now()
 
 
 @pytest.mark.parametrize("stages", [(JOINED,) * 3, (ASKED, JOINED, ASKED)])
-def test_hosts_that_cannot_serve_are_counted_whatever_stage_they_reached(keeper: Kept, stages: Sequence[str]) -> None:
+def test_hosts_that_cannot_serve_are_counted_whatever_stage_they_reached(
+    reconciler: Kept, stages: Sequence[str]
+) -> None:
     for stage in stages:
-        (name,) = keeper.now(1)
-        keeper.goes(name, stage)
+        (name,) = reconciler.now(1)
+        reconciler.goes(name, stage)
     with pytest.raises(UsageError, match="3 hosts in a row could not serve a job") as refused:
-        keeper.now()
+        reconciler.now()
     assert ("its workers do not start" if stages[-1] == JOINED else "ended (n3)") in str(refused.value)
-    assert keeper.scheduler.running == [], "and no other is asked for"
+    assert reconciler.scheduler.running == [], "and no other is asked for"
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_host_that_works_begins_the_count_anew(tmp_path: Path, restarts: bool) -> None:
-    keeper = Kept(tmp_path, InMemory(restarts=restarts))
+    reconciler = Kept(tmp_path, InMemory(restarts=restarts))
     for stage in (ASKED, JOINED, WORKED, ASKED, JOINED):
-        (name,) = keeper.now(1)
-        keeper.goes(name, stage)
-    assert keeper.now() == ["n6"]
+        (name,) = reconciler.now(1)
+        reconciler.goes(name, stage)
+    assert reconciler.now() == ["n6"]
 
 
-def test_hosts_that_are_given_back_before_they_work_have_not_failed(keeper: Kept) -> None:
+def test_hosts_that_are_given_back_before_they_work_have_not_failed(reconciler: Kept) -> None:
     for number in range(1, 6):
-        assert keeper.now(1) == [f"n{number}"]
-        keeper.joins(f"n{number}")
-        keeper.want(0)
-        keeper.leaves(f"n{number}")
-        assert keeper.now() == []
+        assert reconciler.now(1) == [f"n{number}"]
+        reconciler.joins(f"n{number}")
+        reconciler.want(0)
+        reconciler.leaves(f"n{number}")
+        assert reconciler.now() == []
 
 
-def test_who_wants_more_after_a_failure_is_given_another_try(keeper: Kept) -> None:
+def test_who_wants_more_after_a_failure_is_given_another_try(reconciler: Kept) -> None:
     for _ in range(3):
-        keeper.goes(keeper.now(1)[0], JOINED)
+        reconciler.goes(reconciler.now(1)[0], JOINED)
     for _ in range(2):
         with pytest.raises(UsageError):
-            keeper.now(1)
-    assert keeper.now(0) == []
-    assert keeper.now(1) == ["n4"]
+            reconciler.now(1)
+    assert reconciler.now(0) == []
+    assert reconciler.now(1) == ["n4"]
 
 
 def test_after_a_while_hosts_are_asked_for_again(tmp_path: Path) -> None:
     """With its thread."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.unit.test_reconciler.TIMING", dataclasses.replace(TIMING, ask_again_s=0.01))
-        keeper, refused = Kept(tmp_path, InMemory()), threading.Event()
-    keeper._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
+        reconciler, refused = Kept(tmp_path, InMemory()), threading.Event()
+    reconciler._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
     for _ in range(3):
-        keeper.goes(keeper.now(1)[0], JOINED)
+        reconciler.goes(reconciler.now(1)[0], JOINED)
     for _ in range(3):
-        assert keeper.scheduler.began.acquire(timeout=20.0)
-    keeper.start()
-    assert refused.wait(20.0) and keeper.scheduler.began.acquire(timeout=20.0)
-    keeper.close()
+        assert reconciler.scheduler.began.acquire(timeout=20.0)
+    reconciler.start()
+    assert refused.wait(20.0) and reconciler.scheduler.began.acquire(timeout=20.0)
+    reconciler.close()
 
 
-def test_a_refusal_leaves_nothing_behind(keeper: Kept) -> None:
-    keeper.scheduler.refuses = "no such partition"
+def test_a_refusal_leaves_nothing_behind(reconciler: Kept) -> None:
+    reconciler.scheduler.refuses = "no such partition"
     with pytest.raises(UsageError, match="no such partition"):
-        keeper.now(1)
-    assert not keeper.joined("a-1")
-    keeper.scheduler.refuses = ""
-    assert keeper.now() == ["n1"]
+        reconciler.now(1)
+    assert not reconciler.joined("a-1")
+    reconciler.scheduler.refuses = ""
+    assert reconciler.now() == ["n1"]
 
 
-def test_a_scheduler_that_is_away_is_asked_again(keeper: Kept) -> None:
-    keeper.now(1)
-    keeper.scheduler.away = True
+def test_a_scheduler_that_is_away_is_asked_again(reconciler: Kept) -> None:
+    reconciler.now(1)
+    reconciler.scheduler.away = True
     for _ in range(2):
         with pytest.raises(SchedulerUnreachableError):
-            keeper.now(2)
-    keeper.scheduler.away = False
-    assert keeper.now() == ["n1", "n2"]
+            reconciler.now(2)
+    reconciler.scheduler.away = False
+    assert reconciler.now() == ["n1", "n2"]
 
 
-def test_files_go_with_their_hosts(keeper: Kept) -> None:
-    keeper.now(2)
-    assert keeper.files == {"join-token", "a-1.sh", "a-2.sh"}
-    keeper.joins("n1", "n2")
-    keeper.want(1)
-    keeper.leaves("n1")
-    keeper.now()
-    assert keeper.files == {"join-token", "a-2.sh"}
-    keeper.close()
-    assert not keeper._folder.exists() and keeper.scheduler.running == []
+def test_files_go_with_their_hosts(reconciler: Kept) -> None:
+    reconciler.now(2)
+    assert reconciler.files == {"join-token", "a-1.sh", "a-2.sh"}
+    reconciler.joins("n1", "n2")
+    reconciler.want(1)
+    reconciler.leaves("n1")
+    reconciler.now()
+    assert reconciler.files == {"join-token", "a-2.sh"}
+    reconciler.close()
+    assert not reconciler._folder.exists() and reconciler.scheduler.running == []
 
 
-def test_the_end_is_told_of_if_the_scheduler_is_away(keeper: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    keeper.now(1)
-    keeper.scheduler.away = True
-    keeper.close()
+def test_the_end_is_told_of_if_the_scheduler_is_away(reconciler: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    reconciler.now(1)
+    reconciler.scheduler.away = True
+    reconciler.close()
     assert "hosts of fdt-a may be left on slurm" in capsys.readouterr().err
 
 
@@ -364,15 +366,15 @@ def test_the_token_is_in_no_command() -> None:
 def test_whatever_goes_wrong_is_told_and_asked_again(tmp_path: Path) -> None:
     """With its thread."""
     scheduler, refused = InMemory(), threading.Event()
-    keeper = Kept(tmp_path, scheduler)
-    keeper._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
+    reconciler = Kept(tmp_path, scheduler)
+    reconciler._post = lambda event: refused.set() if isinstance(event, HostsRefused) else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "start", lambda request: 1 / 0)
-        keeper.start()
-        keeper.want(1)
+        reconciler.start()
+        reconciler.want(1)
         assert refused.wait(20.0)
-    keeper.want(2)
+    reconciler.want(2)
     started = [scheduler.began.acquire(timeout=20.0) for _ in range(2)]
     assert started == [True, True]
-    keeper.close()
+    reconciler.close()
     assert scheduler.running == []

@@ -12,20 +12,20 @@ from fdt.base.config import Credentials, Timing
 from fdt.base.limits import DEFAULT
 from fdt.errors import AccessError, ProtocolError, WorkerError
 from fdt.transport import rpc
-from fdt.transport.rate_limits import Door
+from fdt.transport.rate_limits import RateLimiter
 from fdt.v1 import worker_pb2
 from fdt.worker import rendezvous
-from fdt.worker.rendezvous import MeetingPlaces, PoolMeetingPlace
+from fdt.worker.rendezvous import PoolRendezvous, RendezvousTable
 
 TIMING = Timing(connect_s=5.0, call_s=5.0)
 
 
 @pytest.fixture
-def places() -> MeetingPlaces:
-    return MeetingPlaces()
+def places() -> RendezvousTable:
+    return RendezvousTable()
 
 
-def test_what_one_process_says_others_of_its_job_hear(places: MeetingPlaces) -> None:
+def test_what_one_process_says_others_of_its_job_hear(places: RendezvousTable) -> None:
     key = places.open("job-1", 2)
     assert places.get(key, "a") is None
     places.put(key, "a", b"\x00\xff")
@@ -34,7 +34,7 @@ def test_what_one_process_says_others_of_its_job_hear(places: MeetingPlaces) -> 
     assert places.get(key, "a") == b""
 
 
-def test_another_job_has_values_of_its_own(places: MeetingPlaces) -> None:
+def test_another_job_has_values_of_its_own(places: RendezvousTable) -> None:
     first, second = places.open("job-1", 2), places.open("job-2", 2)
     assert first != second
     places.put(first, "a", b"secret")
@@ -47,7 +47,7 @@ def test_another_job_has_values_of_its_own(places: MeetingPlaces) -> None:
     assert places.get(first, "a") == b"secret"
 
 
-def test_nothing_is_left_of_a_job_that_has_ended(places: MeetingPlaces) -> None:
+def test_nothing_is_left_of_a_job_that_has_ended(places: RendezvousTable) -> None:
     key = places.open("job-1", 2)
     places.put(key, "a", b"secret")
     places.close("job-1")
@@ -57,7 +57,7 @@ def test_nothing_is_left_of_a_job_that_has_ended(places: MeetingPlaces) -> None:
     assert (places._keys, places._values) == ({}, {})
 
 
-def test_a_value_and_a_key_have_limits(places: MeetingPlaces) -> None:
+def test_a_value_and_a_key_have_limits(places: RendezvousTable) -> None:
     key = places.open("job-1", 2)
     places.put(key, "k" * rendezvous.MAX_KEY_BYTES, bytes(rendezvous.MAX_VALUE_BYTES))
     for name, value in (("k" * (rendezvous.MAX_KEY_BYTES + 1), b""), ("v", bytes(rendezvous.MAX_VALUE_BYTES + 1))):
@@ -66,7 +66,7 @@ def test_a_value_and_a_key_have_limits(places: MeetingPlaces) -> None:
         assert places.get(key, name) is None
 
 
-def test_a_job_has_limits(places: MeetingPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_limits(places: RendezvousTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "MAX_JOB_BYTES", 10)
     monkeypatch.setattr(rendezvous, "MAX_PAIR_BYTES", 5)
     monkeypatch.setattr(rendezvous, "MAX_KEYS", 3)
@@ -90,21 +90,21 @@ def test_a_job_has_limits(places: MeetingPlaces, monkeypatch: pytest.MonkeyPatch
 class Servicer:
     """The two calls of `fdt.v1.Workers` as the pool answers them."""
 
-    def __init__(self, places: MeetingPlaces) -> None:
+    def __init__(self, places: RendezvousTable) -> None:
         self._places = places
 
     def PutValue(self, request: worker_pb2.PutValueRequest, _: object) -> worker_pb2.PutValueReply:
-        self._places.put(request.meeting, request.key, request.value)
+        self._places.put(request.rendezvous, request.key, request.value)
         return worker_pb2.PutValueReply()
 
     def GetValue(self, request: worker_pb2.GetValueRequest, _: object) -> worker_pb2.GetValueReply:
-        return worker_pb2.GetValueReply(value=self._places.get(request.meeting, request.key))
+        return worker_pb2.GetValueReply(value=self._places.get(request.rendezvous, request.key))
 
 
 @contextmanager
-def serving(places: MeetingPlaces, directory: Path) -> Iterator[str]:
+def serving(places: RendezvousTable, directory: Path) -> Iterator[str]:
     workers = worker_pb2.DESCRIPTOR.services_by_name["Workers"]
-    door = Door(DEFAULT, TIMING, num_workers=2)
+    door = RateLimiter(DEFAULT, TIMING, num_workers=2)
     server = rpc.create_server(rpc.RequireToken("clients'", {workers.full_name: ("workers'",)}), door, DEFAULT, TIMING)
     server.add_generic_rpc_handlers((rpc.service(workers, Servicer(places), door),))
     address = rpc.listen(server, f"unix:{directory}/workers.sock")
@@ -124,10 +124,10 @@ def channel(address: str, token: str) -> Iterator[grpc.Channel]:
         opened.close()
 
 
-def test_a_value_is_waited_for(places: MeetingPlaces, tmp_path: Path) -> None:
+def test_a_value_is_waited_for(places: RendezvousTable, tmp_path: Path) -> None:
     key = places.open("job-1", 2)
     with serving(places, tmp_path) as address, channel(address, "workers'") as opened:
-        one, other = (PoolMeetingPlace(opened, key, TIMING) for _ in range(2))
+        one, other = (PoolRendezvous(opened, key, TIMING) for _ in range(2))
         found: list[bytes] = []
         waiting = threading.Thread(target=lambda: found.append(one.wait("a", 20.0)))
         waiting.start()
@@ -139,15 +139,15 @@ def test_a_value_is_waited_for(places: MeetingPlaces, tmp_path: Path) -> None:
             one.wait("host/1", 0.0)
 
 
-def test_who_is_no_worker_or_not_of_the_job_hears_nothing(places: MeetingPlaces, tmp_path: Path) -> None:
+def test_who_is_no_worker_or_not_of_the_job_hears_nothing(places: RendezvousTable, tmp_path: Path) -> None:
     key, other = places.open("job-1", 2), places.open("job-2", 2)
     places.put(key, "a", b"secret")
     with serving(places, tmp_path) as address:
         with channel(address, "clients'") as opened, pytest.raises(AccessError):
-            PoolMeetingPlace(opened, key, TIMING).get("a")
+            PoolRendezvous(opened, key, TIMING).get("a")
         with channel(address, "workers'") as opened:
-            assert PoolMeetingPlace(opened, other, TIMING).get("a") is None
+            assert PoolRendezvous(opened, other, TIMING).get("a") is None
             with pytest.raises(ProtocolError, match="No job that runs meets here"):
-                PoolMeetingPlace(opened, "job-1", TIMING).get("a")
+                PoolRendezvous(opened, "job-1", TIMING).get("a")
             with pytest.raises(ProtocolError, match="at most 1048576 bytes"):
-                PoolMeetingPlace(opened, key, TIMING).put("b", bytes(rendezvous.MAX_VALUE_BYTES + 1))
+                PoolRendezvous(opened, key, TIMING).put("b", bytes(rendezvous.MAX_VALUE_BYTES + 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdt.client.replay_log import History, Told
+from fdt.client.replay_log import ReplayLog, Told
 from fdt.v1 import blobs_pb2, job_pb2
 
 _PROGRAMS = 2
@@ -70,8 +70,8 @@ def _unpacked(state: job_pb2.State) -> dict[int, int]:
     return dict(zip(state.variables, state.payload.inline, strict=True))
 
 
-def opened(brings_home: bool = False) -> History:
-    history = History(brings_home)
+def opened(brings_home: bool = False) -> ReplayLog:
+    history = ReplayLog(brings_home)
     history.tell(Told(job_pb2.Instruction(open=job_pb2.OpenJob(mode="sync"))))
     for program in range(_PROGRAMS):
         history.tell(Told(job_pb2.Instruction(load=job_pb2.LoadProgram(program=program)), ([b"program"],)))
@@ -233,7 +233,7 @@ def test_another_job_makes_no_step_behind_one_that_failed(
     client.lose()
 
 
-def snapshot(history: History, serial: int) -> Iterator[list[blobs_pb2.BlobRef] | None]:
+def snapshot(history: ReplayLog, serial: int) -> Iterator[list[blobs_pb2.BlobRef] | None]:
     """Yields what is unneeded after each answer."""
     for question in history.ask(itertools.count(serial)):
         ref = blobs_pb2.BlobRef(digest=question.drain.serial.to_bytes(16, "little"), size_bytes=9)

@@ -12,7 +12,7 @@ from fdt.base.config import Timing
 from fdt.base.limits import DEFAULT
 from fdt.errors import FdtError, PoolError, UsageError
 from fdt.transport import rpc
-from fdt.transport.rate_limits import Door
+from fdt.transport.rate_limits import RateLimiter
 
 
 def tree(base: type[FdtError] = FdtError) -> list[type[FdtError]]:
@@ -125,7 +125,7 @@ def test_as_many_calls_may_wait_for_a_thread_as_the_door_lets_in(workers: int, m
     """Above this bound gRPC cancels calls by chance, and says nothing."""
     served: dict[str, object] = {}
     monkeypatch.setattr(grpc, "server", lambda *_, **given: served.update(given["options"]))
-    door = Door(DEFAULT, Timing(), num_workers=workers)
+    door = RateLimiter(DEFAULT, Timing(), num_workers=workers)
     rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, Timing())
     pending = served["grpc.server.max_pending_requests"]
     assert isinstance(pending, int) and pending >= max(1000, door.max_calls) >= workers

@@ -1,14 +1,14 @@
 import threading
 from collections.abc import Iterable
 
-from nfdt.staleness_bound import Gate, default_max_delay
+from nfdt.staleness_bound import StalenessBound, default_max_delay
 
 LIMIT_S = 20.0
 
 
-def busy(num_workers: int, max_delay: int | None, workers: Iterable[int] | None = None) -> Gate:
+def busy(num_workers: int, max_delay: int | None, workers: Iterable[int] | None = None) -> StalenessBound:
     """Returns a gate of workers that have something to do: all, or these."""
-    gate = Gate(num_workers, max_delay)
+    gate = StalenessBound(num_workers, max_delay)
     for worker in range(num_workers) if workers is None else workers:
         gate.set_idle(worker, False)
     return gate

@@ -1,8 +1,8 @@
-from nfdt.steps_per_call import Stride
+from nfdt.steps_per_call import StepsPerCall
 
 
 def test_a_call_takes_a_tenth_of_a_second() -> None:
-    stride = Stride()
+    stride = StepsPerCall()
     assert stride.number == 1
     seen = []
     for _ in range(8):
@@ -12,7 +12,7 @@ def test_a_call_takes_a_tenth_of_a_second() -> None:
 
 
 def test_a_long_step_is_made_alone() -> None:
-    stride = Stride()
+    stride = StepsPerCall()
     stride.note(1, 7.0)
     assert stride.number == 1
     stride.note(1, 0.04)
@@ -22,12 +22,12 @@ def test_a_long_step_is_made_alone() -> None:
 
 
 def test_a_call_that_took_no_time_doubles() -> None:
-    stride = Stride()
+    stride = StepsPerCall()
     stride.note(1, 0.0)
     assert stride.number == 2
 
 
 def test_a_short_call_does_not_make_the_next_one_long() -> None:
-    stride = Stride()
+    stride = StepsPerCall()
     stride.note(1, 1e-6)
     assert stride.number == 2

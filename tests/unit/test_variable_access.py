@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from fdt.base.patch import Patches
-from fdt.capture.variable_access import Touch
+from fdt.capture.variable_access import VariableAccess
 
 
 @pytest.fixture
-def told() -> Iterator[tuple[Touch, list[set[int]]]]:
+def told() -> Iterator[tuple[VariableAccess, list[set[int]]]]:
     told: list[set[int]] = []
-    touch, patches = Touch(), Patches()
+    touch, patches = VariableAccess(), Patches()
     touch.listen(told.append)
     touch.install(patches)
     try:
@@ -33,7 +33,7 @@ def told() -> Iterator[tuple[Touch, list[set[int]]]]:
         lambda v: tf.square(v),
     ],
 )
-def test_every_access_is_told(look: Callable[[Any], Any], told: tuple[Touch, list[set[int]]]) -> None:
+def test_every_access_is_told(look: Callable[[Any], Any], told: tuple[VariableAccess, list[set[int]]]) -> None:
     touch, seen = told
     watched, other = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
     touch.watch([watched])

@@ -2,11 +2,11 @@
 
 import random
 
-from fdt.capture.variable_versions import Newest
+from fdt.capture.variable_versions import VariableVersions
 
 
 def test_a_step_gets_what_another_wrote_from_there_and_what_the_script_changed_from_the_script() -> None:
-    newest: Newest[str] = Newest()
+    newest: VariableVersions[str] = VariableVersions()
     assert newest.missing("critic", [1, 2]) == ({1, 2}, {})
     newest.written("critic", [1])
     assert newest.missing("critic", [1, 2]) == (set(), {}), "it has what it wrote itself"
@@ -28,7 +28,7 @@ def test_everybody_reads_the_newest_value_whatever_the_order() -> None:
     reads = {"a": {0, 1, 2}, "b": {1, 2, 3}, "c": {2, 3, 4}}
     writes = {"a": {0, 2}, "b": {1, 2}, "c": {4}}
     for seed in range(50):
-        chance, newest = random.Random(seed), Newest[str]()
+        chance, newest = random.Random(seed), VariableVersions[str]()
         truth = dict.fromkeys(variables, 0)
         script, pool = dict(truth), {step: dict.fromkeys(reads[step], -1) for step in reads}
         for now in range(1, 200):

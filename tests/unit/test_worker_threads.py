@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from nfdt.staleness_bound import Gate
-from nfdt.worker_threads import Team
+from nfdt.staleness_bound import StalenessBound
+from nfdt.worker_threads import WorkerThreads
 
 LIMIT_S = 20.0
 
@@ -22,7 +22,7 @@ def test_every_batch_goes_to_exactly_one_worker() -> None:
             seen.update(batches)
         return 0.0
 
-    team: Team[int] = Team(4, step, Gate(4, None))
+    team: WorkerThreads[int] = WorkerThreads(4, step, StalenessBound(4, None))
     for batch in range(1000):
         team.give(batch)
     team.wait()
@@ -39,7 +39,7 @@ def test_batches_that_are_left_are_no_pause() -> None:
         ended_s.append(time.perf_counter())
         return 0.0
 
-    team: Team[int] = Team(1, step, Gate(1, None))
+    team: WorkerThreads[int] = WorkerThreads(1, step, StalenessBound(1, None))
     for batch in range(4):
         team.give(batch)
     # Who had begun the last one had ended all others.
@@ -59,7 +59,7 @@ def test_waiting_ends_only_when_the_last_batch_is_done() -> None:
         finished.extend(batches)
         return 0.0
 
-    team: Team[int] = Team(1, step, Gate(1, None))
+    team: WorkerThreads[int] = WorkerThreads(1, step, StalenessBound(1, None))
     team.give(0)
     assert began.wait(LIMIT_S)
     assert team.done == 0
@@ -73,7 +73,7 @@ def test_an_error_of_a_worker_reaches_whoever_gives_or_waits() -> None:
     def step(worker: int, batches: Sequence[int]) -> float:
         raise RuntimeError(f"batch {batches[0]}")
 
-    team: Team[int] = Team(2, step, Gate(2, None))
+    team: WorkerThreads[int] = WorkerThreads(2, step, StalenessBound(2, None))
     team.give(7)
     with pytest.raises(RuntimeError, match="batch 7"):
         team.wait()
@@ -91,7 +91,7 @@ def test_giving_waits_while_many_batches_are_there_already() -> None:
         assert release.wait(LIMIT_S)
         return 0.0
 
-    team: Team[int] = Team(1, step, Gate(1, None))
+    team: WorkerThreads[int] = WorkerThreads(1, step, StalenessBound(1, None))
     given = threading.Semaphore(0)
 
     def give() -> None:
@@ -116,7 +116,7 @@ def test_a_limit_on_the_lead_makes_workers_take_turns() -> None:
     """With a limit of 0 and two workers, the other one makes one step at most while a worker makes one."""
     counts, lock = [0, 0], threading.Lock()
     meanwhile: list[int] = []
-    gate = Gate(2, 0)
+    gate = StalenessBound(2, 0)
 
     def step(worker: int, batches: Sequence[int]) -> float:
         held_s = gate.enter(worker)
@@ -130,7 +130,7 @@ def test_a_limit_on_the_lead_makes_workers_take_turns() -> None:
         gate.leave(worker)
         return held_s
 
-    team: Team[int] = Team(2, step, gate)
+    team: WorkerThreads[int] = WorkerThreads(2, step, gate)
     for batch in range(200):
         team.give(batch)
     team.wait()
@@ -149,7 +149,9 @@ def test_a_worker_takes_as_many_as_are_chosen_in_their_order() -> None:
         assert release.wait(LIMIT_S)
         return 0.0
 
-    team: Team[int] = Team(1, step, Gate(1, None), lambda worker, waiting: min(3, len(waiting)), most=3)
+    team: WorkerThreads[int] = WorkerThreads(
+        1, step, StalenessBound(1, None), lambda worker, waiting: min(3, len(waiting)), most=3
+    )
     team.give(0)
     assert began.wait(LIMIT_S)
     for batch in range(1, 6):
@@ -176,7 +178,7 @@ def test_nobody_takes_a_second_batch_while_a_worker_has_none() -> None:
         with changed:
             assert changed.wait_for(lambda: len(began) == number, LIMIT_S)
 
-    team: Team[int] = Team(3, step, Gate(3, None), calls=2)
+    team: WorkerThreads[int] = WorkerThreads(3, step, StalenessBound(3, None), calls=2)
     for batch in range(3):
         team.give(batch)
         wait_for(batch + 1)
@@ -193,7 +195,7 @@ def test_nobody_takes_a_second_batch_while_a_worker_has_none() -> None:
 
 
 def test_seconds_that_a_worker_was_held_are_no_work() -> None:
-    team: Team[int] = Team(1, lambda worker, batches: 1000.0, Gate(1, None))
+    team: WorkerThreads[int] = WorkerThreads(1, lambda worker, batches: 1000.0, StalenessBound(1, None))
     team.give(0)
     team.wait()
     (account,) = team.accounts

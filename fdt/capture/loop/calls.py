@@ -20,7 +20,7 @@ from fdt.capture.loop.unrolling import Unrolling, is_driving
 from fdt.capture.refusals import Refusals, is_in_place, refuse_strategy
 from fdt.capture.step import seeds, unseen
 from fdt.capture.step.draws import as_before
-from fdt.capture.variable_access import Touch
+from fdt.capture.variable_access import VariableAccess
 from fdt.errors import UnsupportedError
 from fdt.script.outline.sites import SITES
 
@@ -41,7 +41,7 @@ class Steps(Protocol):
 class Loops:
     """The hooks. TensorFlow traces the script's functions as ever; running those that train is what we do."""
 
-    def __init__(self, make_steps: Callable[[Touch], Steps], refusals: Refusals, touch: Touch):
+    def __init__(self, make_steps: Callable[[VariableAccess], Steps], refusals: Refusals, touch: VariableAccess):
         """
         Args:
             make_steps: Called when the script calls a step for the first time.

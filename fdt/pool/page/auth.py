@@ -19,7 +19,7 @@ CODE_S, MAX_CODES = 600.0, 16
 COOKIE_S, MAX_COOKIES = 24 * 3600.0, 64
 
 
-class Doors:
+class BrowserCodes:
     """Codes and cookies of one page, in memory: they end with the pool."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

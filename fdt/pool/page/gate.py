@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fdt.pool.page.auth import COOKIE_S, Doors, is_own_host, is_own_origin
+from fdt.pool.page.auth import COOKIE_S, BrowserCodes, is_own_host, is_own_origin
 
 _READS = ("GET", "HEAD")
 _POLICY = (
@@ -34,7 +34,7 @@ _WRONG_ORIGIN = "Only the page itself may do this: expected an Origin header tha
 class Gate:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, doors: Doors, cookie: str) -> None:
+    def __init__(self, app: ASGIApp, doors: BrowserCodes, cookie: str) -> None:
         """Makes it.
 
         Args:

@@ -7,7 +7,7 @@ import uvicorn
 
 from fdt.errors import UsageError
 from fdt.pool.page.app import PoolActions, application
-from fdt.pool.page.auth import Doors
+from fdt.pool.page.auth import BrowserCodes
 from fdt.pool.page.feed import Feed
 from fdt.pool.page.gate import Gate
 
@@ -43,7 +43,7 @@ class PageServer:
             raise UsageError(f"cannot show the pool's page at {address}: {error.strerror or error}") from error
         port = str(self._socket.getsockname()[1])
         self.address = f"{host}:{port}"
-        self._doors, self._feed = Doors(), feed
+        self._doors, self._feed = BrowserCodes(), feed
         gate = Gate(application(feed, actions), self._doors, f"fdt-{port}")
         # No log of requests: the address of the first has a code in it.
         config = uvicorn.Config(

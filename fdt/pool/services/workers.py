@@ -35,11 +35,11 @@ class Workers:
         yield from outbox
 
     def PutValue(self, request: worker_pb2.PutValueRequest, _: grpc.ServicerContext) -> worker_pb2.PutValueReply:
-        self._supervisor.meetings.put(request.meeting, request.key, request.value)
+        self._supervisor.rendezvous_table.put(request.rendezvous, request.key, request.value)
         return worker_pb2.PutValueReply()
 
     def GetValue(self, request: worker_pb2.GetValueRequest, _: grpc.ServicerContext) -> worker_pb2.GetValueReply:
-        return worker_pb2.GetValueReply(value=self._supervisor.meetings.get(request.meeting, request.key))
+        return worker_pb2.GetValueReply(value=self._supervisor.rendezvous_table.get(request.rendezvous, request.key))
 
     def _take(self, name: str, requests: Iterator[bytes]) -> None:
         try:

@@ -6,7 +6,7 @@ from fdt.base.config import PlacingConfig
 from fdt.pool.state.entities import Host
 
 
-class Demand:
+class HostDemand:
     """What is wanted now, and since when hosts have had nothing to do.
 
     Attributes:

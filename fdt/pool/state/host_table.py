@@ -9,9 +9,9 @@ from fdt.errors import WorkerLostError
 from fdt.pool.state import events
 from fdt.pool.state.entities import Host, Job, JobState, Worker
 from fdt.pool.state.events import OWN_HOST
-from fdt.pool.state.host_demand import Demand
+from fdt.pool.state.host_demand import HostDemand
 from fdt.pool.state.job_table import JobTable, Tell
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 # `fdt.errors`' name of what a job can be begun again after.
 LOST = WorkerLostError.__name__
@@ -28,7 +28,7 @@ class HostTable(dict[str, Host]):
         self,
         num_workers: int,
         jobs: JobTable,
-        workers: Roster,
+        workers: WorkerTable,
         placing: PlacingConfig | None,
         limits: Limits,
         tell: Tell,
@@ -44,7 +44,7 @@ class HostTable(dict[str, Host]):
         """
         super().__init__({OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)})
         self._jobs, self._workers, self._limits, self._tell = jobs, workers, limits, tell
-        self._demand = Demand(placing) if placing is not None else None
+        self._demand = HostDemand(placing) if placing is not None else None
         # Kept, since there may be a thousand hosts.
         self.num_workers = num_workers
 

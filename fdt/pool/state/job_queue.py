@@ -12,7 +12,7 @@ from fdt.pool.state.entities import Job, JobState, WorkerState
 from fdt.pool.state.host_table import HostTable
 from fdt.pool.state.job_table import RESTARTING, RESTARTS, JobTable, Tell
 from fdt.pool.state.worker_starts import Processes
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 # What a job waits for whose workers are free, and not warm yet.
 WORKERS_START = "workers are starting"
@@ -27,7 +27,7 @@ class JobQueue:
         limits: Limits,
         hosts: HostTable,
         jobs: JobTable,
-        workers: Roster,
+        workers: WorkerTable,
         tell: Tell,
     ) -> None:
         """

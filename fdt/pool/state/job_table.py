@@ -9,7 +9,7 @@ from fdt.base.limits import Limits, cut
 from fdt.errors import FailedStep, PoolRestartingError
 from fdt.pool.state import entities, events, placement
 from fdt.pool.state.entities import Job, JobState, WorkerState
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 # `fdt.errors`' name of what a job ends with, and what is said of it, when its pool goes down.
 RESTARTING = PoolRestartingError.__name__
@@ -30,7 +30,7 @@ class JobTable(dict[str, Job]):
         held: By session, until when what was kept for its next job waits for its client.
     """
 
-    def __init__(self, before: Iterable[Job], workers: Roster, hold_s: float, limits: Limits, tell: Tell) -> None:
+    def __init__(self, before: Iterable[Job], workers: WorkerTable, hold_s: float, limits: Limits, tell: Tell) -> None:
         """
         Args:
             before: Jobs of the pools before, which have ended.

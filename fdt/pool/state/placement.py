@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fdt.pool.state.entities import Host, Job
 from fdt.pool.state.events import OWN_HOST
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 # Hosts, and how many workers of a job each takes.
 Places = tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ def places(hosts: Iterable[Host], busy: Mapping[str, int], job: Job) -> Places:
     return found
 
 
-def processes(workers: Roster, places: Places, mode: str, number: Callable[[int], int]) -> tuple[str, ...]:
+def processes(workers: WorkerTable, places: Places, mode: str, number: Callable[[int], int]) -> tuple[str, ...]:
     """Returns the processes that are to serve at these places, by rank; () while some of them are not warm.
 
     Args:

@@ -16,7 +16,7 @@ from fdt.pool.state.job_queue import JobQueue
 from fdt.pool.state.job_table import JobTable
 from fdt.pool.state.running_jobs import RunningJobs
 from fdt.pool.state.worker_starts import Processes, WorkerStarts
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 
 class PoolState:
@@ -51,7 +51,7 @@ class PoolState:
         """
         self._out: list[events.Instruction] = []
         tell, modes = self._tell, dict(modes)
-        self.workers = workers = Roster()
+        self.workers = workers = WorkerTable()
         self.jobs = jobs = JobTable(before, workers, timing.hold_s, limits, tell)
         self.hosts = hosts = HostTable(num_workers, jobs, workers, placing, limits, tell)
         self._starts = starts = WorkerStarts(modes, max_jobs, timing, hosts, jobs, workers, tell)

@@ -8,13 +8,13 @@ from fdt.pool.state import entities, events
 from fdt.pool.state.entities import Job, JobState, Worker, WorkerState
 from fdt.pool.state.host_table import LOST, HostTable
 from fdt.pool.state.job_table import JobTable, Tell
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 
 class RunningJobs:
     """Ends a job with its last worker, or because of the first that fails."""
 
-    def __init__(self, timing: Timing, hosts: HostTable, jobs: JobTable, workers: Roster, tell: Tell) -> None:
+    def __init__(self, timing: Timing, hosts: HostTable, jobs: JobTable, workers: WorkerTable, tell: Tell) -> None:
         """
         Args:
             timing: `join_s` and `settle_s` are looked at.

@@ -14,7 +14,7 @@ from fdt.pool.state.entities import Host, Worker, WorkerState
 from fdt.pool.state.events import OWN_HOST
 from fdt.pool.state.host_table import HostTable
 from fdt.pool.state.job_table import JobTable, Tell
-from fdt.pool.state.worker_table import Roster
+from fdt.pool.state.worker_table import WorkerTable
 
 # Workers of a mode that may fail in a row, before no more are started and jobs are told that it will not work.
 MAX_FAILED_STARTS = 3
@@ -48,7 +48,7 @@ class WorkerStarts:
         timing: Timing,
         hosts: HostTable,
         jobs: JobTable,
-        workers: Roster,
+        workers: WorkerTable,
         tell: Tell,
     ) -> None:
         """

@@ -5,7 +5,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from fdt.pool.state.entities import Worker, WorkerState
 
 
-class Roster(MutableMapping[str, Worker]):
+class WorkerTable(MutableMapping[str, Worker]):
     """Workers by name, in the order of their coming. Which are ready, or begin to leave, `ready` and `leave` are told."""
 
     def __init__(self) -> None:
