@@ -27,7 +27,6 @@ PLACES = {
     "two workers a host, one server": ("--slots", "2"),
     "two workers and a server a host": ("--slots", "2", "--ps", "2"),
     "all workers away from the server": _AWAY,
-    "the same, a step ahead": (*_AWAY, "--prefetch", "1"),
 }
 
 

@@ -22,7 +22,7 @@ import processes
 from lab.link import Link
 from lab.pool import Lab
 from record import RESULTS, Record
-from scaling_tables import AHEAD, markdown, plot
+from scaling_tables import markdown, plot
 
 from fdt.forecast.forecasts import Prediction, read
 from fdt.forecast.links import Hosts
@@ -30,13 +30,7 @@ from fdt.forecast.quantities import bandwidth
 from fdt.forecast.step_time import CENTRAL, RING, SHARDED
 
 FIT = processes.ROOT / "benchmarks" / "models" / "fit.py"
-# What each is to the prediction, and what `fdt run` is told beside that.
-FORMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    RING: (RING, "sync", ()),
-    CENTRAL: (CENTRAL, "async", ()),
-    SHARDED: (SHARDED, "async", ()),
-    AHEAD: (SHARDED, "async", ("--prefetch", "1")),
-}
+MODES = {RING: "sync", CENTRAL: "async", SHARDED: "async"}
 # So long an epoch is to last, and so many steps it has at least and at most, for each worker. All begin at one moment, and it
 # takes rounds until they pull and push at different times; a snapshot of 22 MB over the link is in it once. Before the epoch
 # that is measured there is one in which the arrays come to all hosts, over the link of the pool: 8 copies of 64 MB take 45 s of
@@ -51,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bandwidth", default="100Mbit")
     parser.add_argument("--hosts", default="2,4,8")
     parser.add_argument("--models", default="mlp,squeezenet,embedding")
-    parser.add_argument("--forms", default=",".join(FORMS), help="of them, which: %(default)s")
+    parser.add_argument("--forms", default=",".join(MODES), help="of them, which: %(default)s")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--no-results", action="store_true", help="write nothing into benchmarks/results")
@@ -71,11 +65,11 @@ def predicted(model: str, options: argparse.Namespace, folder: Path) -> Predicti
 
 def options_of(name: str, hosts: int) -> list[str]:
     """Returns what `fdt run` is told."""
-    form, mode, more = FORMS[name]
-    if form == RING:
+    mode = MODES[name]
+    if name == RING:
         return ["--mode", mode, "--batch", "per-worker"]
-    servers = ["--ps", "1", "--ps-place", "pool"] if form == CENTRAL else ["--ps", str(hosts)]
-    return ["--mode", mode, *servers, *more]
+    servers = ["--ps", "1", "--ps-place", "pool"] if name == CENTRAL else ["--ps", str(hosts)]
+    return ["--mode", mode, *servers]
 
 
 def steps_of(step_s: float, hosts: int) -> int:
@@ -86,9 +80,8 @@ def steps_of(step_s: float, hosts: int) -> int:
 
 def measure(lab: Lab, prediction: Prediction, saved: Path, model: str, name: str, batch: int) -> dict[str, Any]:
     """Runs one form; returns seconds of a step, measured and predicted."""
-    hosts, (form, mode, more) = lab.num_workers, FORMS[name]
-    transport = dataclasses.replace(prediction.transport, prefetch=bool(more))
-    forecast = dataclasses.replace(prediction, transport=transport).of(form, mode, hosts)
+    hosts = lab.num_workers
+    forecast = prediction.of(name, MODES[name], hosts)
     steps = steps_of(forecast.step.estimate, hosts)
     script = [str(FIT), model, "--epochs", str(_EPOCHS), "--steps", str(steps), "--batch-size", str(batch)]
     run = lab.run([*options_of(name, hosts), "--prediction", str(saved), *script])
@@ -127,7 +120,7 @@ def main() -> int:
                 ):
                     saved = folder / f"{model}.json"
                     one = functools.partial(measure, lab, prediction, saved, model, form, options.batch_size)
-                    record.add("step", one, hosts=hosts, model=model, form=form, mode=FORMS[form][1], round=number)
+                    record.add("step", one, hosts=hosts, model=model, form=form, mode=MODES[form], round=number)
     print("\n" + record.markdown())
     plot(record.content, RESULTS / "scaling.png" if not options.no_results else None)
     return 1 if record.failed() else 0

@@ -7,12 +7,10 @@ from typing import Any
 
 from tables import table
 
-AHEAD = "ahead"
 NAMES = {
     "ring": "ring",
     "central": "one server",
     "sharded": "sharded servers",
-    AHEAD: "sharded, a step ahead",
 }
 # How far outside the range a measurement may be, and by how much two forms must differ to have an order.
 _SLACK = 0.05

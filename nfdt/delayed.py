@@ -43,7 +43,7 @@ class Delayed:
             max_delay = default_max_delay(map(host_of, devices.workers))
         self._gate = StalenessBound(num_workers, max_delay)
         self._strides = [StepsPerCall() for _ in range(num_workers)]
-        chains = may_chain(devices.shards, devices.workers, num_workers, self._gate, options.prefetch)
+        chains = may_chain(devices.shards, devices.workers, num_workers, self._gate)
         calls = 2 if chains else 1
         self._worker_threads: WorkerThreads[Batch] = WorkerThreads(
             num_workers, self._steps, self._gate, self._choose, MOST_AT_ONCE, calls
@@ -59,7 +59,6 @@ class Delayed:
             self._devices.shards,
             self._devices.workers,
             rounded=self._options.rounded,
-            prefetch=self._options.prefetch,
             gate=self._gate,
         )
 

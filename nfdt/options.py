@@ -14,7 +14,7 @@ DEFAULT_UPDATE = "ddc-asgd"
 _PLACES = ("hosts", "pool")
 _OUTER = ("averaging", "diloco")
 # By their command-line names.
-_OF_DELAYS = ("ddc", "lambda0", "q", "max-delay", "prefetch")
+_OF_DELAYS = ("ddc", "lambda0", "q", "max-delay")
 _OF_AVERAGING = ("average-every", "outer")
 _KNOWN = {rounding.OPTION, "update", "ps", "ps-place", *_OF_DELAYS, *_OF_AVERAGING}
 
@@ -31,7 +31,6 @@ class Options:
         average_every: Steps of a worker between two averages.
         outer: What is done with the average.
         rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
-        prefetch: Whether parameters travel to a worker while it still makes the step before.
     """
 
     rule: Rule | None
@@ -41,7 +40,6 @@ class Options:
     average_every: int = 1
     outer: str = "averaging"
     rounded: bool = False
-    prefetch: bool = False
 
     def shard_hosts(self, num_hosts: int) -> tuple[int, ...]:
         """Returns for each parameter server the number of its host; the pool's own machine, if it takes part, is 0."""
@@ -79,10 +77,6 @@ def read_options(options: Mapping[str, str]) -> Options:
         raise UsageError(f"--ps-place must be one of {', '.join(_PLACES)}. Received: --ps-place {options['ps-place']}")
     if "ps-place" in options and averaging:
         raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it away.")
-    if options.get("prefetch", "0") not in ("0", "1"):
-        raise UsageError(f"--prefetch must be 0 or 1. Received: --prefetch {options['prefetch']}")
-    if options.get("prefetch") == "1" and options.get("max-delay") == "0":
-        raise UsageError("--prefetch 1 computes with parameters of the step before, and --max-delay 0 with none such.")
     rounded = rounding.is_rounded(options)
     if rounded and averaging:
         raise UsageError("--wire fp16 is about parameter servers, and --update averaging has none. Leave it away.")
@@ -98,7 +92,6 @@ def read_options(options: Mapping[str, str]) -> Options:
         average_every=_at_least(options, "average-every", 1) or 1,
         outer=options.get("outer", _OUTER[0]),
         rounded=rounded,
-        prefetch=options.get("prefetch") == "1",
     )
 
 

@@ -1,7 +1,7 @@
 """The parameter servers of one program, and the workers' copies of it."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from nfdt.link_semaphore import LinkSemaphore, who_takes_turns
 from nfdt.loop import MOST_AT_ONCE, Loop
 from nfdt.next_parameters import NextParameters
 from nfdt.parameter_groups import find_units
-from nfdt.prefetch import Prefetch
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
@@ -38,7 +37,6 @@ class ParameterServers:
         worker_devices: Sequence[str],
         num_workers: int | None = None,
         rounded: bool = False,
-        prefetch: bool = False,
         gate: StalenessBound | None = None,
     ):
         """Builds both; everything is zero until it is assigned. While no step is made, of whatever program.
@@ -50,8 +48,6 @@ class ParameterServers:
             worker_devices: One for each replica.
             num_workers: How many push; None for as many as there are replicas.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
-            prefetch: Whether parameters are on their way to a worker while it still makes the step before; not to the only one,
-                which never computes with any but the latest.
             gate: Of the workers; None if nobody is held.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
@@ -67,17 +63,16 @@ class ParameterServers:
         self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
-        self._ahead = [Prefetch() for _ in worker_devices] if prefetch and num_workers > 1 else None
         self._semaphore = LinkSemaphore(shard_devices, worker_devices)
-        # A worker's step, with its arrays on its own host or on the driver's; what is fetched before; and TensorFlow makes a
-        # function of an operation some of whose inputs are on another host.
-        Components.of_process().expect(worker_devices, shard_devices, functions=4 if prefetch else 3)
+        # A worker's step, with its arrays on its own host or on the coordinator's; and TensorFlow makes a function of an
+        # operation some of whose inputs are on another host.
+        Components.of_process().expect(worker_devices, shard_devices, functions=3)
         self._lock = threading.Lock()
         self._gate = StalenessBound(num_workers, None) if gate is None else gate
         # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers
         # that are away would not hear of what others push before a call has ended.
-        self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices) and self._ahead is None
-        chains = may_chain(shard_devices, worker_devices, num_workers, self._gate, prefetch) and not self._looked_at
+        self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices)
+        chains = may_chain(shard_devices, worker_devices, num_workers, self._gate) and not self._looked_at
         self._next_parameters = [NextParameters(self.shards) for _ in worker_devices] if chains else None
         # Where steps are not chained, one of a worker at a time.
         self._alone = [threading.Lock() for _ in worker_devices]
@@ -100,7 +95,7 @@ class ParameterServers:
             worker: Whose step it is.
             arrays: What its batch is taken from.
             rows: int64 [batch].
-            pulled: What to compute with; None for what the shards have now, or had when it was fetched.
+            pulled: What to compute with; None for what the shards have now.
         """
         return self.steps(worker, arrays, [rows], pulled)
 
@@ -122,15 +117,7 @@ class ParameterServers:
             assert self._next_parameters is not None
             return step(worker, replica, self._next_parameters[worker], pulled, self.pull, arrays, only)
         with self._alone[worker]:
-            return step(worker, replica, self._pull(worker, step, pulled), arrays, only)
-
-    def _pull(self, worker: int, step: Single, pulled: Pulled | None) -> Callable[[], Pulled]:
-        if self._ahead is None:
-            return self.pull if pulled is None else lambda: pulled
-        if pulled is not None:
-            return lambda: step.fetch(lambda: pulled)
-        ahead = self._ahead[worker]
-        return lambda: ahead.take(lambda: step.fetch(self.pull))
+            return step(worker, replica, self.pull if pulled is None else lambda: pulled, arrays, only)
 
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of parameters and optimizer variables."""
@@ -150,8 +137,8 @@ class ParameterServers:
         local = {i: v for i, v in values.items() if i not in kept or i in still}
         for replica in self.replicas:
             replica.assign(local)
-        for kept_for_later in [*(self._ahead or ()), *(self._next_parameters or ())]:
-            kept_for_later.forget()
+        for parameters in self._next_parameters or ():
+            parameters.forget()
 
     def _step(self, devices: tuple[str, str]) -> Loop | Single | Chained:
         with self._lock:
@@ -164,7 +151,6 @@ class ParameterServers:
                     devices,
                     self._semaphore,
                     self._rounded,
-                    prefetch=self._ahead is not None,
                 )
                 loops = self._loops and host_of(devices[1]) == host_of(devices[0])
                 kind = Loop if loops else Single if self._next_parameters is None else Chained
@@ -176,7 +162,7 @@ class ParameterServers:
 
 
 def may_chain(
-    shard_devices: Sequence[str], worker_devices: Sequence[str], num_workers: int, gate: StalenessBound, prefetch: bool
+    shard_devices: Sequence[str], worker_devices: Sequence[str], num_workers: int, gate: StalenessBound
 ) -> bool:
     """Whether a worker's step may be called while the one before is under way.
 
@@ -185,13 +171,11 @@ def may_chain(
         worker_devices: Alike.
         num_workers: Alike.
         gate: Alike.
-        prefetch: Alike.
     """
     # Who is held, or takes a turn, computes with what there is when it may go on. In queues of a GPU tensors would be copies.
     return (
         num_workers > 1
         and gate.max_delay is None
-        and not prefetch
         and not _are_here(shard_devices, worker_devices)
         and not who_takes_turns(shard_devices, worker_devices)
         and all(device == cpu_beside(device) for device in shard_devices)

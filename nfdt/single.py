@@ -1,6 +1,5 @@
 """Steps of workers and servers anywhere: one a call."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
@@ -30,28 +29,14 @@ class Single:
         self._step, self._gate = step, gate
         self._coordinator = driver_cpu(step.device)
         snapshots, optimizer = step.snapshot_signatures(), step.optimizer_signature()
-        everything = tf.nest.flatten([snapshots, optimizer])
-        self._fetch = tf.compat.v1.wrap_function(self._fetched, everything) if step.prefetch else None
         signature = [
             tf.TensorSpec([None], tf.int64),
             step.arrays_signature(),
             snapshots,
-            everything if step.prefetch else optimizer,
+            optimizer,
         ]
         # Not `tf.function`: of that, every output waits for the effects on all hosts and goes through the driver's.
         self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
-
-    def fetch(self, pull: Callable[[], Pulled]) -> Pulled:
-        """Brings what a later step is to compute with beside the worker; only of a step that is made so.
-
-        Args:
-            pull: Returns it.
-        """
-        assert self._fetch is not None
-        self._step.semaphore.pull(self._step.device)
-        pulled = pull()
-        with tf.device(self._coordinator):
-            return dataclasses.replace(pulled, arrived=self._fetch(*pulled.tensors))
 
     def __call__(
         self, worker: int, replica: Replica, pull: Callable[[], Pulled], arrays: Arrays, rows: np.ndarray
@@ -67,15 +52,13 @@ class Single:
         """
         held_s = self._gate.enter(worker)
         began_s = time.perf_counter()
-        if self._fetch is None:
-            self._step.semaphore.pull(self._step.device)
+        self._step.semaphore.pull(self._step.device)
         pulled = pull()
         waited_s = time.perf_counter() - began_s
         snapshots = [tensor for snapshot in pulled.snapshots for tensor in snapshot.tensors]
         numbers = np.concatenate([[snapshot.version for snapshot in pulled.snapshots], rows])
         with tf.device(self._coordinator):
-            arrived = pulled.optimizer if pulled.arrived is None else pulled.arrived
-            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *arrived]
+            given = [tf.constant(numbers, tf.int64), *arrays.tensors, *snapshots, *pulled.optimizer]
             told, *rest = self._call(replica.resources, given)
         (worker_began_s, arrived_s, computed_s, row_bytes), by_shard, outputs = self._step.keep(told.numpy(), rest)
         self._gate.leave(worker)
@@ -103,11 +86,3 @@ class Single:
         made = self._step.in_graph(rows, arrays, versions, snapshots, pulled)
         tf.compat.v1.get_default_graph().control_outputs.extend(made.ended)
         return self._step.told(made, self._coordinator)
-
-    def _fetched(self, *pulled: tf.Tensor) -> list[tf.Tensor]:
-        rest = list(pulled)
-        snapshots = [[rest.pop(0) for _ in signature] for signature in self._step.snapshot_signatures()]
-        received = self._step.received(snapshots, rest)
-        ended = self._step.semaphore.pulled(self._step.device, received)
-        tf.compat.v1.get_default_graph().control_outputs.extend(ended)
-        return received

@@ -32,12 +32,10 @@ class Pulled:
     Attributes:
         snapshots: Of every shard.
         optimizer: The optimizer variables that a step looks at.
-        arrived: Tensors of both beside the worker; None if they travel in the step.
     """
 
     snapshots: list[Snapshot]
     optimizer: list[tf.Tensor]
-    arrived: list[tf.Tensor] | None = None
 
     @property
     def tensors(self) -> list[tf.Tensor]:
@@ -121,7 +119,6 @@ class Step:
         devices: tuple[str, str],
         semaphore: LinkSemaphore,
         rounded: bool,
-        prefetch: bool,
     ):
         """
         Args:
@@ -130,13 +127,11 @@ class Step:
             shards: All of them, wherever they are.
             looked_at: The optimizer variables that a computation looks at.
             devices: Of the worker, and of its arrays.
-            turns: On the link of the shards' host.
+            semaphore: Of the link of the shards' host.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
-            prefetch: Whether what is pulled is beside the worker before a step begins.
         """
         self.source, self.computation, self.shards, self.looked_at = source, computation, shards, looked_at
         (self.device, self.arrays_device), self.semaphore, self._rounded = devices, semaphore, rounded
-        self.prefetch = prefetch
         snapshots = self.snapshot_signatures()
         gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
         # Both ways; of tables' gradients only those rows go that a batch has.
@@ -181,10 +176,10 @@ class Step:
             arrays: As the source has them.
             versions: Of each snapshot, int64 scalar, where the shard is.
             snapshots: Tensors of each.
-            pulled: The optimizer variables that are looked at; with `prefetch` all that it computes with, beside the worker.
+            pulled: The optimizer variables that are looked at.
             begins: The pull has begun when the worker knows that these are there.
         """
-        received = list(pulled) if self.prefetch else self.received(snapshots, pulled)
+        received = self.received(snapshots, pulled)
         with tf.device(cpu_beside(self.device)):
             with tf.control_dependencies(begins):
                 began_s = tf.timestamp()
@@ -208,8 +203,7 @@ class Step:
             there = [self._carried(each, shard) for each, shard in zip(gradients, self.shards, strict=True)]
         told, latest = self._pushed(there, snapshots, versions)
         ended = self.semaphore.pushed(self.device, [tensor for each in there for tensor in each.tensors])
-        if not self.prefetch:
-            ended += self.semaphore.pulled(self.device, [arrived_s])
+        ended += self.semaphore.pulled(self.device, [arrived_s])
         # The effects of a push have ended when it tells of itself.
         return InGraph(times, told, computed.outputs, latest, ended)
 
@@ -233,7 +227,7 @@ class Step:
 
         Args:
             made: The step.
-            driver: Device of the process that drives.
+            coordinator: Device of the process that coordinates.
         """
         times = made.times
         with tf.device(cpu_beside(self.device)):

@@ -172,8 +172,6 @@ class OfRuntime(Options):
     q: str | None = of_runtime("X", "delay at which a gradient counts half")
     max_delay: str | None = of_runtime("S", "how many steps a worker may be ahead of the slowest (default: 2 on one "
         "host, else any)")
-    prefetch: str | None = of_runtime("N", "steps ahead for which a worker pulls, 0 or 1: parameters travel while it "
-        "still makes the step before, and are a step older (default: 0)")
     average_every: str | None = of_runtime("H", "steps of a worker between two averages, with --update averaging "
         "(default: 1)")
     outer: str | None = of_runtime("METHOD", "what is done with the average: averaging or diloco")
@@ -279,8 +277,6 @@ class Predict(OfPool, OfScript):
         "--calibrate (default: 0)", "X", option_values.part, group=_NETWORK)
     wire: str | None = option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
         group=_NETWORK)
-    prefetch: str | None = option(None, "steps ahead for which asynchronous workers pull: 0 or 1 (default: 0)",
-        choices=("0", "1"), group=_NETWORK)
     measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)
     relax: str | None = dataclasses.field(default=None, metadata=OfRuntime.__dataclass_fields__["relax"].metadata)
     batch: str | None = option(None, "what the script's batch_size means to the ring (default: global, split over the "

@@ -124,10 +124,10 @@ def _writing() -> Iterator[None]:
 def _link(options: Predict) -> Hosts | None:
     """Returns what joins the hosts, if it was told."""
     if options.bandwidth is None:
-        given = (options.latency, options.overlap, options.queueing, options.wire, options.prefetch)
+        given = (options.latency, options.overlap, options.queueing, options.wire)
         if any(of is not None for of in given):
             raise UsageError(
-                "--latency, --queueing, --overlap, --wire and --prefetch belong to a network: give its --bandwidth too, such "
+                "--latency, --queueing, --overlap and --wire belong to a network: give its --bandwidth too, such "
                 "as 10Gbit"
             )
         return None
@@ -141,7 +141,6 @@ def _link(options: Predict) -> Hosts | None:
         queueing=queueing,
         rounded=rounded,
         slots=slots,
-        prefetch=options.prefetch == "1",
     )
 
 

@@ -121,8 +121,6 @@ class Prediction:
                 times += f", queues of {milliseconds(self.transport.queueing)}"
             if self.transport.rounded:
                 times += ", numbers rounded to 16 bits on their way"
-            if self.transport.prefetch:
-                times += ", parameters pulled a step ahead by asynchronous workers"
             lines.append(f"assumed: {_slots(self.transport)}, links of {_bits(rate)}, {times}")
         else:
             rate = self.transport.bandwidth / 1e6

@@ -11,7 +11,6 @@ class Network:
     Attributes:
         bandwidth: Bytes per second, in each direction of each host's link.
         slots: Workers of each host, which share its link, and have faster ways to each other.
-        prefetch: Whether an asynchronous worker's parameters travel while it still makes the step before.
         latency: Seconds from one host to another.
         overlap: What part of an exchange that could be hidden behind computation is hidden, from 0 to 1. Our ring begins when
             all gradients are there, so that it is 0 unless a calibration says otherwise.
@@ -25,7 +24,6 @@ class Network:
     contention: float = 1.0
     queueing: float = 0.0
     slots: int = 1
-    prefetch: bool = False
 
     def hosts(self, workers: int) -> int:
         """Returns how many hosts so many workers fill."""
@@ -41,7 +39,6 @@ class Hosts:
         cores: How many workers' computations fit beside each other where the hosts are one machine's (a laboratory); None for
             real ones, which do not share.
         rounded: Whether numbers travel in half their bytes (`--wire fp16`).
-        prefetch: As `Network` has it (`--prefetch 1`).
     """
 
     bandwidth: float
@@ -51,13 +48,12 @@ class Hosts:
     queueing: float = 0.0
     rounded: bool = False
     slots: int = 1
-    prefetch: bool = False
 
     def network(self, mode: str, workers: int) -> Network:
         """Returns what joins them."""
         contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
         bandwidth = self.bandwidth * 2 if self.rounded else self.bandwidth
-        return Network(bandwidth, self.latency, self.overlap, contention, self.queueing, self.slots, self.prefetch)
+        return Network(bandwidth, self.latency, self.overlap, contention, self.queueing, self.slots)
 
 
 @dataclasses.dataclass(frozen=True)

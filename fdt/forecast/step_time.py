@@ -229,14 +229,12 @@ def servers_in_step(workload: Workload, network: Network, workers: int, form: st
 def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
     """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
 
-    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u), where a worker that pulls a step ahead takes
-    max(T, T_c + T + T_u). Worst: all transfers at once; of sharded servers, all one after the other. What is expected is played
-    through (`fdt.forecast.sharing`).
+    Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once;
+    of sharded servers, all one after the other. What is expected is played through (`fdt.forecast.sharing`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
-    pushed = pause + traffic.own_push + traffic.update
-    chain = max(pushed, traffic.own_pull) if network.prefetch else pushed + traffic.own_pull
+    chain = pause + traffic.own_push + traffic.update + traffic.own_pull
     best = max(chain, traffic.busiest_link, workers * traffic.update)
     worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
     estimate = _estimate(workload, network, workers, form, best)
@@ -339,12 +337,11 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
         away = [(host, share) for host, share in shares.items() if host != own]
         pulled = Phase(tuple(Flow((("out", h), ("in", own)), s * pull) for h, s in away), uneven=True)
         pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
-        rest = [request, compute, request, pushed, update]
-        return [[request, pulled], rest] if network.prefetch else [[request, pulled, *rest]]
+        return [[request, pulled, request, compute, request, pushed, update]]
 
     # The next step waits for what a push leaves on each server (decision 0084). Of one server, workers take turns instead
     # where there are more than two.
-    chained = not network.prefetch and (len(shares) > 1 or workers <= 2)
+    chained = len(shares) > 1 or workers <= 2
     steps = [step(worker // network.slots) for worker in range(workers)]
     return shared(steps, {"cores": workers / network.contention})
 

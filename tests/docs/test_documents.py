@@ -78,7 +78,9 @@ def test_architecture_names_files_that_there_are_and_every_package() -> None:
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".h", ".cc", ".proto")]
     there = {str(path.relative_to(ROOT)) for path in files}
     named = set(re.findall(r"`([\w/]+\.(?:py|h))`", text))
-    assert len(named) > 40 and not {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in there)}
+    assert len(named) > 40 and not {
+        name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in there)
+    }
     packages = {path.parent.name for path in (ROOT / "fdt").glob("*/__init__.py")}
     assert not {name for name in packages if f"`{name}/`" not in text}
     assert len(text.encode()) <= 12_000

@@ -119,7 +119,7 @@ with tf.Graph().as_default(), v1.Session() as session:
 
 # The same through other doors is for `make test-all` and `make faults`.
 _SCRIPTS = {"loop": LOOP, **({"session": SESSION, "stream": STREAM} if ALL else {})}
-_OPTIONS = ("", *(("--update averaging", "--max-delay 1", "--ps 2", "--prefetch 1") if ALL else ()))
+_OPTIONS = ("", *(("--update averaging", "--max-delay 1", "--ps 2") if ALL else ()))
 
 
 def faults_of(report: Path) -> list[dict[str, object]]:

@@ -48,8 +48,6 @@ PLACES = {
     "a shard each": Place((NEAR, FAR), FAR, FAR),
     "all": Place((FAR, FAR), FAR, FAR),
 }
-# Where what a step computes with is brought beside the worker before.
-AHEAD = ("worker", "a shard each", "shards")
 # Where a step takes what the one before has left for it.
 CHAINED = ("worker", "a shard each", "shards")
 ALONE = Place((NEAR, NEAR), NEAR, NEAR)
@@ -79,7 +77,6 @@ class Pushes:
         self,
         shards: list[str],
         workers: list[str],
-        prefetch: bool = False,
         max_delay: int | None = None,
         calls: int = 1,
     ) -> None:
@@ -88,9 +85,9 @@ class Pushes:
         self.step: Traced = traced(model, (np.ones((1, 100_000), np.float32), np.ones((1, 50_000), np.float32)))
         self.gate = StalenessBound(len(workers), max_delay)
         rule = make_rule("asgd")
-        self.kept = built(self.step.program, rule, shards, workers, prefetch=prefetch, gate=self.gate)
+        self.kept = built(self.step.program, rule, shards, workers, gate=self.gate)
         # Calls of a worker's step that are under way at once; each then has what the one before has left.
-        self.prefetch, self.calls = prefetch, calls
+        self.calls = calls
         self.kept.assign(self.step.values())
         self.workers = workers
         self.weights = [self.step.index(weight) for weight in model.parameters]
@@ -115,7 +112,7 @@ class Pushes:
                     values = np.unique(snapshot.vectors[0].numpy())
                     if not {-snapshot.version} <= set(values) <= {-snapshot.version, 0}:
                         found.append(f"{values} in version {snapshot.version}")
-                given = None if self.prefetch or self.calls > 1 or at_once > 1 else pulled
+                given = None if self.calls > 1 or at_once > 1 else pulled
                 stepped = self.kept.steps(worker, arrays, [np.zeros(1, np.int64)] * at_once, given)
                 delays.extend(pushed.delay for pushes in stepped.pushes for pushed in pushes)
             self.gate.set_idle(worker, True)
@@ -143,11 +140,10 @@ def trained(
     rule: str,
     place: Place,
     rounded: bool = False,
-    prefetch: bool = False,
     latest: bool = False,
 ) -> tuple[ParameterServers, list[list]]:
     """Trains by lags, or by the latest parameters, set anew once; returns the servers, and what became of each push."""
-    kept = built(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded, prefetch)
+    kept = built(step.program, make_rule(rule), place.shards, [place.worker], 2, rounded)
     kept.assign(step.values())
     with tf.device(place.arrays):
         arrays = Arrays([tf.identity(tf.constant(x)), tf.identity(tf.constant(Y))], place.arrays)
@@ -184,9 +180,6 @@ def cases() -> Iterator[tuple[str, list[str]]]:
         for name, place in PLACES.items():
             found = differences(step, alone, trained(step, x, rule, place))
             yield f"{name}, {model} {optimizer} {rule}", found
-        for name in AHEAD:
-            found = differences(step, alone, trained(step, x, rule, PLACES[name], prefetch=True))
-            yield f"{name} ahead, {model} {optimizer} {rule}", found
         latest = trained(step, x, rule, ALONE, latest=True)
         for name in CHAINED:
             found = differences(step, latest, trained(step, x, rule, PLACES[name], latest=True))
@@ -200,8 +193,6 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     yield "workers and a shard each", Pushes([NEAR, FAR], [FAR, NEAR, FAR]).differences(40)
     yield "workers of both, chained", Pushes([NEAR], [FAR, NEAR], calls=2).differences(40)
     yield "workers and a shard each, chained", Pushes([NEAR, FAR], [FAR, NEAR, FAR], calls=2).differences(40)
-    yield "workers ahead", Pushes([NEAR, FAR], [FAR, NEAR, FAR], prefetch=True).differences(40)
-    yield "workers ahead in turns", Pushes([NEAR], [FAR] * 4, prefetch=True).differences(40)
 
 
 def rounding(step: Traced, alone: tuple[ParameterServers, list], kept: ParameterServers, told: list) -> list[str]:

@@ -16,16 +16,12 @@ import pytest
 import tensorflow as tf
 
 import nfdt.servers
-from nfdt.feed import Arrays
 from nfdt.next_parameters import NextParameters, take
-from nfdt.prefetch import Prefetch
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from nfdt.single import Single
-from nfdt.step import Pulled
-from tests.helpers.programs import state, traced
-from tests.helpers.rehearsal import rehearse
-from tests.helpers.steps_over_hosts import AHEAD, BUILDING, BUILT, CHAINED, PLACES, STEPS, Pushes
+from tests.helpers.programs import traced
+from tests.helpers.steps_over_hosts import BUILDING, BUILT, CHAINED, PLACES, STEPS, Pushes
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 LIMIT_S = 300
@@ -35,7 +31,6 @@ _COMMAND = [sys.executable, "-m", "tests.helpers.steps_over_hosts"]
 _ROOT = Path(__file__).parents[2]
 _PLACES = [
     *PLACES,
-    *(f"{place} ahead" for place in AHEAD),
     *(f"{place} chained" for place in CHAINED),
     "rounded",
     "rounded in one process",
@@ -46,8 +41,6 @@ _TEAMS = [
     "workers and a shard each",
     "workers of both, chained",
     "workers and a shard each, chained",
-    "workers ahead",
-    "workers ahead in turns",
 ]
 
 
@@ -110,53 +103,22 @@ def test_pushes_over_two_hosts_follow_each_other(over_hosts: dict[str, list[str]
 
 
 @pytest.mark.parametrize("rule", ["asgd", "ddc-asgd", "dc-asgdk"])
-@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize(("model", "x", "optimizer"), [(dense_model, X, "momentum"), (embedding_model, WORDS, "adam")])
 def test_nothing_but_what_comes_in_is_left_to_the_driver(
     model: Callable[[Any], keras.Model],
     x: np.ndarray,
     optimizer: str,
-    prefetch: bool,
     rule: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An operation without a device runs beside whoever calls the graph: tensors would travel there and back."""
     step = traced(model(OPTIMIZERS[optimizer]()), (x, Y), mode="async")
     monkeypatch.setattr(nfdt.servers, "Loop", Single)
-    kept = ParameterServers(step.program, make_rule(rule), ["/CPU:0"] * 2, ["/CPU:0"] * 2, prefetch=prefetch)
+    kept = ParameterServers(step.program, make_rule(rule), ["/CPU:0"] * 2, ["/CPU:0"] * 2)
     single = kept._step(("/CPU:0", "/CPU:0"))
     assert isinstance(single, Single)
-    graphs = [single._call._concrete.graph, *([single._fetch.graph] if single._fetch is not None else [])]
-    left = [
-        each for graph in graphs for each in graph.get_operations() if not each.device and each.type != "Placeholder"
-    ]
-    assert left == []
-
-
-def test_what_comes_ahead_is_a_step_older_at_most_and_nothing_else() -> None:
-    """By the delays that it met, the same training without; parameters that are set from outside count at once."""
-    # A vector, a table, and a scale that the worker looks at.
-    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01))
-    step = traced(embedding_model(scaled), (WORDS, Y), mode="async")
-
-    def batch(number: int) -> list[np.ndarray]:
-        return [np.roll(a, number, 0)[: 2 + number % 4] for a in (WORDS, Y)]
-
-    def pushed(kept: ParameterServers, number: int) -> int:
-        arrays = Arrays([tf.constant(a) for a in batch(number)])
-        return kept.step(0, arrays, np.arange(2 + number % 4)).pushed[0].delay
-
-    kept = ParameterServers(step.program, make_rule("ddc-asgd"), ["/CPU:0"], ["/CPU:0"] * 2, prefetch=True)
-    kept.assign(step.values())
-    delays = [pushed(kept, number) for number in range(9)]
-    assert delays[0] == 0 and set(delays) <= {0, 1}
-    plain = ParameterServers(step.program, make_rule("ddc-asgd"), ["/CPU:0"], ["/CPU:0"] * 2)
-    plain.assign(step.values())
-    assert [each[0].delay for each in rehearse(plain, delays, batch)] == delays
-    found, expected = state(kept, step), state(plain, step)
-    assert all(np.array_equal(found[i], expected[i]) for i in expected)
-    kept.assign(step.values())
-    assert pushed(kept, 0) == 0
+    operations = single._call._concrete.graph.get_operations()
+    assert [each for each in operations if not each.device and each.type != "Placeholder"] == []
 
 
 def test_a_step_that_waits_for_one_that_failed_fails_with_it() -> None:
@@ -177,20 +139,3 @@ def test_a_step_that_waits_for_one_that_failed_fails_with_it() -> None:
     threading.Thread(target=wait, daemon=True).start()
     assert handover.fail(reason) is reason
     assert waiting.exception(LIMIT_S) is reason
-
-
-def test_the_only_worker_computes_with_the_latest() -> None:
-    step = traced(dense_model(OPTIMIZERS["adam"]()), (X, Y))
-    kept = ParameterServers(step.program, make_rule("asgd"), ["/CPU:0"], ["/CPU:0"], prefetch=True)
-    kept.assign(step.values())
-    arrays = Arrays([tf.constant(X), tf.constant(Y)])
-    assert [kept.step(0, arrays, np.arange(len(X))).pushed[0].delay for _ in range(4)] == [0] * 4
-
-
-def test_an_error_on_the_way_is_heard_by_who_waits() -> None:
-    def fail() -> Pulled:
-        raise tf.errors.UnavailableError(None, None, "the host is gone")
-
-    ahead = Prefetch()
-    with pytest.raises(tf.errors.UnavailableError, match="the host is gone"):
-        ahead.take(fail)

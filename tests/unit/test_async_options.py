@@ -20,8 +20,7 @@ def test_the_default_is_the_robust_form_of_ddc_asgd() -> None:
 def test_all_options_are_read() -> None:
     options = read_options({"update": "dc-asgd-a", "lambda0": "0.5", "ps": "3", "max-delay": "0"})
     assert options.rule is not None
-    assert (options.rule.lambda0, options.num_shards, options.max_delay, options.prefetch) == (0.5, 3, 0, False)
-    assert read_options({"prefetch": "1"}).prefetch and not read_options({"prefetch": "0"}).prefetch
+    assert (options.rule.lambda0, options.num_shards, options.max_delay) == (0.5, 3, 0)
     averaging = read_options({"update": "averaging", "average-every": "8", "outer": "diloco"})
     assert (averaging.rule, averaging.average_every, averaging.outer) == (None, 8, "diloco")
 
@@ -31,9 +30,6 @@ def test_all_options_are_read() -> None:
     [
         ({"max-delay": "-1"}, "--max-delay must be a whole number, 0 or more. Received: --max-delay -1"),
         ({"max-delay": "two"}, "--max-delay must be a number. Received: --max-delay two"),
-        ({"prefetch": "2"}, "--prefetch must be 0 or 1. Received: --prefetch 2"),
-        ({"prefetch": "1", "max-delay": "0"}, "--prefetch 1 computes with parameters of the step before"),
-        ({"update": "averaging", "prefetch": "1"}, "--prefetch is about delayed gradients"),
         ({"ps": "0"}, "--ps must be a whole number, 1 or more. Received: --ps 0"),
         ({"update": "sgd"}, "--update must be one of"),
         ({"ddc": "clever"}, "--ddc must be one of thesis, robust"),
