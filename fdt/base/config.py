@@ -200,6 +200,8 @@ class ServeConfig:
     walls: bool = True
     # How much of the machine each worker process may take.
     bounds: Bounds = UNBOUNDED
+    # A new file for what the pool's state is told and answers; None for nowhere. See `fdt.pool.event_log`.
+    record_events: Path | None = None
     # How long jobs have to be put away when the pool is asked to go down.
     grace_s: float = 30.0
     timing: Timing = Timing()

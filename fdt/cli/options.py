@@ -329,6 +329,8 @@ class Serve(OfScheduler, OfBounds):
     metrics: str | None = option(None, "show figures there for Prometheus; loopback only", "HOST:PORT", option_values.loopback)
     page: str | None = option(None, "show jobs, workers and curves there to a browser that has a link with a code; "
         "loopback only", "HOST:PORT", option_values.loopback)
+    record_events: Path | None = option(None, "for a report of a defect: write what happens to jobs, workers and hosts, and "
+        "what follows, into a new file, up to 64 MiB; names of scripts and error messages are in it", "FILE", Path)
     no_walls: bool = switch("for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` "
         "tells which walls stand otherwise")
     limit: tuple[str, ...] | None = option(None, "another bound of what clients and hosts may take of the pool, such as "

@@ -229,6 +229,7 @@ def serve_config(options: Serve) -> "ServeConfig":
         open_servers=options.open_servers,
         metrics=options.metrics,
         page=options.page,
+        record_events=options.record_events,
         walls=not options.no_walls,
         bounds=_bounds(options),
         limits=changed(DEFAULT, options.limit or ()),

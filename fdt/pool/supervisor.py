@@ -13,6 +13,7 @@ from fdt.base.printable import printable
 from fdt.errors import CapacityError, FdtError, ProtocolError
 from fdt.pool import snapshot
 from fdt.pool.assigner import Assigner
+from fdt.pool.event_log import EventLog
 from fdt.pool.failure_detector import FailureDetector
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import JoinedHost, OwnHost
@@ -73,7 +74,13 @@ class Supervisor:
         self.network = network_namespace.describe(own.networks, own.unisolated)
         # Guards what the pool knows, which is what follows; held while instructions are done, so that all see them done.
         self._lock = threading.Lock()
+        modes: dict[str, Callable[[int], int]]
         modes, before = {mode: each.num_processes for mode, each in launchers.items()}, [each.job() for each in entries]
+        self._event_log = EventLog(config.record_events) if config.record_events is not None else None
+        if self._event_log is not None:
+            modes = self._event_log.began(
+                config.num_workers, modes, timing, config.max_jobs, self.limits, before, config.placing
+            )
         self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, self.limits, before, config.placing)
         self._streams = JobStreams(self.limits, entries)
         self._workers = WorkerLinks(self._logs, 2 * self.limits.untaken_bytes, timing.stop_s)
@@ -332,7 +339,10 @@ class Supervisor:
     def _apply(self, event: events.Event) -> None:
         records.happened(event, events.NOTABLE)
         with self._lock:
-            for instruction in self._state.handle(event):
+            instructions = self._state.handle(event)
+            if self._event_log is not None:
+                self._event_log.add(event, instructions)
+            for instruction in instructions:
                 records.happened(instruction, events.NOTABLE)
                 self._do[type(instruction)](instruction)
             if isinstance(event, events.WorkerExited):
@@ -363,6 +373,8 @@ class Supervisor:
             for host in self.hosts.joined.values():
                 host.outbox.close()
         self._processes.close()
+        if self._event_log is not None:
+            self._event_log.close()
 
     def _exited(self, worker: str, status: int, over: str) -> None:
         before, self._oom_kills = self._oom_kills, oom_kills()

@@ -35,8 +35,10 @@ from fdt.transport.blobs import reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from fdt.worker.log_file import HEAD_BYTES, TAIL_BYTES
 from tests.helpers.ends import wait_gone
+from tests.helpers.replay import replay
 from tests.helpers.toy_engine import FLOOD_BYTES, ROOT, BrokenLauncher, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
+from tests.helpers.waiting import wait_until
 
 TIMING = Timing(
     connect_s=5.0, call_s=10.0, warm_s=30.0, join_s=20.0, heartbeat_s=0.1, heartbeat_limit_s=1.5, stop_s=3.0
@@ -97,11 +99,13 @@ def _import_toy_engine() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    """One pool for all tests: each must leave it usable."""
-    pool = Pool()
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """One pool for all tests: each must leave it usable. What happened to it can be replayed."""
+    events = tmp_path_factory.mktemp("pool") / "events"
+    pool = Pool(record_events=events)
     yield pool
     pool.close()
+    assert all(job.state.ended for job in replay(events).jobs.values())
 
 
 def test_a_job_that_is_closed_leaves_no_call_to_the_garbage_collector(pool: Pool) -> None:
@@ -382,8 +386,10 @@ def test_refused_program_reaches_no_worker(pool: Pool) -> None:
 
 def test_logs_of_a_job(pool: Pool) -> None:
     train_ten_steps(pool)
-    text = logs(pool, list(pool.jobs())[-1])
-    assert "--- rank 0" in text and "--- rank 1" in text and text.count("loaded program 0") == 2
+    job = list(pool.jobs())[-1]
+    # The job has ended with what rank 0 said of it; the other may still be reading.
+    wait_until(lambda: logs(pool, job).count("loaded program 0") == 2, lambda: logs(pool, job), LIMIT_S)
+    assert "--- rank 0" in logs(pool, job) and "--- rank 1" in logs(pool, job)
     with pytest.raises(ProtocolError, match="job-99999"):
         logs(pool, "job-99999")
 

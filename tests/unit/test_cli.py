@@ -49,7 +49,8 @@ _OPTIONS = {
     "serve": sorted([
         *_PLACING_OPTIONS, "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file", "--limit", "--listen",
         "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token", "--no-walls",
-        "--open-servers", "--page", "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--workers",
+        "--open-servers", "--page", "--record-events",
+        "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--workers",
     ]),
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
