@@ -1,4 +1,4 @@
-"""Has Horovod's thread rest while its rank has nothing to do.
+"""Has Horovod's background thread sleep while its rank has nothing to do.
 
 Horovod's thread looks for work every millisecond (HOROVOD_CYCLE_TIME), and for that asks all other ranks: a third of a core
 each, also between two steps that are a minute apart. A longer cycle would make every exchange wait longer, and it cannot be

@@ -1,4 +1,4 @@
-"""The way of Horovod's C++ to the job's meeting place: HTTP on loopback, for the calls of this very process.
+"""Connects Horovod's C++ to the job's rendezvous: HTTP on loopback, for the calls of this very process.
 
 Horovod's ranks find each other through an HTTP store (GET, PUT and DELETE of /scope/key), which knows no password. So each
 rank's own process answers it, for as long as the ranks meet, and passes the values on over the channel on which it has

@@ -1,4 +1,4 @@
-"""A program's step, divided over the ranks for the sizes of batch that come."""
+"""Divides a program's step over the ranks, for each size of batch that comes."""
 
 import collections
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Horovod's collectives: for a divided step, within its graph, and for what ranks ask each other outside of steps."""
+"""Exchanges values by Horovod's collectives: within a divided step's graph, and between steps."""
 
 import ctypes
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Turns a reference that a loaded library has to a function of others to another function.
+"""Patches a loaded library's global offset table: a reference to a function of others leads to another function.
 
 Such a reference is an entry of the library's global offset table. Horovod is turned this way where it has no setting
 (`hfdt.address`, `hfdt.background_thread`).

@@ -1,4 +1,4 @@
-"""Many steps in one call: the loop over batches runs in TensorFlow's graph, not in Python."""
+"""Runs many steps in one call: the loop over batches runs in TensorFlow's graph, not in Python."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

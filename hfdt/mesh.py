@@ -1,4 +1,4 @@
-"""A connection from every rank to every other, for values that are small and needed at once.
+"""Exchanges small values over a connection from every rank to every other.
 
 Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (docs/decisions/0043).
 The sums of a layer's moments are some hundred bytes, and all that follows waits for them: here each rank sends its part

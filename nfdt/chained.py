@@ -1,4 +1,4 @@
-"""Steps of workers and servers on several hosts: one a call, and the next call is made before one has ended.
+"""Runs steps over several hosts one a call; a worker's next call is made before the last has ended.
 
 Between two hosts a message takes as long as what waits for the link before it. A step that is called when the one before has
 ended waits for three of them: that it has ended, the call, the request for the parameters. Meanwhile links are idle.

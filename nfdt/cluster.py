@@ -1,4 +1,4 @@
-"""A job whose workers are on several hosts: one process a host, and how they find each other."""
+"""Joins the processes of a job on several hosts: one a host, and how they find each other."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The part of an update that is compiled: one function of values for all of it."""
+"""Compiles what can be compiled of an update, as one function of values."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Room for the components of functions over hosts, in TensorFlow's table of them.
+"""Makes room in TensorFlow's table of components for functions over several hosts, before steps are called.
 
 The process that drives has a function's first call register a component of it on each device of another host, and keeps what
 it knows of components in a vector. A call looks into that vector while another one's first call may make it grow, which moves

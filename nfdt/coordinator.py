@@ -1,4 +1,4 @@
-"""Drives all workers and parameter servers of a job: those of its own process, and those that other hosts lend."""
+"""Coordinates all workers and parameter servers of a job: this process's own, and those that other hosts lend."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""What is known of the delays: how many versions lay between pull and push, worker by worker."""
+"""Records the delays of gradients: versions between pull and push, worker by worker."""
 
 import collections
 import math

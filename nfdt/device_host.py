@@ -1,4 +1,4 @@
-"""A host's part in a job that another host's process drives: it lends its devices, and has the arrays ready as files."""
+"""Lends this host's devices to the job's coordinator on another host, and has the arrays ready as files."""
 
 import json
 from collections.abc import Sequence

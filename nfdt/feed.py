@@ -1,4 +1,4 @@
-"""Where a worker's batches come from: rows of arrays, each a tensor on some host.
+"""Takes a worker's batches from arrays by row numbers; each array is a tensor on some host.
 
 A feed is a sequence of `Arrays`, one for each worker.
 """

@@ -1,4 +1,4 @@
-"""What a worker computed for one shard."""
+"""A worker's gradients for one shard."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A serialised graph as nodes and edges: what a node stands on, what it writes, and a part of the graph by itself."""
+"""Reads a serialised graph as nodes and edges: dependencies, writes, and a part of the graph by itself."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

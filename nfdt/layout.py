@@ -1,4 +1,4 @@
-"""Where each parameter lives: which parameter server, and which place in its vectors."""
+"""Gives each parameter its place: a parameter server, and a position in its vectors."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Whose tensors are on the link of a host that all parameters are pulled from and all gradients are pushed to.
+"""Lets one worker at a time pull from the host of all parameter servers, and one at a time push to it.
 
 Shared by all workers at once, a link serves those who began together at the same time: then it is idle while all of them
 compute. Two at a time, so that the next one's request is under way while one's tensors are. `docs/decisions/0032`.

@@ -1,4 +1,4 @@
-"""Steps of workers that are on the host of all servers: many a call.
+"""Runs many steps a call, for workers on the host of all servers.
 
 Python makes a call for as many steps as take a tenth of a second, and nothing between them.
 """

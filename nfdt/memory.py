@@ -1,4 +1,4 @@
-"""What an update rule remembers of the gradients so far, and what it makes of the next one."""
+"""Keeps what an update rule remembers of the gradients so far, and applies it to the next one."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a way of training asynchronously offers; there are two: delayed gradients, and averages of weights."""
+"""The interface of a way to train asynchronously. There are two: delayed gradients, and averages of weights."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

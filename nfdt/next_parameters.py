@@ -1,4 +1,4 @@
-"""What a worker computes with next, as its push has left it on the shards."""
+"""Queues a worker's next parameters: each shard puts them there once it has applied the worker's push."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The parts of an update that are one pass over memory: a formula for each entry, compiled when this package was installed."""
+"""Updates parameters in one pass over memory: a formula for each entry, compiled when this package was installed."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What is done with the weights that workers have trained by themselves: an optimizer on Δ = w_old − mean(w_i).
+"""Applies an outer optimizer to the weights that workers have trained by themselves: Δ = w_old − mean(w_i).
 
 SGD at learning rate 1 is parameter averaging (local SGD); Nesterov at 0.7 with momentum 0.9 is DiLoCo (arXiv:2311.08105).
 """

@@ -1,4 +1,4 @@
-"""Which parameters have to be kept together, and which are updated alike.
+"""Groups parameters that have to be kept together, and those that are updated by the same operations.
 
 A unit is one parameter with its optimizer state, or several whose updates look at each other (global_clipnorm). Units whose
 updates are the same elementwise graph can be updated as one long vector: whether an optimizer is of that kind is read off

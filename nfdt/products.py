@@ -1,4 +1,4 @@
-"""Products of matrices in a worker's graph, in the order in which a CPU computes them fast (`fdt.program.matrix_products`).
+"""Orders the products of matrices in a worker's graph so that a CPU computes them fast (`fdt.program.matrix_products`).
 
 How many rows come is known at a step, so both orders are in the graph.
 """

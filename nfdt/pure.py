@@ -1,4 +1,4 @@
-"""An update as a function of values: what it reads comes in, what it writes comes out.
+"""Makes an update a function of values: what it reads comes in, what it writes comes out.
 
 Compiled code that writes variables itself copies them first; as a function of values it is one pass over memory, and to give
 a variable its result costs nothing.

@@ -1,4 +1,4 @@
-"""One traced function for many workers: it is called on the variables and tables of whoever calls."""
+"""Calls one traced function on the variables and tables of any worker."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""Rows of a table that a gradient has values for; one may come more than once."""
+"""Rows of a table that a gradient has values for; a row may come more than once."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""How many steps a worker makes in one call: as many as take a tenth of a second."""
+"""Chooses how many steps a worker makes in one call: as many as take a tenth of a second."""
 
 # Short to whoever waits for the last of them, long beside what Python does for a call.
 _CALL_S = 0.1

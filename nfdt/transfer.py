@@ -1,4 +1,4 @@
-"""Tensors of a graph on their way to a device of another host."""
+"""Sends tensors of a graph to a device of another host."""
 
 from collections.abc import Sequence
 

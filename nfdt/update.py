@@ -1,4 +1,4 @@
-"""The script's own optimizer, run on what a shard keeps."""
+"""Runs the script's own optimizer on what a shard keeps."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence

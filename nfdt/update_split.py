@@ -1,4 +1,4 @@
-"""How far an update can be compiled: what it does to whole tensors comes first, the rest goes element by element.
+"""Splits an update: what it does to whole tensors comes first, the rest is compiled element by element.
 
 An update of a table's rows by Keras's Adam is of that kind: it adds the rows up to a gradient for every row, and is then
 arithmetic on tensors whose shapes never change. So is one that clips by a norm.

@@ -1,4 +1,4 @@
-"""Parameters as long vectors: tensors laid out one after the other, and taken apart again without a copy."""
+"""Lays parameters out as long vectors, and takes them apart again without a copy."""
 
 from collections.abc import Mapping, Sequence
 

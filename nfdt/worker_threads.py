@@ -1,4 +1,4 @@
-"""The workers of a job as threads: each takes the next batches when it has done the last."""
+"""Runs the workers of a job as threads: each takes the next batches when it has done the last."""
 
 import collections
 import dataclasses

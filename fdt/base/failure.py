@@ -1,4 +1,4 @@
-"""How the reason of a job's end travels: a worker's exception as a message, and that as an exception for the script."""
+"""Carries the reason of a job's end: a worker's exception as a message, and that as an exception for the script."""
 
 import traceback
 from pathlib import Path

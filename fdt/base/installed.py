@@ -1,4 +1,4 @@
-"""Whether what trains on this machine is installed here: a client of a pool needs less."""
+"""Tells whether what trains on this machine is installed here: a client of a pool needs less."""
 
 import importlib.util
 import sys

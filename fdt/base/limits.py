@@ -1,4 +1,4 @@
-"""How much of a pool anybody may take: every bound of its control process, for each client and in all.
+"""Every bound of a pool's control process, for each client and in all.
 
 `each` means one connection, for that is what a client is to the pool: on loopback all have the same address. Whoever is
 refused is told the bound.

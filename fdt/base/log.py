@@ -1,4 +1,4 @@
-"""What a server logs, by Python's `logging`: lines for a person, lines with times and levels, or JSON for programs.
+"""Logs what a server does, by Python's `logging`: lines for a person, lines with times and levels, or JSON.
 
 What a person asked for is printed; what happens to a server by itself comes through here, on standard error.
 """

@@ -1,4 +1,4 @@
-"""What a person is told while a run does something that takes long: one line.
+"""Shows one line while a run does something that takes long.
 
 On a terminal it is written over itself and gone when that is done; elsewhere a line comes every ten seconds, and none for what
 takes less. Of a library (`fdt.attach`) they are records of the logger `fdt`, if the program that uses it has set up `logging`.

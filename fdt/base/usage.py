@@ -1,4 +1,4 @@
-"""What the workers of a job did: accounts of two jobs added up, and of two moments taken apart."""
+"""Adds and subtracts accounts of what the workers of a job did."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much of its machine one worker may take. Who forks workers looks at them often, and ends one that is over.
+"""Bounds how much of its machine one worker takes: the process that forks workers looks often, and ends one that is over.
 
 The kernel's own bounds do not fit: RLIMIT_AS and RLIMIT_DATA count what is reserved (stacks of threads, arenas), RLIMIT_NPROC
 counts all processes of a user and none of root's, control groups need the machine's leave. What a worker takes between two

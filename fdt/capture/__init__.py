@@ -1,4 +1,4 @@
-"""Capture: hooks in, hooks out. A folder for each form of training."""
+"""Installs and removes the hooks that take training steps out of a running script. A package for each form of training."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""TensorFlow 2's behaviour, whatever the script has switched off."""
+"""Switches TensorFlow 2's behaviour on for code of ours, whatever the script has switched off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What is in lists, dicts, sets and arrays: whether it is what it was, and how it is put back."""
+"""Tells whether a list, dict, set or array has changed, and puts its contents back."""
 
 import collections
 from typing import Any

@@ -1,4 +1,4 @@
-"""Functions of a data set that depend on the row alone: computed once, for all rows.
+"""Computes a data set's functions of single rows once, for all rows.
 
     from_tensor_slices(images).map(scale)             ->  the arrays of the scaled images
     from_tensor_slices(images).batch(32).map(scale)   ->  the same

@@ -1,4 +1,4 @@
-"""Training that this version cannot distribute is stopped where it begins, never run on one machine in silence."""
+"""Refuses training that cannot be distributed, where it begins: it never runs on one machine in silence."""
 
 import sys
 import threading

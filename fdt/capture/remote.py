@@ -1,4 +1,4 @@
-"""Traced steps on the pool, and the script's variables, whose newest values may be there."""
+"""Keeps traced steps and the script's variables on the pool, and fetches values when the script looks at them."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What TensorFlow and Keras have traced in a process before the hooks were there, and what they trace while they are.
+"""Has functions traced again that were traced without the hooks, or with hooks that are gone.
 
 A traced function is run as it was traced: it would train on this machine after we have come, and on a pool that is gone after
 we have left. So it is traced again. That changes no value: TensorFlow traces a function again for every new kind of argument.

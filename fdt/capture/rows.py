@@ -1,4 +1,4 @@
-"""Data sets that only order and batch the rows of arrays: rebuilt from row numbers, so that the arrays travel once.
+"""Turns data sets that order and batch the rows of arrays into row numbers, so that the arrays travel once.
 
     from_tensor_slices(arrays).shuffle(1000).batch(32)  ->  range(n).shuffle(1000).batch(32), and the arrays
 

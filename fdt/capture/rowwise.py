@@ -1,4 +1,4 @@
-"""Whether a function of a batch makes each row of what it returns from the same row of what it is given.
+"""Tells whether a function of a batch makes each row of its result from the same row of what it is given.
 
 Read from its graph, by a list of operations of which that is known, and which compute a row the same to the last bit wherever
 in a batch it stands: exponentials, sums and products of matrices are not among them, since the last rows of a batch may round

@@ -1,4 +1,4 @@
-"""Training that stays where it is, with each of its steps counted: what a comparison is relative to."""
+"""Counts the steps of training that stays on this machine, for `fdt compare`."""
 
 import time
 from collections.abc import Callable

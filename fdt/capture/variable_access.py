@@ -1,4 +1,4 @@
-"""Tells when the script looks at a variable, or may change it, while its newest value is on the pool."""
+"""Notices when the script reads or may change a variable whose newest value is on the pool."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Where the newest value of each variable is: with the script, or with one of its steps on the pool."""
+"""Records where each variable's newest value is: with the script, or with one of its steps on the pool."""
 
 import collections
 from collections.abc import Collection, Hashable, Iterable

@@ -1,4 +1,4 @@
-"""What a step's Python reads and changes beside its arguments, while it is traced: seen by the functions that it calls."""
+"""Records what a step's Python reads and changes beside its arguments, while it is traced."""
 
 import contextlib
 import dis

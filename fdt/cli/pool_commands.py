@@ -1,4 +1,4 @@
-"""`fdt jobs`, `logs`, `cancel` and `attach`: what a person asks of a pool, and of runs that have no terminal."""
+"""The commands `fdt jobs`, `logs`, `cancel` and `attach`."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a process prints, in files of bounded size that can be read while they are written: how it began, and the newest.
+"""Keeps what a process prints in files of bounded size that can be followed: its beginning and its newest.
 
 Each file is named by the place of its first byte in all that was printed, so a reader sees what is missing.
 """

@@ -1,4 +1,4 @@
-"""From options to configuration: what the commands were told, checked as far as that needs no pool and no script."""
+"""Turns options into configuration, checked as far as that needs no pool and no script."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""`fdt top`: what a pool does, on a screen that is written again and again; once and plain where there is no terminal."""
+"""Shows what a pool does on a terminal that is redrawn (`fdt top`); once and plain where there is no terminal."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a job was asked for, when it has come: outputs of a step, state."""
+"""Pending answers of a job: outputs of steps, and state that was drained."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Batches that are sent as they come: a few of them together are a data set of its own, which serves once."""
+"""Packs streamed batches into chunks: a chunk is a data set that is sent, used once and deleted."""
 
 import array
 from collections.abc import Iterator, Sequence

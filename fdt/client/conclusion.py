@@ -1,4 +1,4 @@
-"""What becomes of what `fdt verify` has compared, once the session is over: said, or handed on to the first run."""
+"""Ends `fdt verify`: prints the verdict, or hands it to the first of two runs."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What happened to a job: which faults it has survived, and of which it cannot."""
+"""Records the faults that a job has survived, and tells which of them it cannot survive."""
 
 import dataclasses
 import itertools

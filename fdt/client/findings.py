@@ -1,4 +1,4 @@
-"""What `fdt check` found in a script."""
+"""Collects what `fdt check` finds in a script."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""How many steps a client sends at once, and how far it is ahead of the workers."""
+"""Limits how many steps a client sends at once, and how far it is ahead of the workers."""
 
 import time
 

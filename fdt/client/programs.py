@@ -1,4 +1,4 @@
-"""The numbers of a job's programs: which of them the workers have, and which of these nobody needs any more."""
+"""Numbers the programs of a job, and tells which of them the workers may forget."""
 
 import collections
 import itertools

@@ -1,4 +1,4 @@
-"""What a lost job is begun again from: its history, snapshots of its state, and a pool that has workers for it.
+"""Recovers a lost job: has snapshots taken, waits for workers or a restarted pool, and replays the log to a new job.
 
 Snapshots cost a bounded part of the workers' time; now and then one is brought home, at a bounded part of the network's.
 """

@@ -1,4 +1,4 @@
-"""What a job was told since its last snapshot: told to another job, it brings that one to the same state.
+"""Logs what a job was told since its last snapshot; replayed to a new job, the log leads to the same state.
 
 Pure: no channel, no thread, no clock. The client is the truth about a job (docs/decisions/0053): it gives out every step, in
 order, so it can give them out again. A snapshot is the answer to questions for all state, asked one behind the other, whose

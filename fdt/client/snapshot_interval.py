@@ -1,4 +1,4 @@
-"""How often a job's state is put away: seldom while nothing fails, as often as it pays once something does."""
+"""Chooses how often a snapshot is taken: seldom while nothing fails, as often as it pays once something does."""
 
 import collections
 import math

@@ -1,4 +1,4 @@
-"""The script's variables, and what the pool is known to hold of them."""
+"""Tracks the script's variables, and which of their values the pool holds."""
 
 from collections.abc import Collection, Sequence
 

@@ -1,4 +1,4 @@
-"""Whether the pool trains as this machine does: the same steps from the same state, compared variable by variable."""
+"""Compares the same steps on the pool and on this machine, variable by variable (`fdt verify`)."""
 
 import dataclasses
 import enum

@@ -1,4 +1,4 @@
-"""Where workers exchange values: what a division needs of a runtime."""
+"""The interface by which a divided step exchanges values: what a division needs of a runtime."""
 
 import dataclasses
 from collections.abc import Sequence

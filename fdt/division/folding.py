@@ -1,4 +1,4 @@
-"""Operations on constants, computed while the step is divided: sizes, shapes and what is worked out from them."""
+"""Computes operations on constants while the step is divided: sizes, shapes and what follows from them."""
 
 import math
 from collections.abc import Sequence

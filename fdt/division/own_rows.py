@@ -1,4 +1,4 @@
-"""Parts of a step in which every worker takes its own rows for the whole batch: BatchNormalization, where that is allowed.
+"""Marks parts of a step in which each worker takes its own rows for the whole batch: BatchNormalization, if allowed.
 
 Such a part is a function whose name says so, and its gradient. A sum over rows is not exchanged there: a worker takes its own,
 scaled up to as many rows as the batch has. What is whole within it therefore differs from worker to worker. Outside, and in

@@ -1,4 +1,4 @@
-"""Sizes that follow from the batch though the graph works them out of its contents: rows of texts that are split into words.
+"""Follows sizes that depend on the batch's contents, such as the rows of texts that are split into words.
 
 A `RaggedTensor` counts its rows as `Minimum(n, Maximum(n, the largest row that occurs + 1))`: n, whatever occurs.
 """

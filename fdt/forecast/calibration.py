@@ -1,4 +1,4 @@
-"""Finds the overlap and the latency of a network from runs whose step was predicted and then measured."""
+"""Fits the overlap and the latency of a network to runs whose step was predicted and then measured."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""How fast a script's training steps were in each form, beside what was predicted: what `fdt compare` tells.
+"""Compares how fast a script's steps were in each form, beside what was predicted (`fdt compare`).
 
 All is in one plain structure (`Comparison.content`), of which the table, the page and the plots are only views.
 """

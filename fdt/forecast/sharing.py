@@ -1,4 +1,4 @@
-"""Workers that do things at places which all who are there share, unevenly: played through.
+"""Plays through workers that share links and cores unevenly.
 
 TCP divides a link among connections, but not into equal parts: who came first, and whose packets were dropped, makes a
 difference, so that workers which began together come apart. Parts are drawn at random, always the same ones. What somebody

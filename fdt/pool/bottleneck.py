@@ -1,4 +1,4 @@
-"""What keeps a job from being faster, in words: from what its workers did of late. Pure."""
+"""Says in words what limits a job's speed, from what its workers did of late. Pure."""
 
 from collections.abc import Sequence
 

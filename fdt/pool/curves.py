@@ -1,4 +1,4 @@
-"""Numbers over time in bounded memory: a curve that has become too long keeps every second of its points."""
+"""Keeps numbers over time in bounded memory: a curve that has become too long keeps every second of its points."""
 
 import math
 from array import array

@@ -1,4 +1,4 @@
-"""Who of a pool's hosts and workers has been heard of, and when; who has fallen silent, or works no more."""
+"""Detects hosts and workers that have fallen silent, and workers that are alive but make no steps."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

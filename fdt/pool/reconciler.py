@@ -1,4 +1,4 @@
-"""Makes a scheduler's jobs equal to the hosts that a pool wants: one thread of the pool's control process.
+"""Starts and ends a scheduler's jobs until there is one for each host that the pool wants: one thread.
 
 The pool's state says how many; which of them live, it hears from the hosts themselves. So the scheduler is looked at only while
 a host that was asked for has not joined.

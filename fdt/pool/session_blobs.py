@@ -1,4 +1,4 @@
-"""The blobs that a pool keeps beyond a step: states that workers wrote, and snapshots for a session's next job."""
+"""Keeps blobs beyond a step: states that workers wrote, and snapshots for a session's next job."""
 
 from collections.abc import Sequence
 

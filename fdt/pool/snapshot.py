@@ -1,4 +1,4 @@
-"""What a pool knows at one moment, for those who show it."""
+"""Copies what a pool knows at one moment, for those who show it."""
 
 import dataclasses
 import time

@@ -1,4 +1,4 @@
-"""What a pool leaves to the one that is started in its place: the list of its jobs, and the token that its clients know.
+"""Keeps what a pool leaves to the one that is started in its place: its list of jobs, and its token.
 
 One pool uses such a folder at a time. If it cannot be written any more, or is gone, the pool goes on and says so.
 """

@@ -1,4 +1,4 @@
-"""What engines have in common: values in and out of the pool's store, arrays as tensors, seeds of workers."""
+"""Helps engines: values in and out of the pool's store, arrays as tensors, seeds of workers."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A step's graph: the sizes of its tensors, the order of its operations, and the functions that they name."""
+"""Reads a step's graph: sizes of tensors, order of operations, functions that they name."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Lookup tables that a step looks things up in: their content on the way, and tables made of it again."""
+"""Sends the lookup tables of a step: their contents on the way, and tables made of them again."""
 
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2

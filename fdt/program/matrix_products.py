@@ -1,4 +1,4 @@
-"""In which order a CPU computes a product of matrices fast.
+"""Chooses the order in which a CPU computes a product of matrices fast.
 
 The gradient by a layer's inputs is A Bᵀ, with few rows in A (the batch) and many in B (the weights). TensorFlow's kernel for
 CPUs packs B column by column, which takes up to ten times as long as the product; of (B Aᵀ)ᵀ it packs A, and reads B as

@@ -1,4 +1,4 @@
-"""The cells of a notebook as the script that they are when they are run from the first to the last."""
+"""Turns a notebook's cells into the script that they are when they run from the first to the last."""
 
 import ast
 import json

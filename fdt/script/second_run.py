@@ -1,4 +1,4 @@
-"""A second run of a script, in a fork of this process that was made before the first: nothing of the first is in it."""
+"""Runs a script a second time, in a fork of this process that was made before the first run."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A script that runs only to be looked at prints beside the verdict, not into it."""
+"""Redirects what a script prints while it is only looked at: beside the verdict, not into it."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Which variables of its programs a worker has been given values for. Until then they hold zeros that mean nothing.
+"""Records which variables of its programs a worker has values for; until then they hold zeros that mean nothing.
 
 Pure: it keeps an account of instructions, and refuses those that would read a variable without a value.
 """

@@ -1,4 +1,4 @@
-"""How fast the kernel finds whom to wake in a process of thousands of threads (Linux 6.16 and later).
+"""Asks the kernel for futex slots, so that it finds fast whom to wake among thousands of threads (Linux 6.16 and later).
 
 Since then a process has a table of its own for who waits for which lock, with as many slots as it has use for with a thread a
 core: 16 on two. A pool has two threads for each worker on another host, so with 500 hosts of 8 workers whoever wakes one looks

@@ -1,4 +1,4 @@
-"""What a worker prints, kept in a file of bounded size: how it began, and how it ended."""
+"""Keeps what a worker prints in a file of bounded size: its beginning and its end."""
 
 import contextlib
 import fcntl

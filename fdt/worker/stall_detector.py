@@ -1,4 +1,4 @@
-"""Whether an engine that has steps to make has stopped making them: heartbeats tell of a process, not of its work.
+"""Tells whether an engine that has steps to make has stopped making them: heartbeats tell of a process only.
 
 A step like those before it has a limit. The first of a program is divided and compiled, which may take long, as the wait for
 others who do so may. A process that waits leaves the processor idle; where all of a job's do, nobody works any more, which the

@@ -1,4 +1,4 @@
-"""The hooks of Keras's `fit` and `train_on_batch`, whatever becomes of what they take over."""
+"""Hooks Keras's `fit` and `train_on_batch`; a subclass decides what runs in their place."""
 
 import abc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a training step calls of Keras 2, and what a trace is told of it."""
+"""Hooks what a training step calls of Keras 2, and tells the observer of a trace."""
 
 import functools
 from collections.abc import Callable

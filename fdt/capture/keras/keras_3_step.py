@@ -1,4 +1,4 @@
-"""What a training step calls of Keras 3, and what a trace is told of it."""
+"""Hooks what a training step calls of Keras 3, and tells the observer of a trace."""
 
 from collections.abc import Callable
 from typing import Any

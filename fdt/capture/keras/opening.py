@@ -1,4 +1,4 @@
-"""The opening lines of a distributed training: what will happen, and what asynchronous workers have for themselves."""
+"""Writes the opening lines of a training: what will happen, and what each asynchronous worker has for itself."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a progress bar comes by fresh numbers inside an epoch, although nobody waits for them."""
+"""Refreshes the numbers of a progress bar inside an epoch, without waiting for the workers."""
 
 import collections
 from collections.abc import Callable

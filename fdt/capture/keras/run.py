@@ -1,4 +1,4 @@
-"""One training of a Keras model on the pool: what stands behind `train_function` while it lasts."""
+"""Runs one training of a Keras model on the pool: it stands behind `train_function` while that lasts."""
 
 import collections
 import contextlib

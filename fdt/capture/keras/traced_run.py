@@ -1,4 +1,4 @@
-"""One training of a Keras model as far as its traced step, whatever is then made of that."""
+"""Traces the step of one training of a Keras model; subclasses train, check, sample or verify it."""
 
 import abc
 import contextlib

@@ -1,4 +1,4 @@
-"""What `model.train_function` is while we stand for it."""
+"""Stands in the place of `model.train_function`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The arguments of a step of the script's own: what are data, and what are not.
+"""Splits the arguments of a step of the script's own into data and everything else.
 
 They travel as a batch of one row, which holds everything.
 """

@@ -1,4 +1,4 @@
-"""What Keras attaches to a tensor and looks for later: a mask, and the logits that probabilities were made of.
+"""Carries what Keras attaches to tensors through a step: masks, and the logits that probabilities were made of.
 
 A loss of probabilities that finds their logits computes with these, unclipped. A step that takes or gives such a tensor takes
 and gives what is attached to it.

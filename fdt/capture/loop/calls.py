@@ -1,4 +1,4 @@
-"""Training loops of the script's own: a tf.function that trains is run on the pool, each time the script calls it."""
+"""Runs a tf.function that trains on the pool, each time the script's loop calls it."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Attributes and names beside a step's arguments that a step sets: `self.loss = loss`, in the step or in what it calls.
+"""Carries attributes and names that a step sets beside its arguments, such as `self.loss = loss`.
 
 They are set while the step is traced, are put back, and are set in each step to what has come out of it.
 """

@@ -1,4 +1,4 @@
-"""Creation of variables in a step of an eager loop while it is traced: at once, as the script's own Python would do it.
+"""Creates variables at once while a step of an eager loop is traced, as the script's own Python would do.
 
 A function of TensorFlow's gives the variables that it creates their first values when its trace has come to an end. A trace
 that fails would leave them in the script's model without any.

@@ -1,4 +1,4 @@
-"""Whether the script handles the errors of each step by itself: a `try` inside its loop, around the step.
+"""Tells whether the script handles the errors of each step itself, by a `try` inside its loop.
 
 Such a script skips what fails and goes on, so it must be told of an error before it calls the next step.
 """

@@ -1,4 +1,4 @@
-"""Watches the script's own functions while TensorFlow traces them: which of them train?"""
+"""Finds out which of the script's functions train, while TensorFlow traces them."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Steps of eager loops: `fdt.script.outline` made functions of them, which are traced and called as the script's own are."""
+"""Runs the steps of eager loops, which `fdt.script.outline` has made functions."""
 
 import builtins
 import dataclasses

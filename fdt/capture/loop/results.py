@@ -1,4 +1,4 @@
-"""What an eager step leaves in names and attributes: tensors come out of its traced form, the rest is known from the trace."""
+"""Gives the results of an eager step back to the script's names and attributes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Steps that do more than compute: what they take from iterators comes in as data; summaries and what they print go out."""
+"""Makes a step that only computes: data from iterators come in as arguments, summaries and prints go out as outputs."""
 
 import functools
 from collections.abc import Sequence

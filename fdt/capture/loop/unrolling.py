@@ -1,4 +1,4 @@
-"""Loops over data inside a tf.function: its Python drives them, and their body is the step.
+"""Runs loops over data that are written inside a tf.function: Python drives them, and their body is the step.
 
     @tf.function
     def epoch(dataset):

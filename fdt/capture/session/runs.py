@@ -1,4 +1,4 @@
-"""Sessions of TensorFlow 1: a `Session.run` that trains is a step on the pool; every other runs where the script does.
+"""Runs sessions of TensorFlow 1: a `Session.run` that trains is a step on the pool; every other runs where the script does.
 
 Variables of the graph have stand-ins that the pool knows. Their values go from the session to the stand-ins before a step,
 where the script may have changed them, and back before anything else that looks at them is run.

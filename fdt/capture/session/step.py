@@ -1,4 +1,4 @@
-"""A training step of a TensorFlow 1 graph, made a function: what one `Session.run` computes, with its gradients in between.
+"""Makes a function of what one `Session.run` of TensorFlow 1 computes, with holes for its gradients.
 
 The graph is cut twice. What stands before the step (an iterator's batch, a queue's, a Python function's) is computed where the
 script runs and handed over as data. What stands before the gradients is imported first; they pass through a hole; the rest

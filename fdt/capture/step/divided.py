@@ -1,4 +1,4 @@
-"""How a traced step would be divided over synchronous workers, in words."""
+"""Describes in words how a traced step would be divided over synchronous workers."""
 
 import collections
 import sys

@@ -1,4 +1,4 @@
-"""Random numbers that a script's Python draws while TensorFlow traces its functions: `random` and `numpy.random`.
+"""Replays random numbers that a script's Python draws while a function is traced (`random`, `numpy.random`).
 
 A step is traced again by us, more than once. Each time its Python must draw what it drew for TensorFlow, and the script must
 find the generators afterwards as TensorFlow's trace has left them.

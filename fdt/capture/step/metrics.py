@@ -1,4 +1,4 @@
-"""Which metrics may be summed over workers: those whose state only ever has something added to it."""
+"""Tells which metrics may be summed over workers: those whose state only ever has something added to it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

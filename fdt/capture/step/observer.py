@@ -1,4 +1,4 @@
-"""What a training step is seen to call while it is traced: gradients, optimizers, metrics, random numbers."""
+"""Observes what a training step calls while it is traced: gradients, optimizers, metrics, random numbers."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What each variable of a step is: a parameter, an optimizer's, a metric's, a seed, or something of the script's own."""
+"""Gives each variable of a step its role: parameter, optimizer's, metric's, seed, or the script's own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

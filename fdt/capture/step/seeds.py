@@ -1,4 +1,4 @@
-"""Random numbers of TensorFlow's in a step that is eager in the script: those that plain python would draw.
+"""Gives random operations of an eager step the seeds that plain python would give them.
 
 An eager operation without a seed of its own takes one from TensorFlow's context whenever it is run. In a traced step it
 would be given one for good, and count by itself. So the seeds are taken from the context for each step, and are arguments,

@@ -1,4 +1,4 @@
-"""Summaries that a step writes: what they are made of are outputs of the step, and they are written on the script's machine."""
+"""Takes summaries out of a step: what they are made of are outputs, and they are written on the script's machine."""
 
 import contextlib
 import dataclasses

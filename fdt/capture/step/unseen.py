@@ -1,4 +1,4 @@
-"""What `tensor.numpy()` gives in a step that is eager in the script, while it is traced: an array whose size alone is known.
+"""Stands for `tensor.numpy()` while an eager step is traced: an array of which the size alone is known.
 
 Scripts ask it for the shape (`np.shape(mean.numpy())`). Whoever looks at a value is told that there is none yet.
 """

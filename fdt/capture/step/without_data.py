@@ -1,4 +1,4 @@
-"""What a step does that is to fetch the next batch and finds none: all that stands on no data has been done by then.
+"""Computes what a step has done when it fetches the next batch and there is none.
 
 Plain Keras fetches the batch within the function that trains. When that fails, TensorFlow has counted `iterations`, drawn for
 random layers, and, where the data set says how many rows each batch has, counted these in the means of losses and metrics.

@@ -1,4 +1,4 @@
-"""What a traced step writes, and what that stands on: questions to its graph."""
+"""Answers what a traced step writes, and what that depends on, from its graph."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

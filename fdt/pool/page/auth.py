@@ -1,4 +1,4 @@
-"""Who may see the page: codes that let one browser in, the cookies that they become, and which requests are a browser's own.
+"""Decides which browsers see the page: codes that let one in, and the cookies that they become.
 
 A pool can do whatever its token lets clients do, so its page asks for as much. A link has a code in it that serves once;
 whoever has the pool's token gets others (`fdt page`). Against pages of other sites in the same browser: names other than

@@ -1,4 +1,4 @@
-"""The gate of the page: every request passes it, before anything of the pool is looked at."""
+"""Checks every request to the page before anything of the pool is looked at."""
 
 from http.cookies import CookieError, SimpleCookie
 from importlib import resources

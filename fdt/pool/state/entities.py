@@ -1,4 +1,4 @@
-"""Jobs, workers and hosts, as a pool knows them: where each is in its life.
+"""Jobs, workers and hosts as a pool knows them: where each is in its life.
 
 A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
 (imports its runtime), warm, serving one job, and leaving.

@@ -1,4 +1,4 @@
-"""Which worker processes a pool starts, until each has proven itself. No I/O: part of the pool's state.
+"""Starts a pool's worker processes, and gives up where they keep failing. No I/O: part of the pool's state.
 
 A worker has proven itself when it has joined a job, or has waited for one so long that its silence would have been noticed. One
 that ends before has failed, ready or not.

@@ -1,4 +1,4 @@
-"""The worker processes of a pool, by name, and by where they are: a pool may have thousands, and an event concerns a few."""
+"""Indexes a pool's worker processes by name and by host: there may be thousands, and an event concerns a few."""
 
 from collections.abc import Iterator, MutableMapping, Sequence
 
