@@ -365,7 +365,7 @@ class Job:
             self._sent(lambda: self._blobs.upload(buffers, sent.append))
 
     def _sent(self, send: Callable[[], int]) -> None:
-        """Sends content; once more if the job, and with it the transfer, is lost and goes on."""
+        """Sends content; again if the job was lost during the transfer and has been restarted."""
         while True:
             num_over = self._stream.faults.num_over
             try:

@@ -153,7 +153,7 @@ class ReplayLog:
                 self._binds[other] = Told(self._binds[other].instruction)
 
     def answered(self, serial: int) -> None:
-        """Records that the answer to a question is home: nobody asks it again."""
+        """Marks a drain as answered: a new job is not asked for it again."""
         place = self._questions.pop(serial, None)
         if place is not None:
             self.num_bytes -= self._log.pop(place).num_bytes

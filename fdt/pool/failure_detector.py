@@ -30,7 +30,7 @@ class FailureDetector:
         self._looked_s = time.monotonic()
 
     def forget(self, worker: str) -> None:
-        """Looks after a worker no more."""
+        """Stops monitoring a worker."""
         self.heard_s.pop(worker, None)
         self.idle_s.pop(worker, None)
 

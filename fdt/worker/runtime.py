@@ -210,7 +210,7 @@ class Engine(Protocol):
         """
 
     def steps(self) -> int:
-        """Returns how many steps have been finished; raises what ended the work of one that was to be."""
+        """Returns how many steps have been finished. Raises the error of a step that failed."""
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns state; `serial`, `steps` and `workers` are filled in by the caller.
