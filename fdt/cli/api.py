@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from fdt.base import interpreter
 from fdt.cli.command_line import Parser, parse
 from fdt.cli.options import MODES, Run
 from fdt.errors import FdtError, RunError, UsageError
@@ -69,7 +70,8 @@ def run(
             report = Path(folder) / "report.json"
             told.append(f"--report={report}")
         report.unlink(missing_ok=True)
-        status = _finished(subprocess.Popen([sys.executable, "-m", "fdt", "run", *told, "--", str(script), *arguments]))
+        command = interpreter.for_script("fdt", "run", *told, "--", str(script), *arguments)
+        status = _finished(subprocess.Popen(command))
         result = Result(status, json.loads(report.read_text()) if report.exists() else {})
     if check and status:
         raise RunError(f"{script} ended with status {status}. Expected 0; its own words are on standard error.", result)

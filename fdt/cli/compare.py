@@ -6,12 +6,12 @@ import os
 import platform
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fdt.base import interpreter
 from fdt.cli import sources
 from fdt.cli.options import Compare
 from fdt.client.report import say
@@ -136,7 +136,7 @@ class _Runs:
         environment = sources.cleared(os.environ)
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "fdt.script.file_overlay", str(self._scratch), *command],
+                interpreter.of_module("fdt.script.file_overlay", str(self._scratch), *command),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

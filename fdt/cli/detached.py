@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from fdt.base import user_folder
+from fdt.base import interpreter, user_folder
 from fdt.base.lifetime import die_with
 from fdt.cli.segmented_log import Reader, Writer
 from fdt.errors import JobError, UsageError
@@ -166,8 +166,7 @@ def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> R
         about = About(tuple(command), script, mode, num_workers, time.time())
         (folder / _ABOUT).write_text(json.dumps(dataclasses.asdict(about)))
         keeper = subprocess.Popen(
-            # -P: what lies in the directory must not stand in for a module.
-            [sys.executable, "-P", "-m", "fdt.cli.detached", str(folder)],
+            interpreter.of_module("fdt.cli.detached", str(folder)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

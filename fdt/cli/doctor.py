@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import entry_points
 
 from fdt import __version__
+from fdt.base import interpreter
 from fdt.cli.options import MODES, Doctor
 
 # Each is run by a python of its own: a broken library may end the process, and a working one is slow to import.
@@ -81,7 +82,7 @@ def probe(name: str) -> tuple[str, str | None]:
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_LIMIT_S, env=quiet, check=False
+            interpreter.of_code(code), capture_output=True, text=True, timeout=_PROBE_LIMIT_S, env=quiet, check=False
         )
     except subprocess.TimeoutExpired:
         return f"did not import within {_PROBE_LIMIT_S:.0f} s: this machine is slow, or busy", _BUSY

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fdt.base import interpreter
 from fdt.cli.command_line import misplaced, parse
 from fdt.cli.options import MODES, Check, Compare, Completion, Config, OfScript, Predict, Run, Serve, Verify
 from fdt.cli.settings import (
@@ -173,8 +174,8 @@ def _detach(config: "RunConfig", command_line: Sequence[str]) -> int:
     rest = list(command_line)
     # Ours come before the script's.
     rest.remove("--detach")
-    # Not `-P`: the script would see it. What it prints is to be seen as it comes.
-    python = [sys.executable, "-u", *sys.orig_argv[1 : len(sys.orig_argv) - len(command_line)]]
+    # What it prints is to be seen as it comes.
+    python = interpreter.again(len(command_line))
     run = detached.start([*python, *rest], config.script, config.mode, config.num_workers)
     print(run.name, flush=True)
     _say(

@@ -14,6 +14,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from fdt.base import interpreter
 from fdt.cli.options import Setup
 from fdt.errors import UsageError
 
@@ -116,19 +117,22 @@ def _require(what: str, found: str | None, remedy: str) -> None:
 
 
 def _install(arguments: list[str], environment: dict[str, str] | None = None) -> None:
-    """Runs pip, or uv where the environment has no pip: both know these arguments, but for one."""
+    """Runs pip, or uv where the environment has no pip: both know these arguments, but for one.
+
+    Not in the working directory: uv takes the index that a `pyproject.toml` names there.
+    """
     if importlib.util.find_spec("pip") is not None:
         arguments = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+        command = interpreter.of_module("pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
     elif (uv := shutil.which("uv")) is not None:
-        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *arguments]
+        command = [uv, "pip", "install", "--quiet", f"--python={sys.executable}", *arguments]
     else:
         raise UsageError(f"neither pip is installed beside {sys.executable} nor uv is in PATH; one of them is needed")
     # Thousands of lines, where a build fails.
     with tempfile.NamedTemporaryFile("w+", prefix="fdt-setup-", suffix=".log", errors="replace", delete=False) as log:
         try:
             done = subprocess.run(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=_LIMIT_S, check=False
+                command, env=environment, cwd="/", stdout=log, stderr=subprocess.STDOUT, timeout=_LIMIT_S, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{' '.join(command)} did not end within {_LIMIT_S:.0f} s; see {log.name}") from error

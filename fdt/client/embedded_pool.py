@@ -6,9 +6,9 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 import time
 
+from fdt.base import interpreter
 from fdt.base.config import (
     ADDRESS,
     Credentials,
@@ -97,7 +97,7 @@ class EmbeddedPool:
     def _start(self) -> "subprocess.Popen[bytes]":
         with open(self._directory / _LOG, "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "fdt.pool.server"],
+                interpreter.of_module("fdt.pool.server"),
                 env={"GRPC_VERBOSITY": "NONE", **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=log,

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fdt.base import interpreter
 from fdt.base.failure import named
 from fdt.base.lifetime import die_with
 from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError
@@ -97,8 +98,7 @@ class Examiner:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                # -P: what lies in the directory must not stand in for a module.
-                [sys.executable, "-P", "-m", "fdt.pool.examiner", str(os.getpid())],
+                interpreter.of_module("fdt.pool.examiner", str(os.getpid())),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,

@@ -9,13 +9,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from fdt.base import interpreter
 from fdt.errors import UsageError
 from fdt.scheduling.request import (
     CA_FILE,
@@ -35,7 +35,7 @@ _CHOICES = {"placement": ("pack", "spread"), "authentication": ("token", "none")
 _LIMIT_S = 60.0
 # After this, hosts that were asked to end are ended.
 _GRACE_S = 10.0
-_COMMAND = (sys.executable, "-P", "-m", "fdt.scheduling.ray_driver")
+_COMMAND = interpreter.of_module("fdt.scheduling.ray_driver")
 # Where a host finds its files: descriptors that only it has (see `ray_driver.Host`).
 FILES = "/dev/fd"
 

@@ -6,12 +6,12 @@ scheduler job of its own, so that each host can be replaced and given back alone
 
 import dataclasses
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from fdt.base import interpreter
 from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
 
@@ -70,19 +70,8 @@ class HostRequest:
             name: How the host calls itself, if not `self.name`.
         """
         files = folder or str(self.folder)
-        # -P: what lies in the directory must not stand in for a module.
-        command = [
-            python or sys.executable,
-            "-P",
-            "-m",
-            "fdt",
-            "serve",
-            "--join",
-            self.address,
-            "--slots",
-            str(self.config.slots),
-        ]
-        command += ["--name", name or self.name, "--trusted-network", self.network]
+        command = interpreter.of_module("fdt", "serve", "--join", self.address, python=python)
+        command += ["--slots", str(self.config.slots), "--name", name or self.name, "--trusted-network", self.network]
         command += ["--join-token-file", f"{files}/{TOKEN_FILE}"]
         if self.tls_ca:
             command += ["--tls-ca", f"{files}/{CA_FILE}"]

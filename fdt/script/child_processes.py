@@ -111,9 +111,9 @@ class Children:
 def _descendants(process: int) -> Iterator[int]:
     """Yields the processes that descend from one, but for FDT's own."""
     for child in _children(process):
-        words = _command(child).split()
+        words = _content(child, "cmdline").split(b"\0")
         # A pool of this run's, or another run of the command.
-        if not any(os.path.basename(word) == "fdt" or word.startswith("fdt.") for word in words[:4]):
+        if not any(os.path.basename(word) == b"fdt" or word.startswith(b"fdt.") for word in words[:4]):
             yield child
             yield from _descendants(child)
 

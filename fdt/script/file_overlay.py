@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fdt.base import interpreter
 from fdt.base.config import NO_WALLS, walls_are_off
 from fdt.base.temporary_folders import OwnFolder
 from fdt.errors import UsageError
@@ -194,9 +195,10 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs a module in the view: `python -m fdt.script.file_overlay KEPT MODULE [ARGS...]`."""
+    """Runs a module, which runs a script, in the view: `python -m fdt.script.file_overlay KEPT MODULE [ARGS...]`."""
     enter([Path(argv[0])])
-    os.execv(sys.executable, [sys.executable, "-m", *argv[1:]])
+    command = interpreter.for_script(*argv[1:])
+    os.execv(command[0], command)
 
 
 if __name__ == "__main__":

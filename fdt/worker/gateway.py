@@ -4,11 +4,11 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
+from fdt.base import interpreter
 from fdt.errors import WorkerError, WorkerLostError
 from fdt.worker.runtime import Rendezvous, inner_address
 from fdt.worker.tunnel import MAX_MESSAGE_BYTES, PARENT
@@ -32,8 +32,7 @@ class Gateway:
         with theirs, given:
             numbers = (theirs.fileno(), given.fileno())
             process = subprocess.Popen(
-                # -P: what lies in the directory must not stand in for a module.
-                [sys.executable, "-P", "-m", "fdt.worker.tunnel", *map(str, numbers)],
+                interpreter.of_module("fdt.worker.tunnel", *map(str, numbers)),
                 env={**os.environ, PARENT: str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 pass_fds=numbers,

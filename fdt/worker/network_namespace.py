@@ -87,7 +87,9 @@ def network_wall() -> str:
     if sys.platform != "linux":
         return f"network namespaces are Linux's. Received: platform={sys.platform}"
     try:
-        command = [sys.executable, "-I", "-S", __file__]
+        from fdt.base import interpreter
+
+        command = interpreter.of_file(__file__)
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"a process that was to try did not end: {error}"

@@ -9,12 +9,12 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from fdt.base import interpreter
 from fdt.base.config import Timing
 from fdt.base.worker_bounds import UNBOUNDED, Bounds
 from fdt.errors import ProtocolError
@@ -185,8 +185,7 @@ class _Server:
         own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value, BEAT: beat}
         with open(self._log, "ab", buffering=0) as log:
             return subprocess.Popen(
-                # -P: what lies in the directory must not stand in for a module.
-                [sys.executable, "-P", "-m", "fdt.worker.forkserver"],
+                interpreter.of_module("fdt.worker.forkserver"),
                 env={
                     "GRPC_VERBOSITY": "NONE",
                     **os.environ,

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fdt.base import interpreter
 from fdt.worker import landlock, seccomp
 from fdt.worker.landlock import EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
 
@@ -257,7 +258,7 @@ def tried() -> Sandbox:
     """Returns what walls stand on this machine: another process raises them and runs against each."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "fdt.worker.sandbox"],
+            interpreter.of_module("fdt.worker.sandbox"),
             capture_output=True,
             text=True,
             timeout=_TRIAL_LIMIT_S,

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from fdt.base import interpreter
+
 _LIMIT_S = 180
 _PROBE = Path(__file__).parents[1] / "helpers" / "probe.py"
 _PYTHON = [sys.executable]
@@ -46,6 +48,7 @@ _QUICK = {"alone": ["-c", _ALONE], "command": ["-c", _STAND_IN]}
 _WAYS = [
     *(pytest.param(way, id=name) for name, way in _QUICK.items()),
     pytest.param(["-m", "fdt", "run", "--workers", "1"], id="fdt run"),
+    pytest.param(interpreter.for_script("fdt", "run", "--workers", "1")[1:], id="fdt.run"),
 ]
 
 # What the probe may see differently, and why.

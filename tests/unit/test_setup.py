@@ -81,7 +81,7 @@ def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(setup.shutil, "which", lambda name: "/bin/uv")
     setup._build(tmp_path, "2.18.1")
     with_pip, with_uv = asked[:3], asked[3:]
-    assert all(command[:4] == [sys.executable, "-m", "pip", "install"] for command in with_pip)
+    assert all(command[:4] == [sys.executable, "-P", "-m", "pip"] for command in with_pip)
     assert all(command[:3] == ["/bin/uv", "pip", "install"] for command in with_uv)
     assert "--force-reinstall" in with_pip[2] and "--reinstall" in with_uv[2]
     assert with_pip[2][-1] == with_uv[2][-1] == setup.HOROVOD
