@@ -1,4 +1,4 @@
-"""Folders that only this user opens, and where they are: what is kept from one run to the next."""
+"""Folders of this user's, and where they are: what is kept from one run to the next, and what the user has set."""
 
 import os
 import platform
@@ -15,6 +15,12 @@ def state_folder() -> Path | None:
     given = os.environ.get("XDG_STATE_HOME", "")
     base = given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".local/state")
     return Path(base) / "fdt" / (platform.node() or "here") if os.path.isabs(base) else None
+
+
+def config_folder() -> Path:
+    """Returns where this user says how our programs are to be ($XDG_CONFIG_HOME)."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    return Path(given if os.path.isabs(given) else os.path.expanduser("~/.config")) / "fdt"
 
 
 def make(folder: Path) -> None:

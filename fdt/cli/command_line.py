@@ -11,7 +11,7 @@ from fdt.cli import combinations, sources
 from fdt.cli.options import COMMANDS, MODES, Description, OfScript, Options, Serve, described
 
 _ELSEWHERE = (
-    "Options may be set in the environment (FDT_WORKERS=4) and in fdt.toml too; `fdt config` tells where they are."
+    "Options may be set in the environment (FDT_WORKERS=4) and in files too; `fdt config` tells where they are."
 )
 
 

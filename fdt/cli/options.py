@@ -49,6 +49,8 @@ class Description:
         is_typed: Whether it comes from the command line only.
         is_left_away: Whether one that stands by itself may be missing.
         for_runtime: Whether it goes to the runtime as text, which says what it may be (`fdt.worker.runtime.Launcher`).
+        of_training: Whether a project's file may set it. It says how training goes: not where, with which secret, behind which
+            walls, nor which files are read and written, since a project may be somebody else's.
     """
 
     help: str
@@ -62,6 +64,7 @@ class Description:
     is_typed: bool = False
     is_left_away: bool = False
     for_runtime: bool = False
+    of_training: bool = False
 
     @property
     def may_be_set(self) -> bool:
@@ -76,6 +79,11 @@ def option(
     return dataclasses.field(default=default, metadata={"option": Description(help, metavar, parse, **more)})
 
 
+def training_option(*about: Any, **more: Any) -> Any:
+    """Makes a field of an option that a project's file may set, too."""
+    return option(*about, of_training=True, **more)
+
+
 def switch(help: str, **more: Any) -> Any:
     """Makes a field of an option without a value."""
     return option(False, help, None, None, **more)
@@ -83,7 +91,7 @@ def switch(help: str, **more: Any) -> Any:
 
 def of_runtime(metavar: str, help: str, group: str = _ASYNCHRONOUS) -> Any:
     """Makes a field of an option that a runtime reads."""
-    return option(None, help, metavar, group=group, for_runtime=True)
+    return option(None, help, metavar, group=group, for_runtime=True, of_training=True)
 
 
 def described(kind: "type[Options]") -> list[tuple[str, str, Any, Description]]:
@@ -136,21 +144,21 @@ class OfRunningPool(OfPool):
 class OfWorkers(Options):
     """How many workers."""
 
-    workers: Any = option(DEFAULT_WORKERS, f"how many (default: {DEFAULT_WORKERS})", "N", option_values.num_workers)
+    workers: Any = training_option(DEFAULT_WORKERS, f"how many (default: {DEFAULT_WORKERS})", "N", option_values.num_workers)
 
 
 @dataclass
 class OfMode(Options):
     """How they train together."""
 
-    mode: str = option(None, "sync: all-reduce; async: parameter server", choices=tuple(MODES))
+    mode: str = training_option(None, "sync: all-reduce; async: parameter server", choices=tuple(MODES))
 
 
 @dataclass
 class OfElse(Options):
     """What becomes of eager steps."""
 
-    otherwise: str = option("refuse", "steps of eager loops that cannot be outlined are refused, or run on this "
+    otherwise: str = training_option("refuse", "steps of eager loops that cannot be outlined are refused, or run on this "
         "machine (default: refuse)", choices=("refuse", "local"), name="else")
 
 
@@ -213,20 +221,21 @@ class Run(OfScheduler, OfBounds, OfRuntime, OfElse, OfMode, OfPool, OfScript):
 
     epilog: ClassVar[str | None] = ("SCRIPT is a Python file, a notebook, or a directory or zip file with a __main__.py; ARGS "
         "go to it untouched.")
-    workers: tuple[int, int] = option((DEFAULT_WORKERS, DEFAULT_WORKERS), f"how many (default: {DEFAULT_WORKERS}); a "
+    workers: tuple[int, int] = training_option((DEFAULT_WORKERS, DEFAULT_WORKERS), f"how many (default: {DEFAULT_WORKERS}); a "
         "range: begin with those that are there, at least MIN, take up to MAX as they come free, and go on with "
         "fewer where some are lost", "N|MIN..MAX", option_values.range_of_workers)
-    reconnect: float | None = option(None, "seconds to wait for a pool that is gone, or for workers in place of lost "
+    reconnect: float | None = training_option(None, "seconds to wait for a pool that is gone, or for workers in place of lost "
         "ones (default: 120; 0: fail at once)", "S", option_values.wait)
-    batch: str = option("global", "what the script's batch_size means (default: global, split over the workers)",
+    batch: str = training_option("global", "what the script's batch_size means (default: global, split over the workers)",
         choices=("global", "per-worker"))
-    scale_lr: str = option("none", "scale the learning rate with the workers, with --batch per-worker",
+    scale_lr: str = training_option("none", "scale the learning rate with the workers, with --batch per-worker",
         choices=("none", "linear", "sqrt"))
     detach: bool = switch("run without this terminal, which may be closed; `attach` shows what the script prints",
         is_typed=True)
     report: Path | None = option(None, "write what happened to this file, as JSON", "FILE", Path)
-    stop_after: int | None = option(None, "end the script after S training steps", "S", option_values.num_steps)
-    warm_up: int | None = option(None, "have the report leave out the first W training steps", "W", option_values.num_steps)
+    stop_after: int | None = training_option(None, "end the script after S training steps", "S", option_values.num_steps)
+    warm_up: int | None = training_option(None, "have the report leave out the first W training steps", "W",
+        option_values.num_steps)
     tensorboard: Path | None = option(None, "write what the workers used (cores, memory, network) for TensorBoard",
         "DIR", Path)
     prediction: Path | None = option(None, "what `predict --json` wrote; the report compares it with the run", "FILE",
@@ -251,7 +260,7 @@ class Verify(OfWorkers, OfPool, OfScript):
 
     epilog: ClassVar[str | None] = ("Exit status 0 if all steps agree, 1 if one differs, 3 if it is not proven that "
         "a difference is rounding. The script ends after the last step that is compared; its training is synchronous.")
-    steps: int = option(10, "how many steps are compared (default: 10)", "S", option_values.num_steps)
+    steps: int = training_option(10, "how many steps are compared (default: 10)", "S", option_values.num_steps)
     tolerance: float = option(0.0001, "the largest difference that counts as rounding, relative to what a step changes "
         "(default: 1e-4)", "X",
         option_values.tolerance)
@@ -263,7 +272,7 @@ class Predict(OfPool, OfScript):
 
     epilog: ClassVar[str | None] = ("The script is run without training, and some of its steps are then measured on "
         "workers of this machine.")
-    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2,4,8,16)", "N,N...",
+    workers: tuple[int, ...] | None = training_option(None, "numbers of workers (default: 1,2,4,8,16)", "N,N...",
         option_values.numbers_of_workers)
     bandwidth: str | None = option(None, "of each host's link, each way: 10Gbit, 100Mbit; one worker a host", "RATE",
         group=_NETWORK)
@@ -275,11 +284,11 @@ class Predict(OfPool, OfScript):
         "switch holds (default: 0)", "TIME", group=_NETWORK)
     overlap: float | None = option(None, "what part of the ring's exchange is hidden behind computation, 0 to 1; see "
         "--calibrate (default: 0)", "X", option_values.part, group=_NETWORK)
-    wire: str | None = option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
+    wire: str | None = training_option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
         group=_NETWORK)
     measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)
     relax: str | None = dataclasses.field(default=None, metadata=OfRuntime.__dataclass_fields__["relax"].metadata)
-    batch: str | None = option(None, "what the script's batch_size means to the ring (default: global, split over the "
+    batch: str | None = training_option(None, "what the script's batch_size means to the ring (default: global, split over the "
         "workers)", choices=("global", "per-worker"))
     cost_per_hour: float | None = option(None, "of a host; adds the cost of all steps", "X", option_values.price)
     json: Path | None = option(None, "write what was measured and predicted", "FILE", Path)
@@ -295,12 +304,12 @@ class Compare(OfPool, OfScript):
 
     epilog: ClassVar[str | None] = ("The script is run once for each form, from its beginning, and ended after its "
         "last step that is measured: what it writes it writes each time. Exit status 0 if all forms ran.")
-    workers: tuple[int, ...] | None = option(None, "numbers of workers (default: 1,2)", "N,N...",
+    workers: tuple[int, ...] | None = training_option(None, "numbers of workers (default: 1,2)", "N,N...",
         option_values.numbers_of_workers)
-    steps: int | None = option(None, "how many steps are measured in each form (default: as many as plain python "
+    steps: int | None = training_option(None, "how many steps are measured in each form (default: as many as plain python "
         "makes in --seconds)", "S", option_values.num_steps)
-    repeat: int = option(1, "run every form R times, show medians (default: 1)", "R", option_values.num_steps)
-    seconds: float = option(5.0, "see --steps (default: 5)", "X", option_values.seconds)
+    repeat: int = training_option(1, "run every form R times, show medians (default: 1)", "R", option_values.num_steps)
+    seconds: float = training_option(5.0, "see --steps (default: 5)", "X", option_values.seconds)
     prediction: Path | None = option(None, "what `predict --json` wrote (default: what is predicted for this machine "
         "or pool)", "FILE", Path)
     out: Path = option(Path("fdt-comparison"), "where the page, its data and its plots go (default: fdt-comparison)",

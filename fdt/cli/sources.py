@@ -1,13 +1,16 @@
-"""Where the values of options come from besides the command line: the environment, and a file.
+"""Where the values of options come from besides the command line: the environment, the project's file, the user's file.
 
-The file is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, of the working directory; FDT_CONFIG names another one,
-or none if it is empty. What stands at its top holds for every command that has the option, what stands in `[run]` for `fdt run`
-alone.
+The project's is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, of the working directory, which may be a clone of
+somebody else's: it sets how training goes (`Description.of_training`) and nothing else. The user's, `fdt.toml` in
+`fdt.base.user_folder.config_folder()`, sets everything. FDT_CONFIG names another one in place of both, or none if it is empty.
+
+What stands at a file's top holds for every command that has the option, what stands in `[run]` for `fdt run` alone.
 """
 
 import argparse
 import difflib
 import functools
+import itertools
 import os
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -15,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fdt.base import user_folder
 from fdt.base.config import NO_WALLS, OFF
 from fdt.cli.options import COMMANDS, Config, Description, Options, described
 
 CONFIG = "FDT_CONFIG"
+_NAME = "fdt.toml"
 
 
 class SourceError(Exception):
@@ -38,6 +43,29 @@ class Found:
     origin: str
 
 
+@dataclass(frozen=True)
+class File:
+    """A configuration file.
+
+    Attributes:
+        path: Where.
+        tables: What it says.
+        of_project: Whether it is the project's, and not the user's.
+    """
+
+    path: Path
+    tables: Mapping[str, Any]
+    of_project: bool
+
+    def find(self, command: str, name: str, about: Description) -> tuple[Any, str] | None:
+        """Returns what it says of a command's option, and where."""
+        if about.of_training or not self.of_project:
+            for table, heading in ((self.tables.get(command, {}), f"[{command}] "), (self.tables, "")):
+                if name in table:
+                    return table[name], f"{self.path}: {heading}{name}"
+        return None
+
+
 def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = ()) -> dict[str, Found]:
     """Returns of each option of a command that is set somewhere what is said first, by its field's name.
 
@@ -51,11 +79,12 @@ def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = (
     """
     found: dict[str, Found] = {}
     wanted = [each for each in described(kind) if each[3].may_be_set and f"--{each[1]}" not in skipped]
-    path, tables = _file() if wanted else (None, {})
+    files = _files() if wanted else []
     for field, name, _, about in wanted:
-        written = _in_environment(name) or _in_file(path, tables, kind.__name__.lower(), name)
-        if written is not None:
-            found[field] = _checked(written[0], written[1], name, about, choices(about, modes))
+        places = (_in_environment(name), *(file.find(kind.__name__.lower(), name, about) for file in files))
+        first = next(filter(None, places), None)
+        if first is not None:
+            found[field] = _checked(first[0], first[1], name, about, choices(about, modes))
     return found
 
 
@@ -82,13 +111,6 @@ def _in_environment(name: str) -> tuple[Any, str] | None:
     return (text, variable(name)) if text else None
 
 
-def _in_file(path: Path | None, tables: Mapping[str, Any], command: str, name: str) -> tuple[Any, str] | None:
-    for table, heading in ((tables.get(command, {}), f"[{command}] "), (tables, "")):
-        if name in table:
-            return table[name], f"{path}: {heading}{name}"
-    return None
-
-
 def _checked(written: Any, origin: str, name: str, about: Description, choices: Sequence[str]) -> Found:
     """Reads a value as argparse reads the command line's."""
     if about.is_repeated:
@@ -109,49 +131,78 @@ def _checked(written: Any, origin: str, name: str, about: Description, choices: 
         raise SourceError(f"{origin}: {error}") from error
 
 
-def _file() -> tuple[Path | None, Mapping[str, Any]]:
+def user_file() -> Path:
+    """Returns the user's own file, which need not be there."""
+    return user_folder.config_folder() / _NAME
+
+
+def _files() -> list[File]:
+    """Returns those that say something, the first first to be asked."""
     named = os.environ.get(CONFIG)
-    for path in [Path(named)] if named else [] if named == "" else [Path("fdt.toml"), Path("pyproject.toml")]:
-        if not named and not path.is_file():
-            continue
-        tables = _loaded(path)
-        if path.name == "pyproject.toml":
-            tables = tables.get("tool", {}).get("fdt", {})
-        if tables:
-            _check_names(path, tables)
-            return path, tables
-    return None, {}
+    if named is not None:
+        return [_loaded(Path(named), of_project=False)] if named else []
+    users, found = user_file(), []
+    projects = [path for path in (Path(_NAME), Path("pyproject.toml")) if path.absolute() != users]
+    for paths, of_project in ((projects, True), ([users], False)):
+        files = (_loaded(path, of_project) for path in paths if path.is_file())
+        found += itertools.islice((file for file in files if file.tables), 1)
+    return found
 
 
-def _loaded(path: Path) -> dict[str, Any]:
+def _loaded(path: Path, of_project: bool) -> File:
+    tables = _tables(path)
+    _check_names(path, tables, of_project)
+    return File(path, tables, of_project)
+
+
+def _tables(path: Path) -> dict[str, Any]:
     try:
-        # It names pools, and files with tokens: another user of this machine may not.
+        # Another user of this machine says nothing of this one's runs.
         if path.stat().st_uid not in (0, os.geteuid()):
             raise SourceError(
                 f"{path} belongs to another user: it is not read. Copy it, or set {CONFIG}= to go without"
             )
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
+    found = tables.get("tool", {}).get("fdt", {}) if path.name == "pyproject.toml" else tables
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: expected a table [tool.fdt]. Received: {found}")
+    return found
 
 
 @functools.cache
-def names(command: str | None) -> frozenset[str]:
-    """Returns the options of a command, or of any, that may be set elsewhere."""
-    kinds = COMMANDS.values() if command is None else [COMMANDS[command]]
-    return frozenset(name for kind in kinds for _, name, _, about in described(kind) if about.may_be_set)
+def names(command: str | None, of_training: bool = False) -> frozenset[str]:
+    """Returns the options of a command, or of any, that may be set elsewhere.
+
+    Args:
+        command: Its name; None for all commands.
+        of_training: Only those that a project's file may set.
+    """
+    return frozenset(
+        name
+        for kind in (COMMANDS.values() if command is None else [COMMANDS[command]])
+        for _, name, _, about in described(kind)
+        if about.may_be_set and (about.of_training or not of_training)
+    )
 
 
-def _check_names(path: Path, tables: Mapping[str, Any]) -> None:
+def _check_names(path: Path, tables: Mapping[str, Any], of_project: bool) -> None:
     for name, value in tables.items():
-        in_command = isinstance(value, dict) and name in COMMANDS
-        for key, known in (
-            [(key, names(name)) for key in value] if in_command else [(name, names(None) | set(COMMANDS))]
-        ):
+        command = name if isinstance(value, dict) and name in COMMANDS else None
+        for key in [name] if command is None else value:
+            known = names(command) | (set(COMMANDS) if command is None else set())
+            heading = "" if command is None else f" in [{command}]"
             if key not in known:
                 alike = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
                 meant = f" Did you mean {alike[0]}?" if alike else ""
-                raise SourceError(f"{path}: unknown option {key!r}{f' in [{name}]' if in_command else ''}.{meant}")
+                raise SourceError(f"{path}: unknown option {key!r}{heading}.{meant}")
+            if of_project and key not in names(command, of_training=True):
+                raise SourceError(
+                    f"{path}: {key!r}{heading} is not a project's to set: where a run goes, with which secret and behind which "
+                    "walls, and which files are read or written is the user's. Expected only how training goes, such as mode "
+                    f"and workers. Give --{key} on the command line, set {variable(key)}, or write it into {user_file()}"
+                )
 
 
 def show(options: Config, modes: Sequence[str]) -> list[str]:
@@ -168,10 +219,8 @@ def show(options: Config, modes: Sequence[str]) -> list[str]:
         for name, found in _all(command, modes, with_defaults=bool(options.of))
     ]
     if not rows:
-        path, _ = _file()
-        return [
-            f"nothing is set: no FDT_* of ours in the environment{'' if path is None else f', and nothing in {path}'}"
-        ]
+        silent = "".join(f", and nothing in {file.path}" for file in _files())
+        return [f"nothing is set: no FDT_* of ours in the environment{silent}"]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return [f"{name:{widths[0]}}  {text:{widths[1]}}  {origin}" for name, text, origin in rows]
 

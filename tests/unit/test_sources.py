@@ -17,8 +17,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns the working directory; nothing is set."""
     for name in set(os.environ) - set(sources.cleared(os.environ)):
         monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(project)
+    return project
+
+
+@pytest.fixture
+def users(folder: Path) -> Path:
+    """Returns the user's own file, yet to be written."""
+    sources.user_file().parent.mkdir(parents=True)
+    return sources.user_file()
 
 
 def _parse(*argv: str) -> Options:
@@ -37,6 +47,53 @@ def test_command_line_before_environment_before_file_before_default(
     monkeypatch.setenv("FDT_WORKERS", "6")
     assert _parse("run", "t.py").workers == (6, 6)
     assert _parse("run", "--workers", "7", "t.py").workers == (7, 7)
+
+
+def test_the_users_file_after_the_projects_but_for_what_is_not_a_projects(folder: Path, users: Path) -> None:
+    users.write_text('workers = 3\nserver = "a:1"\n[run]\nbatch = "per-worker"\nreport = "r.json"\n')
+    options: Any = _parse("run", "t.py")
+    assert (options.workers, options.server, options.batch) == ((3, 3), "a:1", "per-worker")
+    assert options.report == Path("r.json")
+    (folder / "fdt.toml").write_text("workers = 4\n")
+    assert (_parse("run", "t.py").workers, _parse("run", "t.py").server) == ((4, 4), "a:1")
+    # Of a pool, workers are its operator's.
+    assert _parse("serve").workers == 3
+
+
+# What a project's file may set, of any command: how training goes. An option comes here by a decision alone.
+_OF_TRAINING = {
+    "average-every", "batch", "ddc", "else", "lambda0", "max-delay", "mode", "outer", "ps", "ps-place", "q", "reconnect",
+    "relax", "repeat", "scale-lr", "seconds", "steps", "stop-after", "update", "warm-up", "wire", "workers",
+}  # fmt: skip
+
+
+def test_a_project_sets_how_training_goes() -> None:
+    assert sources.names(None, of_training=True) == _OF_TRAINING
+    for command in ("serve", "jobs", "logs", "cancel", "page", "top", "doctor", "setup", "attach", "config"):
+        assert not sources.names(command, of_training=True)
+
+
+@pytest.mark.parametrize("name", ["fdt.toml", "pyproject.toml"])
+def test_a_project_sets_nothing_else(name: str, folder: Path, users: Path) -> None:
+    """Whatever the command, of which the file need not speak: a clone of somebody's repository sends no token anywhere."""
+    for command, _, option, about in _ALL:
+        if about.of_training:
+            continue
+        for heading in (command,) if option in _OF_TRAINING else ("", command):
+            table = ".".join(filter(None, ("tool.fdt" if name == "pyproject.toml" else "", heading)))
+            value = "true" if about.parse is None else '"1"'
+            (folder / name).write_text(f"{f'[{table}]' if table else ''}\n{option} = {value}\n")
+            with pytest.raises(sources.SourceError) as refused:
+                sources.read(COMMANDS["jobs"], _BOTH)
+            said, where = str(refused.value), f" in [{command}]" if heading else ""
+            assert said.startswith(f"{name}: {option!r}{where} is not a project's to set")
+            assert all(place in said for place in (f"--{option}", sources.variable(option), str(users)))
+
+
+def test_the_users_file_may_be_the_working_directorys(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users.write_text('server = "a:1"\n')
+    monkeypatch.chdir(users.parent)
+    assert _parse("jobs").server == "a:1"
 
 
 def test_pyproject_is_read_where_there_is_no_fdt_toml(folder: Path) -> None:
@@ -75,13 +132,13 @@ _ALL = [
     ("command", "field", "name", "about"), _ALL, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_option_is_found_in_the_environment_and_in_a_file(
-    command: str, field: str, name: str, about: Description, folder: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, field: str, name: str, about: Description, users: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = about.choices[:2] or _TEXTS.get(f"{command} {name}") or _TEXTS.get(name, ("1", "2"))
     is_switch = about.parse is None
-    (folder / "fdt.toml").write_text(f"[{command}]\n{name} = {'true' if is_switch else repr(first)}\n")
+    users.write_text(f"[{command}]\n{name} = {'true' if is_switch else repr(first)}\n")
     in_file = sources.read(COMMANDS[command], _BOTH)
-    assert (list(in_file), in_file[field].origin) == ([field], f"fdt.toml: [{command}] {name}")
+    assert (list(in_file), in_file[field].origin) == ([field], f"{users}: [{command}] {name}")
     monkeypatch.setenv(sources.variable(name), "off" if is_switch else second)
     in_environment = sources.read(COMMANDS[command], _BOTH)
     assert in_environment[field].origin == sources.variable(name)
@@ -99,9 +156,9 @@ def test_every_option_is_found_in_the_environment_and_in_a_file(
         ("[run]\nworkers = true", "fdt.toml: [run] workers: expected what --workers takes. Received: True"),
         ("[run]\nworkers = [1]", "fdt.toml: [run] workers: expected what --workers takes. Received: [1]"),
         ('[run]\nbatch = "local"', "fdt.toml: [run] batch: expected one of global, per-worker. Received: local"),
-        ("[run]\nscheduler-arg = 3", "fdt.toml: [run] scheduler-arg: expected a list of texts. Received: 3"),
         ('[run]\nscale-lr = "linear"', "--scale-lr goes with --batch per-worker"),
         ("[run", "cannot read fdt.toml: "),
+        ("[serve]\nno-walls = true", "fdt.toml: 'no-walls' in [serve] is not a project's to set: "),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(
@@ -113,6 +170,15 @@ def test_what_is_wrong_in_a_file_is_said(
     error = capsys.readouterr().err
     assert left.value.code == 2
     assert error.splitlines()[-1].startswith(f"fdt: {said}"), error
+
+
+def test_what_is_wrong_in_the_users_file_is_said(users: Path) -> None:
+    users.write_text("[run]\nscheduler-arg = 3")
+    with pytest.raises(sources.SourceError, match=r"\[run\] scheduler-arg: expected a list of texts. Received: 3"):
+        sources.read(COMMANDS["run"], _BOTH)
+    users.write_text("[serve]\nno-wall = true")
+    with pytest.raises(sources.SourceError, match=r"unknown option 'no-wall' in \[serve\]\. Did you mean no-walls?"):
+        sources.read(COMMANDS["run"], _BOTH)
 
 
 def test_a_file_of_another_user_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +197,9 @@ def test_a_file_of_another_user_is_not_read(folder: Path, monkeypatch: pytest.Mo
         sources.read(COMMANDS["run"], _BOTH)
 
 
-def test_a_host_that_joins_has_no_use_for_what_is_set_for_pools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_joins_has_no_use_for_what_is_set_for_pools(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler hands the environment on."""
-    (folder / "fdt.toml").write_text("[serve]\nidle = 60\n")
+    users.write_text("[serve]\nidle = 60\n")
     for name, value in {
         "WORKERS": "3",
         "MODE": "async",
@@ -148,18 +214,19 @@ def test_a_host_that_joins_has_no_use_for_what_is_set_for_pools(folder: Path, mo
 
 
 def test_config_shows_what_holds_and_where_from(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, users: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(*argv: str) -> list[str]:
         assert main.main(["config", *argv]) == 0
         return capsys.readouterr().out.splitlines()
 
     assert shown() == ["nothing is set: no FDT_* of ours in the environment"]
-    (folder / "fdt.toml").write_text('server = "a:1"\n[verify]\nsteps = 5\n')
+    users.write_text('server = "a:1"\n')
+    (folder / "fdt.toml").write_text("[verify]\nsteps = 5\n")
     monkeypatch.setenv("FDT_WORKERS", "3")
     rows = [line.split(maxsplit=2) for line in shown("verify")]
     assert rows == [
-        ["verify.server", "a:1", "fdt.toml: server"],
+        ["verify.server", "a:1", f"{users}: server"],
         ["verify.token-file", "-", "default"],
         ["verify.tls-ca", "-", "default"],
         ["verify.workers", "3", "FDT_WORKERS"],
