@@ -68,7 +68,8 @@ class Credentials:
 
     Attributes:
         token: Shared secret, sent with every call; None for none.
-        tls_ca: PEM file with the authority that signed the pool's certificate; None for a plain connection.
+        tls_ca: PEM file with the authority that signed the pool's certificate; None for those that the system trusts, and on
+            loopback for a plain connection.
         is_found: Whether the token was not given but found; another pool of this user's at the address may have another.
     """
 
@@ -105,7 +106,7 @@ class PlacingConfig:
         idle_s: How long a host may be without work before it is given back.
         arguments: Go to the scheduler as they are.
         folder: On a file system that all hosts share.
-        tls_ca: With what hosts check the pool's certificate, PEM; None for a plain connection.
+        tls_ca: With what hosts check the pool's certificate, PEM; None as for `Credentials`.
         open_servers: See `ServeConfig`.
         walls: Whether workers are walled in; see `fdt.worker.sandbox`.
         bounds: Of each worker.

@@ -130,7 +130,8 @@ class OfPool(Options):
         option_values.address)
     token_file: Path | None = option(None, "shared secret of the pool (default: found, if the pool on this machine is "
         "this user's)", "FILE", Path)
-    tls_ca: Path | None = option(None, "authority that signed the pool's certificate, PEM", "FILE", Path)
+    tls_ca: Path | None = option(None, "authority that signed the pool's certificate, PEM (default: those that this system "
+        "trusts; on loopback no TLS)", "FILE", Path)
 
 
 @dataclass

@@ -142,8 +142,11 @@ def _expiry(until: str) -> Verdict:
 
 def _doors(options: argparse.Namespace, is_secure: bool, local: bool, timing: Timing) -> Iterator[Verdict]:
     """Tries each method of each service without a token, and with a wrong one."""
+    if not is_secure and not local:
+        yield Verdict("token", "not tried: off loopback we speak TLS only", "serve with --tls-cert and --tls-key")
+        return
     authority = options.tls_ca if is_secure else None
-    if is_secure and authority is None:
+    if is_secure and local and authority is None:
         yield Verdict("token", "not tried", "give --tls-ca FILE, the authority of the certificate", broken=True)
         return
     methods = [

@@ -30,7 +30,7 @@ class HostRequest:
         network: CIDR of the trusted network.
         folder: Where all hosts see the pool's files.
         token: Opens the pool to hosts, and nothing else.
-        tls_ca: PEM text of the authority that signed the pool's certificate; "" for a plain connection.
+        tls_ca: PEM text of the authority that signed the pool's certificate; "" if none is given.
         config: The rest, which is the same for all hosts.
     """
 

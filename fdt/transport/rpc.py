@@ -188,6 +188,8 @@ def _keepalive(timing: Timing) -> list[tuple[str, int]]:
 def open_channel(address: str, credentials: Credentials, timing: Timing, behind: str | None = None) -> grpc.Channel:
     """Returns a channel that has not been tried yet; see `connect`.
 
+    Off loopback it speaks TLS only, as pools do (`check_listen`): nobody on the way is to read a token.
+
     Args:
         address: Where to connect.
         credentials: Token and certificate authority.
@@ -204,18 +206,22 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
         *([("grpc.default_authority", "localhost")] if address.startswith("unix:") else []),
         *([("grpc.ssl_target_name_override", behind.rpartition(":")[0].strip("[]"))] if behind is not None else []),
     ]
-    if credentials.tls_ca is not None:
-        try:
-            authority = credentials.tls_ca.read_bytes()
-        except OSError as error:
-            raise UsageError(f"Cannot read the certificate of the pool's authority: {error}") from error
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options)
-    else:
+    if credentials.tls_ca is None and keys.is_local(behind or address):
         channel = grpc.insecure_channel(address, options)
+    else:
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_authority(credentials.tls_ca)), options)
     if credentials.token is None:
         return channel
     found_at = address if credentials.is_found else ""
     return grpc.intercept_channel(channel, _SendToken(credentials.token, found_at))
+
+
+def _authority(path: Path | None) -> bytes | None:
+    """Returns what signs certificates of pools; None for all that this system trusts, as gRPC finds them."""
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"Cannot read the certificate of the pool's authority: {error}") from error
 
 
 def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
@@ -278,13 +284,17 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
             f"tls_ca={credentials.tls_ca}"
         )
     if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname Verification" in text or "name doesn't match" in text:
+        signer = "the given authority" if credentials.tls_ca is not None else "one that this system trusts"
         return AccessError(
-            f"The certificate of the pool at {address} was not signed by the given authority, or is for another name: "
-            f"{text}. Received: tls_ca={credentials.tls_ca}"
+            f"The certificate of the pool at {address} was not signed by {signer}, or is for another name: {text}. Expected "
+            f"with --tls-ca the authority that signed it. Received: tls_ca={credentials.tls_ca}"
         )
     if "SSL" in text or "WRONG_VERSION_NUMBER" in text or "handshake" in text.lower():
-        return AccessError(f"No TLS with the pool at {address}: does it serve with --tls-cert? ({text})")
-    plain = credentials.tls_ca is None and not address.startswith("unix:")
+        return AccessError(
+            f"No TLS with the pool at {address}: does it serve with --tls-cert? Without, only its own machine reaches a pool. "
+            f"({text})"
+        )
+    plain = credentials.tls_ca is None and keys.is_local(address) and not address.startswith("unix:")
     if plain and _hung_up(error):
         return AccessError(
             f"{address} hung up on a connection without TLS. If the pool has a certificate, name its authority "

@@ -55,7 +55,7 @@ class WorkerConfig:
         store: Directory of the host's blobs.
         folder: The worker's own, for what it writes.
         timing: The pool's.
-        tls_ca: Authority that signed the pool's certificate; None for a plain connection.
+        tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
         joined: Whether this host joined the pool, so that its store fetches from there.
     """
 
