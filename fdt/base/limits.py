@@ -33,6 +33,12 @@ class Limits:
     # gRPC's own default, which bulk data keep below as they travel in chunks.
     message_bytes: int = 4 << 20
 
+    # Of browsers at the page, which open up to six each, and of who asks for figures, each of which takes a thread.
+    page_connections: int = 64
+    metrics_connections: int = 8
+    # Until a request has come there.
+    silent_http_s: float = 5.0
+
     # ---- calls ---------------------------------------------------------------------------------------------------
     # Between the beginning of a call and its first message; clients send both at once.
     first_message_s: float = 5.0

@@ -141,7 +141,8 @@ def _files() -> list[File]:
     named = os.environ.get(CONFIG)
     if named is not None:
         return [_loaded(Path(named), of_project=False)] if named else []
-    users, found = user_file(), []
+    users = user_file()
+    found: list[File] = []
     projects = [path for path in (Path(_NAME), Path("pyproject.toml")) if path.absolute() != users]
     for paths, of_project in ((projects, True), ([users], False)):
         files = (_loaded(path, of_project) for path in paths if path.is_file())

@@ -1,14 +1,75 @@
 """A pool's figures in the format of Prometheus, by its own client library: `fdt serve --metrics 127.0.0.1:9090`."""
 
 import collections
+import contextlib
+import io
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fdt.base.limits import DEFAULT, Limits
 from fdt.errors import UsageError
 from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
+
+
+class _Until(io.RawIOBase):
+    """What comes from a socket until a moment, however slowly."""
+
+    def __init__(self, connection: socket.socket, end_s: float) -> None:
+        self._connection, self._end_s = connection, end_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(0.001, self._end_s - time.monotonic()))
+        return self._connection.recv_into(buffer)
+
+
+class _Handler(WSGIRequestHandler):
+    """Answers one request, which has to come in time."""
+
+    server: "_Server"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Until(self.connection, time.monotonic() + self.server.limits.silent_http_s))
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers so many at a time; hangs up on others."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, limits: Limits) -> None:
+        self.limits = limits
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._free = threading.Semaphore(limits.metrics_connections)
+        super().__init__((host, port), _Handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
 
 class MetricsServer:
@@ -18,7 +79,7 @@ class MetricsServer:
         address: "host:port".
     """
 
-    def __init__(self, address: str, collector: Collector) -> None:
+    def __init__(self, address: str, collector: Collector, limits: Limits) -> None:
         """Opens a port.
 
         Raises:
@@ -28,10 +89,13 @@ class MetricsServer:
         registry.register(collector)
         host, _, port = address.rpartition(":")
         try:
-            self._server, self._thread = start_http_server(int(port), host.strip("[]"), registry)
+            self._server = _Server(host.strip("[]"), int(port), limits)
         except OSError as error:
             raise UsageError(f"cannot show metrics at {address}: {error.strerror or error}") from error
+        self._server.set_app(make_wsgi_app(registry))
         self.address = f"{host}:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="fdt-metrics", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Closes the port."""
@@ -40,14 +104,15 @@ class MetricsServer:
         self._thread.join()
 
 
-def serve(address: str, snapshot: Callable[[], Snapshot]) -> MetricsServer:
+def serve(address: str, snapshot: Callable[[], Snapshot], limits: Limits = DEFAULT) -> MetricsServer:
     """Begins to answer.
 
     Args:
         address: "host:port" on loopback.
         snapshot: Returns what the pool knows.
+        limits: Of connections.
     """
-    return MetricsServer(address, PoolCollector(snapshot))
+    return MetricsServer(address, PoolCollector(snapshot), limits)
 
 
 class PoolCollector(Collector):

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 
 from fdt.base.config import ADDRESS, ServeConfig, serve_config_of
-from fdt.base.limits import open_descriptors
+from fdt.base.limits import Limits, open_descriptors
 from fdt.base.temporary_folders import OwnFolder
 from fdt.errors import UsageError
 from fdt.pool import hosts
@@ -120,9 +120,9 @@ class Server:
             # Not everybody has Prometheus's library.
             from fdt.pool.metrics import serve
 
-            self._metrics = serve(config.metrics, supervisor.snapshot)
+            self._metrics = serve(config.metrics, supervisor.snapshot, limits)
         if config.page is not None:
-            self._page = _page(config.page, supervisor)
+            self._page = _page(config.page, supervisor, limits)
             pool.link = self._page.link
         # The machine's own workers have a server to themselves: whatever besets the public port does not keep them out.
         rpc.listen(own, socket)
@@ -211,7 +211,7 @@ class Server:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _page(address: str, supervisor: Supervisor) -> "PageServer":
+def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":
     # Not everybody has a web framework.
     try:
         from fdt.pool.page.app import PoolActions
@@ -223,7 +223,7 @@ def _page(address: str, supervisor: Supervisor) -> "PageServer":
             f"--page needs a web framework, which is not installed: {remedy}. Received: {error}"
         ) from error
     feed = Feed(supervisor.snapshot, supervisor.seen.curves)
-    return PageServer(address, feed, PoolActions(supervisor.cancel, supervisor.logs))
+    return PageServer(address, feed, PoolActions(supervisor.cancel, supervisor.logs), limits)
 
 
 def main() -> None:

@@ -1,19 +1,62 @@
 """The page's port: a web server in a thread of the pool's control process."""
 
+import asyncio
 import socket
 import threading
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fdt.base.limits import DEFAULT, Limits
 from fdt.errors import UsageError
 from fdt.pool.page.app import PoolActions, application
 from fdt.pool.page.auth import BrowserCodes
 from fdt.pool.page.feed import Feed
 from fdt.pool.page.gate import Gate
 
-# Connections at once; a browser opens up to six.
-_MAX_CONNECTIONS = 128
 _STOP_S = 5.0
+
+
+def _bounded(limits: Limits) -> type[H11Protocol]:
+    """Returns what serves a connection, unless there are too many, and hangs up if no request comes.
+
+    Uvicorn's own bound lets connections in, and answers their requests with 503: one that is silent may stay.
+    """
+
+    class Connection(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._watch()
+            if len(self.connections) > limits.page_connections:
+                transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Sees to it that a request comes in time, however many bytes of it do."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._forget()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(limits.silent_http_s, self.transport.abort)
+
+        def _forget(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Connection
 
 
 class PageServer:
@@ -23,13 +66,14 @@ class PageServer:
         address: "host:port".
     """
 
-    def __init__(self, address: str, feed: Feed, actions: PoolActions) -> None:
+    def __init__(self, address: str, feed: Feed, actions: PoolActions, limits: Limits = DEFAULT) -> None:
         """Opens the port, and begins to answer.
 
         Args:
             address: "host:port" on loopback; port 0 for one that is free.
             feed: What is shown.
             actions: What can be done.
+            limits: Of connections.
 
         Raises:
             UsageError: The port cannot be opened.
@@ -52,11 +96,10 @@ class PageServer:
             log_config=None,
             log_level="error",
             loop="asyncio",
-            http="h11",
+            http=_bounded(limits),
             ws="none",
             lifespan="off",
             server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=3,
         )
