@@ -199,15 +199,22 @@ class Late {
     if (then.size() != 1 || remembered.size() == 0 || settings->NumElements() != 4) {
       return errors::InvalidArgument("A compensation has one snapshot, what was moved, and four settings");
     }
+    if (delay->NumElements() != 1 || version->NumElements() != 1) {
+      return errors::InvalidArgument("A delay and a version are a number each");
+    }
     if (then[0].NumElements() != size) {
       return errors::InvalidArgument("The snapshot has ", then[0].NumElements(), " entries, the parameters ", size);
     }
     then_ = then[0].flat<T>().data();
-    delay_ = delay->scalar<int64_t>()();
+    delay_ = delay->flat<int64_t>()(0);
     clip_ = settings->vec<double>()(3);
     const auto set = settings->vec<double>();
     strength_ = {set(0), set(1), set(2), 1.0};
-    const int64_t number = version->scalar<int64_t>()();
+    const int64_t number = version->flat<int64_t>()(0);
+    // So that each update that `Moved` is asked for has a number of 0 or more: % keeps the sign.
+    if (number < 0 || delay_ > number) {
+      return errors::InvalidArgument("There are no ", delay_, " versions before version ", number);
+    }
     if (correct) strength_.correction = 1 - std::pow(strength_.decay, double(number));
     locks_.reserve(remembered.size());
     kept_.resize(remembered.size());
@@ -218,6 +225,7 @@ class Late {
       TF_RETURN_IF_ERROR(Own(context, kept_[k]->tensor()));
     }
     Tensor* history = kept_[0]->tensor();
+    if (history->NumElements() == 0) return errors::InvalidArgument("Of no update it is remembered how far it went");
     moved_.emplace(history->flat<float>().data(), history->NumElements(), number);
     if (kept_.size() > 1) {
       if (kept_[1]->tensor()->NumElements() != size) return errors::InvalidArgument("The mean of squares has another size");

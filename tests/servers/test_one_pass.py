@@ -118,6 +118,28 @@ def test_what_does_not_fit_is_refused() -> None:
             sgd(places, parameters)([tf.zeros([size]) for size in sizes], {})
 
 
+@pytest.mark.parametrize(
+    ("version", "delay", "remembered", "message"),
+    [
+        (-1, 0, 4, "no 0 versions before version -1"),
+        (-(2**62) - 1, 0, 4, "versions before version -4611686018427387905"),
+        (-1, -1, 4, "no -1 versions before version -1"),
+        (1, 2, 4, "no 2 versions before version 1"),
+        (1, 0, 0, "Of no update"),
+    ],
+)
+def test_no_update_is_remembered_outside_of_what_remembers(
+    version: int, delay: int, remembered: int, message: str
+) -> None:
+    parameters, squares = tf.Variable(tf.zeros([64])), tf.Variable(tf.zeros([64]))
+    moved = tf.Variable(np.full([remembered], np.inf, np.float32))
+    numbers = tf.constant(delay, tf.int64), tf.constant(version, tf.int64)
+    late = Late(make_rule("ddc-asgd"), tf.zeros([64]), *numbers, moved, squares)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        sgd([64], parameters)([tf.ones([64])], {}, late)
+    assert not np.any(parameters) and np.all(np.isinf(moved))
+
+
 def test_an_operation_that_has_no_text_makes_no_formula() -> None:
     step = traced(dense_model(tf.keras.optimizers.Ftrl(0.1)), (X, Y))
     assert extent(servers(step, make_rule("asgd"))) == "all"
