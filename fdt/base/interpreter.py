@@ -1,7 +1,7 @@
 """Commands of the Python interpreters that we start: none imports a file of the working directory in place of a module.
 
 `python -m` and `python -c` look for modules in the working directory first, and its files may be anybody's. No other module of
-ours names the interpreter in a command (`tests/unit/test_interpreter.py`).
+ours names the interpreter in a command (`tests/integration/test_interpreter.py`).
 """
 
 import sys

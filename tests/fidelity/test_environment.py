@@ -26,7 +26,7 @@ _PYTHON = [sys.executable]
 _ALONE = "import sys; from fdt.script import runner; sys.exit(runner.finish(runner.run(sys.argv[1], sys.argv[2:])))"
 _STAND_IN = """
 import contextlib, sys, types
-from fdt import cli
+from fdt.cli import main as cli
 
 class Session(contextlib.nullcontext):
     distributed, verification = True, None
@@ -39,7 +39,7 @@ sys.modules["fdt.capture"] = types.SimpleNamespace(
 )
 import fdt
 fdt.capture = sys.modules["fdt.capture"]
-cli._require_launchers = lambda modes: None
+cli.require_launchers = lambda modes: None
 sys.exit(cli.main(["run", *sys.argv[1:]]))
 """
 
