@@ -460,11 +460,6 @@ def test_ten_thousand_calls_without_token_reach_no_handler(pool: Pool, monkeypat
     assert not decoded
 
 
-def test_the_clients_token_does_not_open_the_workers_service(pool: Pool) -> None:
-    stream = pool.channel.stream_stream("/fdt.v1.Workers/Attach")(iter([b""]), timeout=LIMIT_S)
-    assert stream.code() == grpc.StatusCode.UNAUTHENTICATED
-
-
 def test_store_limit() -> None:
     pool = Pool(num_workers=1, store_limit_bytes=3 << 20)
     try:
