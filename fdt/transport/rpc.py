@@ -15,7 +15,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from fdt import errors
-from fdt.base import failure
+from fdt.base import failure, log
 from fdt.base.config import Credentials, Timing
 from fdt.base.limits import Limits
 from fdt.base.printable import printable_lines
@@ -35,6 +35,10 @@ HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
     "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
     "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
+)
+_WRONG_TOKEN = (
+    "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a token of "
+    "the hosts alone, that one with --join-token-file."
 )
 # Calls that gRPC keeps for a server by default until they are taken.
 _PENDING_CALLS = 1000
@@ -325,7 +329,10 @@ class RequireToken(grpc.ServerInterceptor):
         self._tokens = {service: tuple(each) for service, each in tokens.items()}
         self._judges = dict(judges or {})
         # Whatever the method: as a stream, so that not even a first message is waited for.
-        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._lock = threading.Lock()
+        # Calls with a token that opens nothing; who has none does not guess.
+        self.num_wrong = 0
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Passes the call on, or answers it."""
@@ -342,6 +349,19 @@ class RequireToken(grpc.ServerInterceptor):
         expected = self._tokens.get(service, (self._token,))
         return any(each is None or hmac.compare_digest(given, each.encode()) for each in expected)
 
+    def _refuse(self, _: object, context: grpc.ServicerContext) -> None:
+        if given_token(context):
+            with self._lock:
+                self.num_wrong += 1
+                num_wrong = self.num_wrong
+            # At 1, 10, 100: whoever guesses must not fill the log.
+            if num_wrong == 10 ** (len(str(num_wrong)) - 1):
+                log.notice(
+                    f"{num_wrong:,} call(s) with a wrong token were refused so far, the last from {context.peer()}. If there "
+                    "are many, somebody guesses; see who reaches this port"
+                )
+        _abort(context, AccessError(_WRONG_TOKEN))
+
 
 def given_token(context: grpc.ServicerContext) -> bytes:
     """Returns what a call was made with; b"" for nothing."""
@@ -351,16 +371,6 @@ def given_token(context: grpc.ServicerContext) -> bytes:
 def _given_in(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
     value = next((value for key, value in metadata if key == TOKEN_KEY), b"")
     return value if isinstance(value, bytes) else value.encode()
-
-
-def _refuse(_: object, context: grpc.ServicerContext) -> None:
-    _abort(
-        context,
-        AccessError(
-            "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a "
-            "token of the hosts alone, that one with --join-token-file."
-        ),
-    )
 
 
 def _abort(context: grpc.ServicerContext, error: FdtError) -> None:

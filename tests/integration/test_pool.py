@@ -460,6 +460,24 @@ def test_ten_thousand_calls_without_token_reach_no_handler(pool: Pool, monkeypat
     assert not decoded
 
 
+def test_wrong_tokens_are_counted_and_told_at_1_10_100(caplog: pytest.LogCaptureFixture) -> None:
+    """Who gives none does not guess."""
+    pool = Pool(num_workers=1)
+    try:
+        with grpc.insecure_channel(pool.address) as channel:
+            call = channel.unary_unary("/fdt.v1.Pool/View")
+            for number in range(12):
+                for metadata in ((), ((rpc.TOKEN_KEY, f"guess {number}"),)):
+                    with pytest.raises(grpc.RpcError) as caught:
+                        call(b"", timeout=LIMIT_S, metadata=metadata)
+                    assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        told = [record.getMessage() for record in caplog.records if "wrong token" in record.getMessage()]
+        assert [line.split()[0] for line in told] == ["1", "10"] and all("127.0.0.1" in line for line in told)
+        assert "guess" not in "".join(told).replace("somebody guesses", "")
+    finally:
+        pool.close()
+
+
 def test_store_limit() -> None:
     pool = Pool(num_workers=1, store_limit_bytes=3 << 20)
     try:
