@@ -213,21 +213,18 @@ class Cluster:
         hello.open_servers = True
         await call.write(host_pb2.HostEvent(hello=hello))
         self._begin(self._beats(call, host_pb2.HostEvent(heartbeat={})))
-        secret = ""
         async for instruction in call:
-            if instruction.HasField("welcome"):
-                secret = instruction.welcome.secret
-            elif instruction.HasField("start"):
-                self._begin(self._worker(channel, call, secret, instruction.start.worker))
+            if instruction.HasField("start"):
+                self._begin(self._worker(channel, call, instruction.start))
 
-    async def _worker(self, channel: grpc.aio.Channel, host: Any, secret: str, name: str) -> None:
+    async def _worker(self, channel: grpc.aio.Channel, host: Any, start: host_pb2.StartWorker) -> None:
         attach = channel.stream_stream(
             "/fdt.v1.Workers/Attach",
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
             response_deserializer=worker_pb2.WorkerInstruction.FromString,
         )
-        call = Stream(attach(metadata=((TOKEN_KEY, secret),)))
-        await call.write(worker_pb2.WorkerEvent(ready=worker_pb2.Ready(worker=name, pid=1, tensorflow="2")))
+        call = Stream(attach(metadata=((TOKEN_KEY, start.secret),)))
+        await call.write(worker_pb2.WorkerEvent(ready=worker_pb2.Ready(worker=start.worker, pid=1, tensorflow="2")))
         async with self._changed:
             self.ready += 1
             self._changed.notify_all()
@@ -240,7 +237,7 @@ class Cluster:
                 await call.write(worker_pb2.WorkerEvent(event=closed))
         async with self._changed:
             self.ready -= 1
-        await host.write(host_pb2.HostEvent(exit=host_pb2.WorkerExit(worker=name)))
+        await host.write(host_pb2.HostEvent(exit=host_pb2.WorkerExit(worker=start.worker)))
 
     async def _beats(self, call: Any, beat: Any) -> None:
         with suppress(asyncio.InvalidStateError):

@@ -42,6 +42,20 @@ def _token(path: Path | None) -> str | None:
     return token
 
 
+def _token_of_a_pool(path: Path | None) -> str | None:
+    """Reads a token that a pool is to ask for: one that cannot be guessed."""
+    from fdt.errors import UsageError
+    from fdt.transport.tokens import MIN_CHARACTERS
+
+    token = _token(path)
+    if token is not None and len(token) < MIN_CHARACTERS:
+        raise UsageError(
+            f"A pool's token can be tried thousands of times a second. Expected at least {MIN_CHARACTERS} random characters in "
+            f"the file: python3 -c 'import secrets; print(secrets.token_hex(32))' > {path}. Received: {len(token)} characters"
+        )
+    return token
+
+
 def open_to_others(path: Path) -> str | None:
     """Returns the remedy for a file that holds a secret and that others on this machine can read or write."""
     return f"chmod 600 {path}" if path.stat().st_mode & 0o066 else None
@@ -205,8 +219,8 @@ def serve_config(options: Serve) -> "ServeConfig":
 
     listen, token, join_token = (
         options.listen or DEFAULT_LISTEN,
-        _token(options.token_file),
-        _token(options.join_token_file),
+        _token_of_a_pool(options.token_file),
+        _token_of_a_pool(options.join_token_file),
     )
     if makes_token(options):
         # Off loopback nobody would find it: `fdt.transport.rpc.check_listen` asks for one that is given.

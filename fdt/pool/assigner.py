@@ -22,7 +22,12 @@ class Assigner:
         self._config, self._launchers, self._rendezvous_table = config, launchers, rendezvous_table
 
     def assignments(
-        self, job: Job, opening: job_pb2.OpenJob, known: Mapping[str, Host], threads: Sequence[int]
+        self,
+        job: Job,
+        opening: job_pb2.OpenJob,
+        known: Mapping[str, Host],
+        threads: Sequence[int],
+        keys: Sequence[str],
     ) -> list[bytes]:
         """Returns what is to be sent to each of a job's workers.
 
@@ -31,13 +36,14 @@ class Assigner:
             opening: What its client asked for.
             known: The pool's hosts.
             threads: Of an operation, for each worker.
+            keys: With which each worker calls the pool for this job.
 
         Raises:
             UsageError: Its hosts cannot be brought together; see `fdt.pool.hosts.check_tunnels`.
             Exception: Whatever the launcher meets.
         """
         placement = self._placement(job, opening, known)
-        rendezvous = self._rendezvous_table.open(job.name, opening.num_workers)
+        self._rendezvous_table.open(job.name, opening.num_workers)
         launcher, members = self._launchers[opening.mode], []
         if placement.tunnelled:
             members = [place.address for place, _ in placement.processes]
@@ -49,10 +55,10 @@ class Assigner:
                 num_threads=num_threads,
                 environment=launcher.environment(placement, rank),
                 options=opening.options,
-                rendezvous=rendezvous,
+                key=key,
                 members=members,
             )
-            for rank, num_threads in enumerate(threads)
+            for rank, (num_threads, key) in enumerate(zip(threads, keys, strict=True))
         ]
         return [worker_pb2.WorkerInstruction(assignment=each).SerializeToString() for each in assigned]
 

@@ -210,7 +210,6 @@ class Membership:
         assert self._launchers is not None
         config = WorkerConfig(
             pool=self._config.pool,
-            secret=self._welcome.secret,
             name=start.worker,
             store=str(self._store.directory),
             folder=str(self._processes.folder(start.worker)),
@@ -226,7 +225,9 @@ class Membership:
             store = (self._store.directory,)
             reads = () if config.tls_ca is None else (Path(config.tls_ca),)
             environment = config.environment()
-            self._processes.start(start.worker, engine, network, environment, log, reads=reads, writes=store)
+            self._processes.start(
+                start.worker, engine, network, environment, start.secret, log, reads=reads, writes=store
+            )
         except OSError as error:
             log.write_text(f"{error}\n")
             self._exited(start.worker, 127)

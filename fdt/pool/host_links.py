@@ -12,6 +12,7 @@ from fdt.pool.reconciler import Reconciler
 from fdt.pool.relay import Outbox
 from fdt.pool.state import events
 from fdt.pool.state.events import OWN_HOST
+from fdt.pool.worker_keys import WorkerKeys
 from fdt.v1 import blobs_pb2, host_pb2
 
 
@@ -20,14 +21,14 @@ class HostLinks(dict[str, Host]):
 
     Attributes:
         joined: Those that joined alone.
-        keeper: Brings hosts, where a scheduler does; set before the start.
+        worker_keys: Of the workers on them.
+        reconciler: Brings hosts, where a scheduler does; set before the start.
     """
 
     def __init__(
         self,
         config: ServeConfig,
         own: OwnHost,
-        secret: str,
         modes: Iterable[str],
         on_full: Callable[[str, str], None],
     ) -> None:
@@ -35,15 +36,15 @@ class HostLinks(dict[str, Host]):
         Args:
             config: The pool's.
             own: The pool's own machine.
-            secret: With what workers attach.
             modes: That are served.
             on_full: Called with the name of a host that does not take what it is sent, and the bound in words.
         """
         super().__init__({OWN_HOST: own})
         self._config, self._on_full = config, on_full
         self._welcome = host_pb2.Welcome(
-            modes=modes, secret=secret, timing=dataclasses.asdict(config.timing), address=own.place.address
+            modes=modes, timing=dataclasses.asdict(config.timing), address=own.place.address
         )
+        self.worker_keys = WorkerKeys()
         self.joined: dict[str, JoinedHost] = {}
         self.reconciler: Reconciler | None = None
         self._num_joined = 0
@@ -59,7 +60,7 @@ class HostLinks(dict[str, Host]):
         self._num_joined += 1
         name = f"host-{self._num_joined}"
         outbox = Outbox(self._config.limits.unread_bytes, None, lambda bound: self._on_full(name, bound))
-        host = self[name] = self.joined[name] = JoinedHost(name, hello, outbox)
+        host = self[name] = self.joined[name] = JoinedHost(name, hello, outbox, self.worker_keys)
         return host, self.reconciler is not None and self.reconciler.joined(hello.name)
 
     def welcome(self, do: events.WelcomeHost) -> None:

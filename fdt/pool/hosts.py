@@ -12,6 +12,7 @@ from fdt.base.config import ServeConfig
 from fdt.base.network import holds
 from fdt.errors import UsageError, VersionError
 from fdt.pool.relay import Outbox
+from fdt.pool.worker_keys import WorkerKeys
 from fdt.transport import tokens
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import blobs_pb2, host_pb2
@@ -27,8 +28,13 @@ _CLOCKS_APART_S = 120.0
 
 
 class Host(Protocol):
-    """Where worker processes are started and ended."""
+    """Where worker processes are started and ended.
 
+    Attributes:
+        worker_keys: Of the port on which its workers attach.
+    """
+
+    worker_keys: WorkerKeys
     label: str
     place: Place
     num_cores: int
@@ -63,7 +69,6 @@ class OwnHost:
         store: BlobStore,
         logs: Path,
         socket: str,
-        secret: str,
     ) -> None:
         """
         Args:
@@ -73,10 +78,10 @@ class OwnHost:
             store: The pool's.
             logs: Directory of the workers' logs.
             socket: Where workers attach.
-            secret: With what they attach.
         """
+        self.worker_keys = WorkerKeys()
         self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
-        self._socket, self._secret, self._timing = socket, secret, config.timing
+        self._socket, self._timing = socket, config.timing
         self.label, self.unisolated = "the pool's own machine", network_wall()
         several_hosts = config.network is not None
         # By mode.
@@ -93,10 +98,10 @@ class OwnHost:
         """See `Host.start`; raises OSError if there cannot be a process."""
         store = str(self._store.directory)
         folder = str(self._processes.folder(worker))
-        config = WorkerConfig(self._socket, self._secret, worker, store, folder, self._timing)
+        config = WorkerConfig(self._socket, worker, store, folder, self._timing)
         engine, log = self._launchers[mode].engine, self._logs / f"{worker}.log"
-        reads = (self._store.directory,)
-        self._processes.start(worker, engine, self.networks[mode], config.environment(), log, reads=reads)
+        secret, reads = self.worker_keys.issue(worker), (self._store.directory,)
+        self._processes.start(worker, engine, self.networks[mode], config.environment(), secret, log, reads=reads)
 
     def terminate(self, worker: str) -> None:
         """See `Host.terminate`."""
@@ -119,6 +124,7 @@ class JoinedHost:
     """A host that joined: what is asked of it goes into the stream that it holds open.
 
     Attributes:
+        worker_keys: Of the workers on all hosts that joined.
         name: The pool's name for it, which never comes again.
         called: How it calls itself.
         label: What a person calls it.
@@ -127,8 +133,8 @@ class JoinedHost:
         heard_s: When it was last heard of, by the monotonic clock.
     """
 
-    def __init__(self, name: str, hello: host_pb2.Hello, outbox: Outbox) -> None:
-        self.name, self.called = name, hello.name
+    def __init__(self, name: str, hello: host_pb2.Hello, outbox: Outbox, worker_keys: WorkerKeys) -> None:
+        self.name, self.called, self.worker_keys = name, hello.name, worker_keys
         self.label = f"{_shown(hello.name)} ({hello.address})"
         self.num_workers = hello.num_workers
         self.place = Place(name, hello.address, hello.interface)
@@ -143,8 +149,8 @@ class JoinedHost:
         self.outbox.put(host_pb2.HostInstruction(**kind).SerializeToString())
 
     def start(self, worker: str, mode: str) -> None:
-        """See `Host.start`."""
-        self.tell(start=host_pb2.StartWorker(worker=worker, mode=mode))
+        """See `Host.start`. No other host hears of the worker's secret."""
+        self.tell(start=host_pb2.StartWorker(worker=worker, mode=mode, secret=self.worker_keys.issue(worker)))
 
     def terminate(self, worker: str) -> None:
         """See `Host.terminate`."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 import sys
 import threading
@@ -30,6 +29,7 @@ from fdt.pool.services.workers import Workers
 from fdt.pool.state import events
 from fdt.pool.state_folder import StateFolder
 from fdt.pool.supervisor import Supervisor
+from fdt.pool.worker_keys import WorkerKeys
 from fdt.scheduling.request import HostRequest, find_scheduler
 from fdt.transport import rpc
 from fdt.transport.rate_limits import RateLimiter
@@ -89,32 +89,34 @@ class Server:
         Returns:
             The address, with the port that the system chose if 0 was asked for.
         """
-        config, secret = self._config, secrets.token_hex(32)
+        config = self._config
         if self._directory is None:
             self._folder = OwnFolder("fdt-pool-")
             self._directory = self._folder.path
         directory = self._directory
         socket = f"unix:{directory}/workers.sock"
-        supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, secret, self._kept)
+        supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, self._kept)
         examiner = self._examiner = Examiner()
         pool = Pool(supervisor, config)
         timing, limits = config.timing, config.limits
-        workers = (worker_pb2.DESCRIPTOR.services_by_name["Workers"], Workers(supervisor), {"Attach"})
+        blobs = Blobs(supervisor.store, limits, timing)
         # Warm ones of each mode, those that are just ending, and what a job whose workers are on other hosts has here.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
-        own = self._open([workers], RateLimiter(limits, timing, num_processes), secret)
+        own_keys, keys = supervisor.own_keys, supervisor.hosts.worker_keys
+        door = RateLimiter(limits, timing, num_processes)
+        own = self._open([_workers(Workers(supervisor, own_keys, blobs))], door, own_keys)
         # A pool that takes no hosts lets one in at a time, to tell it why.
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
-            (blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], Blobs(supervisor.store, limits, timing), {"Put", "Get"}),
+            (blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], blobs, {"Put", "Get"}),
             (job_pb2.DESCRIPTOR.services_by_name["Jobs"], Jobs(supervisor, examiner), {"Train"}),
-            # Of hosts that joined.
-            workers,
             (host_pb2.DESCRIPTOR.services_by_name["Hosts"], Hosts(supervisor), {"Attach"}),
             (pool_pb2.DESCRIPTOR.services_by_name["Pool"], pool, ()),
             (health_pb2.DESCRIPTOR.services_by_name["Health"], Health(), ()),
         ]
-        public = self._open(services, RateLimiter(limits, timing, *joined), secret, open_descriptors(limits))
+        if config.network is not None:
+            services.append(_workers(Workers(supervisor, keys, blobs)))
+        public = self._open(services, RateLimiter(limits, timing, *joined), keys, open_descriptors(limits))
         futexes.make_room(_THREADS_EACH * sum(door.max_calls for door in self._doors))
         if config.metrics is not None:
             # Not everybody has Prometheus's library.
@@ -154,18 +156,14 @@ class Server:
         return self._page.link() if self._page is not None else ""
 
     def _open(
-        self, services: Iterable[_Service], door: RateLimiter, secret: str, connections: int | None = None
+        self, services: Iterable[_Service], door: RateLimiter, keys: WorkerKeys, connections: int | None = None
     ) -> grpc.Server:
         config = self._config
-        # Workers on hosts that joined fetch blobs themselves, and do not know the clients' token.
-        tokens: dict[str, tuple[str | None, ...]] = {
-            "fdt.v1.Workers": (secret,),
-            "fdt.v1.Blobs": (config.token, secret),
-        }
+        tokens: dict[str, tuple[str | None, ...]] = {}
         if config.join_token is not None:
             # Whoever comes asks first whether it is well; see `fdt.transport.rpc.connect`.
-            tokens |= {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
-        interceptor = rpc.RequireToken(config.token, tokens)
+            tokens = {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
+        interceptor = rpc.RequireToken(config.token, tokens, {"fdt.v1.Workers": keys.opens})
         server = rpc.create_server(interceptor, door, config.limits, config.timing, connections)
         server.add_generic_rpc_handlers(
             tuple(rpc.service(service, servicer, door, raw) for service, servicer, raw in services)
@@ -209,6 +207,10 @@ class Server:
             self._folder.remove()
         elif self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _workers(servicer: Workers) -> _Service:
+    return worker_pb2.DESCRIPTOR.services_by_name["Workers"], servicer, {"Attach", "PutBlob", "GetBlob"}
 
 
 def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":

@@ -29,7 +29,7 @@ from fdt.pool.state_folder import StateFolder
 from fdt.pool.worker_links import WorkerLinks, said_only
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import STORE
-from fdt.v1 import host_pb2, job_pb2, worker_pb2
+from fdt.v1 import blobs_pb2, host_pb2, job_pb2, worker_pb2
 from fdt.worker import network_namespace
 from fdt.worker.log_file import LogFolder
 from fdt.worker.processes import Processes, last_words, oom_kills
@@ -49,7 +49,6 @@ class Supervisor:
         launchers: Mapping[str, Launcher],
         directory: Path,
         socket: str,
-        secret: str,
         kept: StateFolder | None = None,
     ) -> None:
         """
@@ -58,18 +57,18 @@ class Supervisor:
             launchers: For each mode that is served.
             directory: For blobs and logs; the pool's own.
             socket: Where workers attach.
-            secret: With what they attach.
             kept: Where the list of jobs is kept; None for nowhere.
         """
         self._kept, entries = kept, kept.entries if kept is not None else ()
-        self._config, self._launchers, self._secret = config, launchers, secret
+        self._config, self._launchers = config, launchers
         self.limits, timing = config.limits, config.timing
         self._logs = LogFolder(directory / "logs")
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, timing.chunk_s, self.limits)
         self.rendezvous_table = RendezvousTable()
         self._assigner = Assigner(config, launchers, self.rendezvous_table)
         self._processes = Processes(self._exited, directory, timing, walls=config.walls, bounds=config.bounds)
-        own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket, secret)
+        own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket)
+        self.own_keys = own.worker_keys
         # Which network worker processes on this machine see, in one line.
         self.network = network_namespace.describe(own.networks, own.unisolated)
         # Guards what the pool knows, which is what follows; held while instructions are done, so that all see them done.
@@ -84,7 +83,7 @@ class Supervisor:
         self._state = PoolState(config.num_workers, modes, timing, config.max_jobs, self.limits, before, config.placing)
         self._streams = JobStreams(self.limits, entries)
         self._workers = WorkerLinks(self._logs, 2 * self.limits.untaken_bytes, timing.stop_s)
-        self.hosts = HostLinks(config, own, secret, launchers, self._host_full)
+        self.hosts = HostLinks(config, own, launchers, self._host_full)
         self.blobs = SessionBlobs(self.store, self._processes, self.hosts, self._workers, self.limits.session_blobs)
         self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
         # Before the first worker.
@@ -251,6 +250,12 @@ class Supervisor:
             relay = self._streams.relay(found.job) if found is not None else None
             return (relay, found.rank) if found is not None and relay is not None else None
 
+    def job_needs(self, job: str, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether a job's workers have been told of a blob, and may still need it."""
+        with self._lock:
+            relay = self._streams.relay(job)
+        return relay is not None and (self.store.uses(job, ref) or ref in relay.passing_blobs())
+
     def list_jobs(self) -> list[tuple[Job, int]]:
         """Returns jobs and the steps they have done, oldest first."""
         with self._lock:
@@ -391,6 +396,9 @@ class Supervisor:
         return events.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
 
     def _forget_worker(self, worker: str) -> None:
+        host = self._workers.host_of(worker)
+        if host is not None:
+            host.worker_keys.forget(worker)
         self._failure_detector.forget(worker)
         self.seen.samples.pop(worker, None)
         self._workers.forget(worker)
@@ -410,8 +418,11 @@ class Supervisor:
     def _assign(self, do: events.Assign) -> None:
         stream, links = self._streams[do.job], [self._workers[worker] for worker in do.workers]
         threads = [link.host.num_threads for link in links]
+        keys = [link.host.worker_keys.assign(worker, do.job) for worker, link in zip(do.workers, links, strict=True)]
         try:
-            assignments = self._assigner.assignments(self._state.jobs[do.job], stream.opening, self.hosts, threads)
+            assignments = self._assigner.assignments(
+                self._state.jobs[do.job], stream.opening, self.hosts, threads, keys
+            )
         except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
@@ -422,6 +433,8 @@ class Supervisor:
         stream.relay.assign([link.outbox for link in links])
 
     def _end_job(self, do: events.EndJob) -> None:
+        for keys in (self.own_keys, self.hosts.worker_keys):
+            keys.end(do.job)
         self.store.release(do.job)
         with said_only():
             self.hosts.drop(self._streams[do.job].relay.passing_blobs())

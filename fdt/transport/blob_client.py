@@ -61,6 +61,8 @@ class SharedStore:
 class BlobClient:
     """A client's transfers to and from the store of a pool."""
 
+    _PUT, _GET = "/fdt.v1.Blobs/Put", "/fdt.v1.Blobs/Get"
+
     def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
         """Uses a channel made by `fdt.transport.rpc.connect`."""
         self._timing = timing
@@ -70,8 +72,8 @@ class BlobClient:
             response_deserializer=blobs_pb2.FindMissingReply.FromString,
         )
         # Chunks are raw: a message object would copy the data once more.
-        self._put = channel.stream_unary("/fdt.v1.Blobs/Put", response_deserializer=blobs_pb2.PutReply.FromString)
-        self._get = channel.unary_stream("/fdt.v1.Blobs/Get", request_serializer=blobs_pb2.BlobRef.SerializeToString)
+        self._put = channel.stream_unary(self._PUT, response_deserializer=blobs_pb2.PutReply.FromString)
+        self._get = channel.unary_stream(self._GET, request_serializer=blobs_pb2.BlobRef.SerializeToString)
 
     def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
         """Returns those that the pool does not hold."""
@@ -147,6 +149,12 @@ class BlobClient:
             call = self._put.future(watch.each(_put_chunks(ref, views)))
             call.result()
         return ref.size_bytes
+
+
+class WorkerBlobClient(BlobClient):
+    """A worker's, on a host that joined: it may fetch the blobs of its job, and send those that serve once."""
+
+    _PUT, _GET = "/fdt.v1.Workers/PutBlob", "/fdt.v1.Workers/GetBlob"
 
 
 class HostStore(BlobStore):

@@ -218,6 +218,11 @@ class BlobStore:
             if bound is not None and len(used) > bound:
                 raise CapacityError(f"A job may use {bound:,} blobs at once. Received: {len(used):,} blobs")
 
+    def uses(self, user: str, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether a user keeps a blob."""
+        with self._lock:
+            return self.path(ref).name in self._users.get(user, {})
+
     def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> list[blobs_pb2.BlobRef]:
         """Ends what `use` began, for these blobs or for all; returns those that the user had."""
         with self._lock:

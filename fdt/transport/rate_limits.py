@@ -92,11 +92,14 @@ class RateLimiter:
         self._short = _Kind("short calls", limits.short_calls, limits.short_calls_each)
         # By which the processes of a job find each other, all of them at the same moment.
         rendezvous = _Kind("calls of workers", num_workers, num_workers)
+        uploads = _Kind("uploads", limits.uploads, limits.uploads_each, pause_s=timing.chunk_s)
         downloads = _Kind("downloads", limits.downloads, limits.downloads_each, unread_s=limits.unread_s)
         self._kinds = {
             "fdt.v1.Jobs/Train": _Kind("jobs", limits.jobs, limits.jobs_each),
-            "fdt.v1.Blobs/Put": _Kind("uploads", limits.uploads, limits.uploads_each, pause_s=timing.chunk_s),
+            "fdt.v1.Blobs/Put": uploads,
             "fdt.v1.Blobs/Get": downloads,
+            "fdt.v1.Workers/PutBlob": uploads,
+            "fdt.v1.Workers/GetBlob": downloads,
             "fdt.v1.Pool/GetLogs": downloads,
             # Those of the pool's own machine are one connection to the kernel's unix socket.
             "fdt.v1.Workers/Attach": _Kind("workers", num_workers, num_workers),

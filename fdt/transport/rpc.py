@@ -15,7 +15,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from fdt import errors
-from fdt.base import failure
+from fdt.base import failure, log
 from fdt.base.config import Credentials, Timing
 from fdt.base.limits import Limits
 from fdt.base.printable import printable_lines
@@ -35,6 +35,10 @@ HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
     "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
     "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
+)
+_WRONG_TOKEN = (
+    "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a token of "
+    "the hosts alone, that one with --join-token-file."
 )
 # Calls that gRPC keeps for a server by default until they are taken.
 _PENDING_CALLS = 1000
@@ -153,20 +157,24 @@ class Watch:
 # ---- client ---------------------------------------------------------------------------------------------------------
 
 
-class _SendToken(
+class SendToken(
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Adds the token to every call. (gRPC's call credentials refuse plain loopback channels.)"""
+    """Adds the token to every call. (gRPC's call credentials refuse plain loopback channels.)
 
-    def __init__(self, token: str, address: str) -> None:
+    Attributes:
+        token: Of the next call.
+    """
+
+    def __init__(self, token: str, address: str = "") -> None:
         """Sends this token, or the one that the pool of this user's at the address has now; "" for no such pool."""
-        self._token, self._address = token, address
+        self.token, self._address = token, address
 
     def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        token = (keys.find(self._address) if self._address else None) or self._token
+        token = (keys.find(self._address) if self._address else None) or self.token
         metadata = [*(details.metadata or ()), (TOKEN_KEY, token)]
         return continuation(details._replace(metadata=metadata), request)
 
@@ -213,7 +221,7 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
     if credentials.token is None:
         return channel
     found_at = address if credentials.is_found else ""
-    return grpc.intercept_channel(channel, _SendToken(credentials.token, found_at))
+    return grpc.intercept_channel(channel, SendToken(credentials.token, found_at))
 
 
 def _authority(path: Path | None) -> bytes | None:
@@ -315,35 +323,64 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
 class RequireToken(grpc.ServerInterceptor):
     """Refuses calls without the token of their service, before anything of the request is read."""
 
-    def __init__(self, token: str | None, tokens: Mapping[str, Sequence[str | None]]) -> None:
-        """`token` opens all services (None: they are open); `tokens` has, by service, those that open it instead."""
+    def __init__(
+        self,
+        token: str | None,
+        tokens: Mapping[str, Sequence[str | None]],
+        judges: Mapping[str, Callable[[str, bytes], bool]] | None = None,
+    ) -> None:
+        """
+        Args:
+            token: Opens all services; None: they are open.
+            tokens: By service, those that open it instead.
+            judges: By service, what says instead of both whether a method is open to who gives this.
+        """
         self._token = token
         self._tokens = {service: tuple(each) for service, each in tokens.items()}
+        self._judges = dict(judges or {})
         # Whatever the method: as a stream, so that not even a first message is waited for.
-        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._lock = threading.Lock()
+        # Calls with a token that opens nothing; who has none does not guess.
+        self.num_wrong = 0
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Passes the call on, or answers it."""
-        service = details.method.rpartition("/")[0].lstrip("/")
-        given = _encoded(next((value for key, value in details.invocation_metadata if key == TOKEN_KEY), ""))
-        for expected in self._tokens.get(service, (self._token,)):
-            if expected is None or hmac.compare_digest(given, expected.encode()):
-                return continuation(details)
-        return self._refusal
+        service, _, method = details.method.lstrip("/").rpartition("/")
+        return (
+            continuation(details)
+            if self._opens(service, method, _given_in(details.invocation_metadata))
+            else self._refusal
+        )
+
+    def _opens(self, service: str, method: str, given: bytes) -> bool:
+        if service in self._judges:
+            return self._judges[service](method, given)
+        expected = self._tokens.get(service, (self._token,))
+        return any(each is None or hmac.compare_digest(given, each.encode()) for each in expected)
+
+    def _refuse(self, _: object, context: grpc.ServicerContext) -> None:
+        if given_token(context):
+            with self._lock:
+                self.num_wrong += 1
+                num_wrong = self.num_wrong
+            # At 1, 10, 100: whoever guesses must not fill the log.
+            if num_wrong == 10 ** (len(str(num_wrong)) - 1):
+                log.notice(
+                    f"{num_wrong:,} call(s) with a wrong token were refused so far, the last from {context.peer()}. If there "
+                    "are many, somebody guesses; see who reaches this port"
+                )
+        _abort(context, AccessError(_WRONG_TOKEN))
 
 
-def _encoded(value: str | bytes) -> bytes:
+def given_token(context: grpc.ServicerContext) -> bytes:
+    """Returns what a call was made with; b"" for nothing."""
+    return _given_in(context.invocation_metadata())
+
+
+def _given_in(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
+    value = next((value for key, value in metadata if key == TOKEN_KEY), b"")
     return value if isinstance(value, bytes) else value.encode()
-
-
-def _refuse(_: object, context: grpc.ServicerContext) -> None:
-    _abort(
-        context,
-        AccessError(
-            "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a "
-            "token of the hosts alone, that one with --join-token-file."
-        ),
-    )
 
 
 def _abort(context: grpc.ServicerContext, error: FdtError) -> None:

@@ -19,6 +19,8 @@ from fdt.errors import UsageError
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # No token that we make is longer.
 _MAX_BYTES = 4096
+# A pool answers thousands of guesses a second, so a token is one that nobody finds by guessing.
+MIN_CHARACTERS = 16
 
 
 def is_local(address: str) -> bool:

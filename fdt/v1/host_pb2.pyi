@@ -79,7 +79,7 @@ class HostInstruction(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., start: _Optional[_Union[StartWorker, _Mapping]] = ..., signal: _Optional[_Union[SignalWorker, _Mapping]] = ..., drop: _Optional[_Union[DropBlobs, _Mapping]] = ..., dismissal: _Optional[_Union[Dismissal, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("modes", "secret", "timing", "address")
+    __slots__ = ("modes", "timing", "address")
     class TimingEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -88,22 +88,22 @@ class Welcome(_message.Message):
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     MODES_FIELD_NUMBER: _ClassVar[int]
-    SECRET_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     modes: _containers.RepeatedScalarFieldContainer[str]
-    secret: str
     timing: _containers.ScalarMap[str, float]
     address: str
-    def __init__(self, modes: _Optional[_Iterable[str]] = ..., secret: _Optional[str] = ..., timing: _Optional[_Mapping[str, float]] = ..., address: _Optional[str] = ...) -> None: ...
+    def __init__(self, modes: _Optional[_Iterable[str]] = ..., timing: _Optional[_Mapping[str, float]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class StartWorker(_message.Message):
-    __slots__ = ("worker", "mode")
+    __slots__ = ("worker", "mode", "secret")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     worker: str
     mode: str
-    def __init__(self, worker: _Optional[str] = ..., mode: _Optional[str] = ...) -> None: ...
+    secret: str
+    def __init__(self, worker: _Optional[str] = ..., mode: _Optional[str] = ..., secret: _Optional[str] = ...) -> None: ...
 
 class SignalWorker(_message.Message):
     __slots__ = ("worker", "signal")

@@ -1,3 +1,4 @@
+from fdt.v1 import blobs_pb2 as _blobs_pb2
 from fdt.v1 import job_pb2 as _job_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -49,7 +50,7 @@ class WorkerInstruction(_message.Message):
     def __init__(self, assignment: _Optional[_Union[Assignment, _Mapping]] = ..., instruction: _Optional[_Union[_job_pb2.Instruction, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "rank", "num_workers", "num_threads", "environment", "options", "rendezvous", "members")
+    __slots__ = ("job", "rank", "num_workers", "num_threads", "environment", "options", "key", "members")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -70,7 +71,7 @@ class Assignment(_message.Message):
     NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
@@ -78,31 +79,27 @@ class Assignment(_message.Message):
     num_threads: int
     environment: _containers.ScalarMap[str, str]
     options: _containers.ScalarMap[str, str]
-    rendezvous: str
+    key: str
     members: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_threads: _Optional[int] = ..., environment: _Optional[_Mapping[str, str]] = ..., options: _Optional[_Mapping[str, str]] = ..., rendezvous: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_threads: _Optional[int] = ..., environment: _Optional[_Mapping[str, str]] = ..., options: _Optional[_Mapping[str, str]] = ..., key: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutValueRequest(_message.Message):
-    __slots__ = ("rendezvous", "key", "value")
-    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("key", "value")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
-    rendezvous: str
     key: str
     value: bytes
-    def __init__(self, rendezvous: _Optional[str] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class PutValueReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetValueRequest(_message.Message):
-    __slots__ = ("rendezvous", "key")
-    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("key",)
     KEY_FIELD_NUMBER: _ClassVar[int]
-    rendezvous: str
     key: str
-    def __init__(self, rendezvous: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ...) -> None: ...
 
 class GetValueReply(_message.Message):
     __slots__ = ("value",)

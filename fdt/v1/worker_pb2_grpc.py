@@ -2,12 +2,13 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
+from fdt.v1 import blobs_pb2 as fdt_dot_v1_dot_blobs__pb2
 from fdt.v1 import worker_pb2 as fdt_dot_v1_dot_worker__pb2
 
 
 class WorkersStub(object):
     """A worker process's end. The process starts, imports its runtime, says `ready`, waits for an assignment, serves one
-    job and exits.
+    job and exits. `Attach` takes the worker's own secret, once; the other calls take the key that came with its assignment.
     """
 
     def __init__(self, channel):
@@ -31,11 +32,21 @@ class WorkersStub(object):
                 request_serializer=fdt_dot_v1_dot_worker__pb2.GetValueRequest.SerializeToString,
                 response_deserializer=fdt_dot_v1_dot_worker__pb2.GetValueReply.FromString,
                 )
+        self.PutBlob = channel.stream_unary(
+                '/fdt.v1.Workers/PutBlob',
+                request_serializer=fdt_dot_v1_dot_blobs__pb2.PutChunk.SerializeToString,
+                response_deserializer=fdt_dot_v1_dot_blobs__pb2.PutReply.FromString,
+                )
+        self.GetBlob = channel.unary_stream(
+                '/fdt.v1.Workers/GetBlob',
+                request_serializer=fdt_dot_v1_dot_blobs__pb2.BlobRef.SerializeToString,
+                response_deserializer=fdt_dot_v1_dot_blobs__pb2.GetChunk.FromString,
+                )
 
 
 class WorkersServicer(object):
     """A worker process's end. The process starts, imports its runtime, says `ready`, waits for an assignment, serves one
-    job and exits.
+    job and exits. `Attach` takes the worker's own secret, once; the other calls take the key that came with its assignment.
     """
 
     def Attach(self, request_iterator, context):
@@ -52,6 +63,19 @@ class WorkersServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetValue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutBlob(self, request_iterator, context):
+        """Of workers on hosts that joined: blobs that serve once go to the pool, and those of their job come from it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBlob(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +99,16 @@ def add_WorkersServicer_to_server(servicer, server):
                     request_deserializer=fdt_dot_v1_dot_worker__pb2.GetValueRequest.FromString,
                     response_serializer=fdt_dot_v1_dot_worker__pb2.GetValueReply.SerializeToString,
             ),
+            'PutBlob': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutBlob,
+                    request_deserializer=fdt_dot_v1_dot_blobs__pb2.PutChunk.FromString,
+                    response_serializer=fdt_dot_v1_dot_blobs__pb2.PutReply.SerializeToString,
+            ),
+            'GetBlob': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetBlob,
+                    request_deserializer=fdt_dot_v1_dot_blobs__pb2.BlobRef.FromString,
+                    response_serializer=fdt_dot_v1_dot_blobs__pb2.GetChunk.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'fdt.v1.Workers', rpc_method_handlers)
@@ -84,7 +118,7 @@ def add_WorkersServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Workers(object):
     """A worker process's end. The process starts, imports its runtime, says `ready`, waits for an assignment, serves one
-    job and exits.
+    job and exits. `Attach` takes the worker's own secret, once; the other calls take the key that came with its assignment.
     """
 
     @staticmethod
@@ -135,5 +169,39 @@ class Workers(object):
         return grpc.experimental.unary_unary(request, target, '/fdt.v1.Workers/GetValue',
             fdt_dot_v1_dot_worker__pb2.GetValueRequest.SerializeToString,
             fdt_dot_v1_dot_worker__pb2.GetValueReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PutBlob(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(request_iterator, target, '/fdt.v1.Workers/PutBlob',
+            fdt_dot_v1_dot_blobs__pb2.PutChunk.SerializeToString,
+            fdt_dot_v1_dot_blobs__pb2.PutReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/fdt.v1.Workers/GetBlob',
+            fdt_dot_v1_dot_blobs__pb2.BlobRef.SerializeToString,
+            fdt_dot_v1_dot_blobs__pb2.GetChunk.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -3,12 +3,12 @@
 TensorFlow takes seconds of a core to import. Imported once, before any thread or device exists, it is there for every
 worker that is forked afterwards, and their memory is shared until one of them writes to it.
 
-Protocol, one JSON object a line. On standard input: `{"start": name, "environment", "log", "reach", "walls", "bounds"}`, what
-to add to the environment, where output goes, what the worker may reach (`sandbox.Reach`), whether it is walled in, and
-how much it may take (`worker_bounds.Bounds`); and `{"signal": number, "name"}`. On standard output:
-`{"started": name, "pid"}` and `{"exited": name, "status", "over"}`, negative for a signal's number, and what the worker took
-beyond its bounds; and `{}` now and then, once the engine is imported: it lives. The end of standard input ends the process and
-its workers.
+Protocol, in JSON objects. On standard input, a socket of messages: `{"start": name, "environment", "log", "reach", "walls",
+"bounds"}`, what to add to the environment, where output goes, what the worker may reach (`sandbox.Reach`), whether it is
+walled in, and how much it may take (`worker_bounds.Bounds`); with it comes a pipe that holds the worker's secret, which only
+the worker reads. And `{"signal": number, "name"}`. On standard output, a line each: `{"started": name, "pid"}` and `{"exited":
+name, "status", "over"}`, negative for a signal's number, and what the worker took beyond its bounds; and `{}` now and then,
+once the engine is imported: it lives. The end of standard input ends the process and its workers.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ PARENT = "FDT_FORKSERVER_PARENT"
 NETWORK = "FDT_FORKSERVER_NETWORK"
 # Seconds between two signs of life.
 BEAT = "FDT_FORKSERVER_BEAT"
+# Of one message: paths and settings, some thousand.
+MAX_ORDER_BYTES = 1 << 17
 # What TensorFlow imports if it is there, and what for graphs alone is not needed: as long as TensorFlow itself takes.
 NOT_NEEDED = ("keras", "tf_keras")
 # As the shell has it, of a program that cannot be run.
@@ -62,7 +65,6 @@ class ForkServer:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._input = b""
         self._open = True
         self._readable.register(0, selectors.EVENT_READ, self._read)
         self._readable.register(self._wake, selectors.EVENT_READ, self._woken)
@@ -109,17 +111,21 @@ class ForkServer:
             os.waitpid(pid, 0)
 
     def _read(self) -> None:
-        chunk = os.read(0, 1 << 16)
-        *lines, self._input = (self._input + chunk).split(b"\n")
-        for line in lines:
-            request = json.loads(line)
-            if "start" in request:
-                self._start(request)
-            else:
-                self._signal(request["name"], request["signal"])
-        self._open = bool(chunk)
+        orders = socket.socket(fileno=0)
+        try:
+            raw, descriptors, _, _ = socket.recv_fds(orders, MAX_ORDER_BYTES, 1)
+        finally:
+            orders.detach()
+        self._open = bool(raw)
+        request = json.loads(raw or b"{}")
+        if "start" in request:
+            (secret,) = descriptors
+            self._start(request, secret)
+            os.close(secret)
+        elif "signal" in request:
+            self._signal(request["name"], request["signal"])
 
-    def _start(self, request: dict[str, Any]) -> None:
+    def _start(self, request: dict[str, Any], secret: int) -> None:
         server, log = os.getpid(), None
         try:
             log = Log(Path(request["log"]))
@@ -142,9 +148,9 @@ class ForkServer:
         status = 1
         try:
             die_with(server)
-            gateway = self._become_worker(request, log.writer)
+            gateway = self._become_worker(request, secret, log.writer)
             # Its socket to the pool is the last one to another program that it opens.
-            work(self._engine, sandbox.shut_door if request["walls"] else lambda: None, gateway)
+            work(self._engine, secret, sandbox.shut_door if request["walls"] else lambda: None, gateway)
             status = 0
         except BaseException:  # the child must never return into the server's loop
             sys.excepthook(*sys.exc_info())
@@ -158,7 +164,7 @@ class ForkServer:
         if bounds != Bounds() or may_fork:
             self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
 
-    def _become_worker(self, request: dict[str, Any], output: int) -> Gateway | None:
+    def _become_worker(self, request: dict[str, Any], secret: int, output: int) -> Gateway | None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -167,12 +173,12 @@ class ForkServer:
             os.dup2(source, target)
         # Nothing that the server has opened is a worker's: its orders, what it tells the pool, what others print. What
         # libraries opened stays: TensorFlow reads random numbers from a descriptor, which would be somebody else's soon.
-        for descriptor in _descriptors() - self._libraries:
+        for descriptor in _descriptors() - self._libraries - {secret}:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         for name in (ENGINE, PARENT, NETWORK, BEAT):
             del os.environ[name]
-        # Before this process knows the pool's secret and while it sees the machine's network; then it sees it no more.
+        # Before this process has read its secret and while it sees the machine's network; then it sees it no more.
         gateway = Gateway.start() if self._network is Network.TUNNEL else None
         if self._network in (Network.OWN, Network.TUNNEL):
             network_namespace.isolate()

@@ -27,7 +27,7 @@ from fdt.base.config import Credentials, Timing
 from fdt.base.sampler import Sampler, Series
 from fdt.errors import ProtocolError, WorkerError, WorkerLostError
 from fdt.transport import rpc, wire
-from fdt.transport.blob_client import BlobClient, HostStore
+from fdt.transport.blob_client import HostStore, WorkerBlobClient
 from fdt.transport.blob_store import BlobStore, WorkerStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2, worker_pb2
@@ -46,11 +46,10 @@ POLL_S, ALONE_S = 0.05, 0.001
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """What the pool tells a worker process, through its environment.
+    """What the pool tells a worker process, through its environment; the secret with which it attaches comes by a pipe.
 
     Attributes:
         pool: Where to attach: "unix:..." or, on a host that joined the pool, "host:port".
-        secret: With what to attach.
         name: The worker's.
         store: Directory of the host's blobs.
         folder: The worker's own, for what it writes.
@@ -60,7 +59,6 @@ class WorkerConfig:
     """
 
     pool: str
-    secret: str
     name: str
     store: str
     folder: str
@@ -82,8 +80,14 @@ class WorkerConfig:
 class Link:
     """The stream to the pool: events out from any thread, instructions in through a queue."""
 
-    def __init__(self, config: WorkerConfig, gateway: Gateway | None = None) -> None:
-        """Attaches; through the gateway where this process has no other way to the pool."""
+    def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
+        """Attaches.
+
+        Args:
+            config: The worker's.
+            secret: A pipe from which the secret is read; closed.
+            gateway: Where this process has no other way to the pool.
+        """
         self._config = config
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
@@ -91,11 +95,14 @@ class Link:
         self.series = Series()
         # Called before each heartbeat, in its thread; returns what it says of a first step.
         self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
-        credentials = Credentials(config.secret, Path(config.tls_ca) if config.tls_ca is not None else None)
+        credentials = Credentials(tls_ca=Path(config.tls_ca) if config.tls_ca is not None else None)
         pool, behind = config.pool, None
         if gateway is not None and config.joined:
             pool, behind = gateway.to_pool(config.pool), config.pool
-        self.channel = rpc.open_channel(pool, credentials, config.timing, behind)
+        with open(secret, encoding="ascii") as pipe:
+            self._proof = rpc.SendToken(pipe.read())
+        self._channel = rpc.open_channel(pool, credentials, config.timing, behind)
+        self.channel = grpc.intercept_channel(self._channel, self._proof)
         attach = self.channel.stream_stream(
             "/fdt.v1.Workers/Attach",
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
@@ -103,6 +110,8 @@ class Link:
         )
         # The only call without a deadline besides a job's own: the heartbeats take its place.
         self._call: Any = attach(self._events())
+        # It has served: for the pool it opens nothing any more.
+        self._proof.token = ""
         self._threads = [
             threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
             threading.Thread(target=self._beat, name="fdt-heartbeat", daemon=True),
@@ -112,6 +121,10 @@ class Link:
         """Starts to receive and to beat."""
         for thread in self._threads:
             thread.start()
+
+    def serve(self, key: str) -> None:
+        """Makes further calls with the key of an assignment."""
+        self._proof.token = key
 
     def send(self, event: worker_pb2.WorkerEvent) -> None:
         """Queues an event."""
@@ -132,7 +145,7 @@ class Link:
         self._call.cancel()
         for thread in self._threads:
             thread.join(self._config.timing.stop_s)
-        self.channel.close()
+        self._channel.close()
 
     def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
         while (event := self._outgoing.get()) is not None:
@@ -237,7 +250,8 @@ class Worker:
             options=dict(message.options),
         )
         print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
-        rendezvous = PoolRendezvous(self._link.channel, message.rendezvous, self._timing)
+        self._link.serve(message.key)
+        rendezvous = PoolRendezvous(self._link.channel, self._timing)
         self._join_networks(message, rendezvous)
         self._engine.join(assignment, self._store, rendezvous)
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
@@ -457,11 +471,12 @@ def _store(config: WorkerConfig, link: Link) -> BlobStore:
     directory = Path(config.store)
     if not config.joined:
         return WorkerStore(directory, Path(config.folder))
-    return HostStore(directory, BlobClient(link.channel, config.timing), config.timing.chunk_s)
+    return HostStore(directory, WorkerBlobClient(link.channel, config.timing), config.timing.chunk_s)
 
 
 def work(
     engine_class: Callable[[], Engine],
+    secret: int,
     attached: Callable[[], None] = lambda: None,
     gateway: Gateway | None = None,
 ) -> None:
@@ -469,18 +484,19 @@ def work(
 
     Args:
         engine_class: What it drives.
+        secret: A pipe with the secret with which it attaches.
         attached: See `Worker`.
         gateway: See `Worker`.
     """
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
     faulthandler.enable(sys.stderr, all_threads=True)
-    # What the engine starts must not inherit the secret.
+    # What the engine starts must not take itself for a worker.
     del os.environ["FDT_WORKER"]
     engine = engine_class()
     if gateway is not None:
         gateway.serve()
-    link = Link(config, gateway)
+    link = Link(config, secret, gateway)
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()

@@ -8,16 +8,17 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
 
 from fdt.base import interpreter
 from fdt.base.config import Timing
 from fdt.base.worker_bounds import UNBOUNDED, Bounds
 from fdt.errors import ProtocolError
+from fdt.worker.environment import passed
 from fdt.worker.forkserver import BEAT, ENGINE, NETWORK, PARENT
 from fdt.worker.network_namespace import Network
 from fdt.worker.sandbox import Reach
@@ -85,6 +86,7 @@ class Processes:
         engine: str,
         network: Network,
         environment: Mapping[str, str],
+        secret: str,
         log: Path,
         *,
         reads: tuple[Path, ...] = (),
@@ -96,7 +98,8 @@ class Processes:
             name: Of the worker.
             engine: What it drives.
             network: What it sees; the same for all of an engine.
-            environment: What to add to the pool's own.
+            environment: What to add to that of its fork server; see `fdt.worker.environment`.
+            secret: With which it attaches; it alone is given it.
             log: Where its output goes.
             reads: Files and folders that it may read.
             writes: Folders, besides its own, in which it may keep files.
@@ -117,7 +120,7 @@ class Processes:
             "walls": self._walls,
             "bounds": self._bounds,
         }
-        server.start(name, start, log)
+        server.start(name, start, secret, log)
 
     def terminate(self, name: str) -> None:
         """Asks the process to end."""
@@ -176,11 +179,14 @@ class _Server:
         self._workers: dict[str, Path] = {}
         self._pids: dict[str, int] = {}
         self.alive = True
-        self._process = self._spawn(engine, network)
+        # Messages, since a descriptor belongs to one of them.
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = self._spawn(engine, network, theirs)
         self._thread = threading.Thread(target=self._read, name=f"fdt-forks-{engine}", daemon=True)
         self._thread.start()
 
-    def _spawn(self, engine: str, network: Network) -> subprocess.Popen[bytes]:
+    def _spawn(self, engine: str, network: Network, orders: socket.socket) -> subprocess.Popen[bytes]:
         beat = str(self._timing.heartbeat_s)
         own = {ENGINE: engine, PARENT: str(os.getpid()), NETWORK: network.value, BEAT: beat}
         with open(self._log, "ab", buffering=0) as log:
@@ -188,24 +194,31 @@ class _Server:
                 interpreter.of_module("fdt.worker.forkserver"),
                 env={
                     "GRPC_VERBOSITY": "NONE",
-                    **os.environ,
+                    **passed(os.environ),
                     _TUNABLES: with_huge_pages(os.environ.get(_TUNABLES, "")),
                     **own,
                 },
                 cwd=self._directory,
-                stdin=subprocess.PIPE,
+                stdin=orders.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
             )
 
-    def start(self, name: str, start: Mapping[str, object], log: Path) -> None:
+    def start(self, name: str, start: Mapping[str, object], secret: str, log: Path) -> None:
         with self._lock:
             self._workers[name] = log
             dead = not self.alive
         if dead:
             self._ended(name, self._process.returncode or 1)
-        self._send({"start": name, "log": str(log), **start})
+        # By a pipe that the fork server does not read: what its memory holds, all workers have.
+        reader, writer = os.pipe()
+        try:
+            with open(writer, "w", encoding="ascii") as pipe:
+                pipe.write(secret)
+            self._send({"start": name, "log": str(log), **start}, reader)
+        finally:
+            os.close(reader)
 
     def signal(self, name: str, number: int) -> None:
         with self._lock:
@@ -217,8 +230,7 @@ class _Server:
         """Ends the server; the kernel ends its workers with it."""
         for name in list(self._workers):
             self.signal(name, signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.close()
+        self._orders.close()
         try:
             self._process.wait(self._timing.stop_s)
         except subprocess.TimeoutExpired:
@@ -228,16 +240,10 @@ class _Server:
     def pid(self, name: str) -> int | None:
         return self._pids.get(name)
 
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    def _send(self, request: Mapping[str, object]) -> None:
+    def _send(self, request: Mapping[str, object], *descriptors: int) -> None:
         # A server that is gone is heard of by the reading thread.
-        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            self._stdin.write(json.dumps(request).encode() + b"\n")
-            self._stdin.flush()
+        with self._lock, contextlib.suppress(OSError):
+            socket.send_fds(self._orders, [json.dumps(request).encode()], descriptors)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -254,8 +260,7 @@ class _Server:
         with self._lock:
             self.alive = False
             lost = dict(self._workers)
-            with contextlib.suppress(BrokenPipeError):
-                self._stdin.close()
+            self._orders.close()
         for name in lost:
             # The cause is in the server's log: it could not import the engine, for example.
             self._note(name, last_words(self._log))

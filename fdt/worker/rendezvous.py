@@ -1,10 +1,9 @@
 """Where the processes of one job find each other: a few small values, which the pool keeps until the job ends.
 
-They travel over the channel on which workers attach. A job's processes are told its key with their assignment; who does not
-know it, though it be a worker of the same pool, neither reads nor sets the job's values.
+They travel over the channel on which workers attach. The pool knows which job a process serves, by the key that came with its
+assignment: another job's values are neither read nor set, even by a worker of the same pool.
 """
 
-import secrets
 import threading
 import time
 
@@ -31,46 +30,40 @@ class RendezvousTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._keys: dict[str, str] = {}
         self._values: dict[str, _Values] = {}
 
-    def open(self, job: str, num_workers: int) -> str:
-        """Makes a job's place, and returns its key."""
-        key = secrets.token_hex(32)
+    def open(self, job: str, num_workers: int) -> None:
+        """Makes a job's place."""
         with self._lock:
-            self._keys[job] = key
-            self._values[key] = _Values(MAX_JOB_BYTES + MAX_PAIR_BYTES * num_workers**2)
-        return key
+            self._values[job] = _Values(MAX_JOB_BYTES + MAX_PAIR_BYTES * num_workers**2)
 
     def close(self, job: str) -> None:
         """Forgets a job's values; does nothing for one that has none."""
         with self._lock:
-            self._values.pop(self._keys.pop(job, ""), None)
+            self._values.pop(job, None)
 
-    def put(self, rendezvous: str, key: str, value: bytes) -> None:
+    def put(self, job: str, key: str, value: bytes) -> None:
         """Sets a value.
 
         Raises:
-            ProtocolError: No job has this place, or the value is more than is kept.
+            ProtocolError: The job has ended, or the value is more than is kept.
         """
         with self._lock:
-            self._of(rendezvous).put(key, value)
+            self._of(job).put(key, value)
 
-    def get(self, rendezvous: str, key: str) -> bytes | None:
+    def get(self, job: str, key: str) -> bytes | None:
         """Returns a value; None while nobody has set it.
 
         Raises:
-            ProtocolError: No job has this place.
+            ProtocolError: The job has ended.
         """
         with self._lock:
-            return self._of(rendezvous).values.get(key)
+            return self._of(job).values.get(key)
 
-    def _of(self, rendezvous: str) -> "_Values":
-        if rendezvous not in self._values:
-            raise ProtocolError(
-                "No job that runs meets here; a process is told the key of its own job's with its assignment."
-            )
-        return self._values[rendezvous]
+    def _of(self, job: str) -> "_Values":
+        if job not in self._values:
+            raise ProtocolError(f"The job has ended, and its processes' values with it. Received: job={job}")
+        return self._values[job]
 
 
 class _Values:
@@ -98,17 +91,16 @@ class _Values:
 
 
 class PoolRendezvous:
-    """A process's side; see `fdt.worker.runtime.MeetingPlace`."""
+    """A process's side; see `fdt.worker.runtime.Rendezvous`."""
 
-    def __init__(self, channel: grpc.Channel, key: str, timing: Timing) -> None:
+    def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
         """Asks nothing yet.
 
         Args:
-            channel: On which the process has attached.
-            key: Of the job's place.
+            channel: On which the process has attached; it sends the key of its assignment.
             timing: `call_s` is each call's limit.
         """
-        self._key, self._timing = key, timing
+        self._timing = timing
         self._put = channel.unary_unary(
             "/fdt.v1.Workers/PutValue",
             request_serializer=worker_pb2.PutValueRequest.SerializeToString,
@@ -121,20 +113,21 @@ class PoolRendezvous:
         )
 
     def put(self, key: str, value: bytes) -> None:
-        """See `fdt.worker.runtime.MeetingPlace.put`."""
+        """See `fdt.worker.runtime.Rendezvous.put`."""
         with rpc.translated():
-            request = worker_pb2.PutValueRequest(rendezvous=self._key, key=key, value=value)
+            request = worker_pb2.PutValueRequest(key=key, value=value)
             self._put(request, timeout=self._timing.call_s)
 
     def get(self, key: str) -> bytes | None:
-        """See `fdt.worker.runtime.MeetingPlace.get`."""
+        """See `fdt.worker.runtime.Rendezvous.get`."""
         with rpc.translated():
-            request = worker_pb2.GetValueRequest(rendezvous=self._key, key=key)
-            reply: worker_pb2.GetValueReply = self._get(request, timeout=self._timing.call_s)
+            reply: worker_pb2.GetValueReply = self._get(
+                worker_pb2.GetValueRequest(key=key), timeout=self._timing.call_s
+            )
         return reply.value if reply.HasField("value") else None
 
     def wait(self, key: str, limit_s: float) -> bytes:
-        """See `fdt.worker.runtime.MeetingPlace.wait`."""
+        """See `fdt.worker.runtime.Rendezvous.wait`."""
         until_s = time.monotonic() + limit_s
         while (value := self.get(key)) is None:
             if time.monotonic() > until_s:

@@ -163,7 +163,7 @@ def test_a_process_that_cannot_be_started_is_told_and_the_server_goes_on(
 
     monkeypatch.setattr(os, "fork", fork)
     try:
-        server._start({"start": "worker-1", "log": str(tmp_path / "log")})
+        server._start({"start": "worker-1", "log": str(tmp_path / "log")}, secret=-1)
     finally:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, handler)

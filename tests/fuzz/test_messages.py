@@ -5,6 +5,7 @@ More of them: FDT_FUZZ_EXAMPLES=5000 (as `make fuzz` does).
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -15,9 +16,9 @@ pytest.importorskip("hypothesis", reason="hypothesis is for developers")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdt.base.config import Credentials
 from fdt.base.network import trusted
 from fdt.base.versions import host_versions
+from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.workers import Workers
 from fdt.transport import rpc
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2
@@ -56,9 +57,24 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="module")
 def insider(pool: Pool) -> Iterator[grpc.Channel]:
-    """A channel with the secret that workers have."""
-    with rpc.open_channel(pool.address, Credentials(pool.server._supervisor._secret), TIMING) as channel:
-        yield channel
+    """A channel of a worker that serves a job, and may attach once more."""
+    keys, table = pool.server._supervisor.hosts.worker_keys, pool.server._supervisor.rendezvous_table
+    keys.attach("wild", keys.issue("wild").encode())
+    table.open("wild", 1)
+    tokens = Tokens(attach=keys.issue("wild again"), others=keys.assign("wild", "wild"))
+    with grpc.insecure_channel(pool.address) as channel:
+        yield grpc.intercept_channel(channel, tokens)
+
+
+class Tokens(grpc.StreamStreamClientInterceptor):
+    """Sends another one to attach."""
+
+    def __init__(self, attach: str, others: str) -> None:
+        self._attach, self._others = rpc.SendToken(attach), rpc.SendToken(others)
+
+    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+        token = self._attach if details.method.endswith("/Attach") else self._others
+        return token.intercept_stream_stream(continuation, details, requests)
 
 
 @pytest.fixture
@@ -125,7 +141,9 @@ def test_any_event_of_a_host_that_joined(pool: Pool, uncaught: list[object], off
 
 def test_any_event_of_a_worker(pool: Pool, uncaught: list[object]) -> None:
     """A program that got the better of its worker process speaks with its voice: only its own job suffers."""
-    workers = Workers(pool.server._supervisor)
+    supervisor = pool.server._supervisor
+    blobs = Blobs(supervisor.store, supervisor.limits, TIMING)
+    workers = Workers(supervisor, supervisor.own_keys, blobs)
 
     @_FUZZ
     @given(st.lists(raw(worker_pb2.WorkerEvent.DESCRIPTOR), max_size=6))

@@ -5,17 +5,17 @@ from fdt.worker.rendezvous import RendezvousTable
 
 
 class OwnMeetingPlace:
-    """See `fdt.worker.runtime.MeetingPlace`."""
+    """See `fdt.worker.runtime.Rendezvous`."""
 
     def __init__(self) -> None:
         self._places = RendezvousTable()
-        self._key = self._places.open("job-1", 2)
+        self._places.open("job-1", 2)
 
     def put(self, key: str, value: bytes) -> None:
-        self._places.put(self._key, key, value)
+        self._places.put("job-1", key, value)
 
     def get(self, key: str) -> bytes | None:
-        return self._places.get(self._key, key)
+        return self._places.get("job-1", key)
 
     def wait(self, key: str, limit_s: float) -> bytes:
         value = self.get(key)

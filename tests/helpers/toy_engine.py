@@ -51,6 +51,19 @@ class BrokenEngine:
         raise RuntimeError("no such runtime")
 
 
+class StuckLauncher(ToyLauncher):
+    """Its workers never attach."""
+
+    engine = "tests.helpers.toy_engine:StuckEngine"
+
+
+class StuckEngine:
+    """Is never made."""
+
+    def __init__(self) -> None:
+        threading.Event().wait()
+
+
 class ToyEngine:
     """Adds up rows; `fault=KIND:RANK:STEP` makes a rank raise, exit, abort, be killed, print without end or stop at a
     step; `read=FILE` makes it read a file.

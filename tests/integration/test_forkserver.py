@@ -16,17 +16,20 @@ os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, 
 library = os.open("/dev/urandom", os.O_RDONLY)
 server = forkserver.ForkServer(object, Network.HOST, 1.0)
 
-def work(*_):
-    found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors()}
+def work(engine, secret, *_):
+    found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors() - {secret}}
     assert found == {library: "/dev/urandom"}, found
-    print("as it should be", flush=True)
+    print("as it should be, with the secret of", os.read(secret, 100).decode(), flush=True)
 
 forkserver.work = work
 fields = sandbox.Reach(folder, (), ()).fields()
 for name in ("one", "two"):
     # The second must not have what the server keeps for the first.
+    secret, writer = os.pipe()
+    os.write(writer, name.encode())
+    os.close(writer)
     server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False,
-                   "bounds": {}})
+                   "bounds": {}}, secret)
 for pid, log in server._logs.items():
     os.waitpid(pid, 0)
     while log.read():
@@ -40,7 +43,7 @@ def test_a_worker_has_open_what_libraries_opened_and_nothing_of_the_servers(tmp_
     )
     assert done.returncode == 0, done.stderr
     for name in ("one", "two"):
-        assert (tmp_path / name).read_text() == "as it should be\n"
+        assert (tmp_path / name).read_text() == f"as it should be, with the secret of {name}\n"
 
 
 def test_engines_need_no_keras() -> None:

@@ -460,9 +460,22 @@ def test_ten_thousand_calls_without_token_reach_no_handler(pool: Pool, monkeypat
     assert not decoded
 
 
-def test_the_clients_token_does_not_open_the_workers_service(pool: Pool) -> None:
-    stream = pool.channel.stream_stream("/fdt.v1.Workers/Attach")(iter([b""]), timeout=LIMIT_S)
-    assert stream.code() == grpc.StatusCode.UNAUTHENTICATED
+def test_wrong_tokens_are_counted_and_told_at_1_10_100(caplog: pytest.LogCaptureFixture) -> None:
+    """Who gives none does not guess."""
+    pool = Pool(num_workers=1)
+    try:
+        with grpc.insecure_channel(pool.address) as channel:
+            call = channel.unary_unary("/fdt.v1.Pool/View")
+            for number in range(12):
+                for metadata in ((), ((rpc.TOKEN_KEY, f"guess {number}"),)):
+                    with pytest.raises(grpc.RpcError) as caught:
+                        call(b"", timeout=LIMIT_S, metadata=metadata)
+                    assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        told = [record.getMessage() for record in caplog.records if "wrong token" in record.getMessage()]
+        assert [line.split()[0] for line in told] == ["1", "10"] and all("127.0.0.1" in line for line in told)
+        assert "guess" not in "".join(told).replace("somebody guesses", "")
+    finally:
+        pool.close()
 
 
 def test_store_limit() -> None:

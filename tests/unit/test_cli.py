@@ -408,6 +408,19 @@ def test_token_file_that_holds_no_token(content: bytes | None, tmp_path: Path) -
         settings._token(file)
 
 
+@pytest.mark.parametrize("option", ["--token-file", "--join-token-file"])
+def test_a_pool_asks_for_no_token_that_can_be_guessed(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    for short in ("x", "fifteen letters"):
+        file.write_text(short + "\n")
+        with pytest.raises(UsageError, match=rf"at least 16 random .*token_hex.*Received: {len(short)} characters$"):
+            settings.serve_config(_parse("serve", option, str(file)))
+    file.write_text("sixteen letters!\n")
+    config = settings.serve_config(_parse("serve", option, str(file)))
+    assert "sixteen letters!" in (config.token, config.join_token)
+
+
 # ---- run, with a session that is none -------------------------------------------------------------------------------
 
 

@@ -26,79 +26,79 @@ def places() -> RendezvousTable:
 
 
 def test_what_one_process_says_others_of_its_job_hear(places: RendezvousTable) -> None:
-    key = places.open("job-1", 2)
-    assert places.get(key, "a") is None
-    places.put(key, "a", b"\x00\xff")
-    assert places.get(key, "a") == b"\x00\xff"
-    places.put(key, "a", b"")
-    assert places.get(key, "a") == b""
+    places.open("job-1", 2)
+    assert places.get("job-1", "a") is None
+    places.put("job-1", "a", b"\x00\xff")
+    assert places.get("job-1", "a") == b"\x00\xff"
+    places.put("job-1", "a", b"")
+    assert places.get("job-1", "a") == b""
 
 
 def test_another_job_has_values_of_its_own(places: RendezvousTable) -> None:
-    first, second = places.open("job-1", 2), places.open("job-2", 2)
-    assert first != second
-    places.put(first, "a", b"secret")
-    assert places.get(second, "a") is None
-    for guess in ("", "job-1", first[:-1], first.upper()):
-        with pytest.raises(ProtocolError, match="No job that runs meets here"):
-            places.get(guess, "a")
-        with pytest.raises(ProtocolError, match="No job that runs meets here"):
-            places.put(guess, "a", b"")
-    assert places.get(first, "a") == b"secret"
+    for job in ("job-1", "job-2"):
+        places.open(job, 2)
+    places.put("job-1", "a", b"secret")
+    assert places.get("job-2", "a") is None
+    for other in ("", "job-3"):
+        with pytest.raises(ProtocolError, match="has ended"):
+            places.get(other, "a")
+        with pytest.raises(ProtocolError, match="has ended"):
+            places.put(other, "a", b"")
+    assert places.get("job-1", "a") == b"secret"
 
 
 def test_nothing_is_left_of_a_job_that_has_ended(places: RendezvousTable) -> None:
-    key = places.open("job-1", 2)
-    places.put(key, "a", b"secret")
+    places.open("job-1", 2)
+    places.put("job-1", "a", b"secret")
     places.close("job-1")
     places.close("job-1")
     with pytest.raises(ProtocolError):
-        places.get(key, "a")
-    assert (places._keys, places._values) == ({}, {})
+        places.get("job-1", "a")
+    assert places._values == {}
 
 
 def test_a_value_and_a_key_have_limits(places: RendezvousTable) -> None:
-    key = places.open("job-1", 2)
-    places.put(key, "k" * rendezvous.MAX_KEY_BYTES, bytes(rendezvous.MAX_VALUE_BYTES))
+    places.open("job-1", 2)
+    places.put("job-1", "k" * rendezvous.MAX_KEY_BYTES, bytes(rendezvous.MAX_VALUE_BYTES))
     for name, value in (("k" * (rendezvous.MAX_KEY_BYTES + 1), b""), ("v", bytes(rendezvous.MAX_VALUE_BYTES + 1))):
         with pytest.raises(ProtocolError, match="at most 1048576 bytes under keys of at most 256"):
-            places.put(key, name, value)
-        assert places.get(key, name) is None
+            places.put("job-1", name, value)
+        assert places.get("job-1", name) is None
 
 
 def test_a_job_has_limits(places: RendezvousTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "MAX_JOB_BYTES", 10)
     monkeypatch.setattr(rendezvous, "MAX_PAIR_BYTES", 5)
     monkeypatch.setattr(rendezvous, "MAX_KEYS", 3)
-    key = places.open("job-1", 2)
-    places.put(key, "a", bytes(30))
+    places.open("job-1", 2)
+    places.put("job-1", "a", bytes(30))
     with pytest.raises(ProtocolError, match="Received: 2 values, 31 bytes"):
-        places.put(key, "b", bytes(1))
+        places.put("job-1", "b", bytes(1))
     # What takes another's place counts once.
-    places.put(key, "a", bytes(29))
-    places.put(key, "b", b"")
-    places.put(key, "c", b"")
+    places.put("job-1", "a", bytes(29))
+    places.put("job-1", "b", b"")
+    places.put("job-1", "c", b"")
     with pytest.raises(ProtocolError, match="Received: 4 values, 29 bytes"):
-        places.put(key, "d", b"")
-    places.put(key, "c", b"1")
-    assert [places.get(key, name) for name in "bcd"] == [b"", b"1", None]
+        places.put("job-1", "d", b"")
+    places.put("job-1", "c", b"1")
+    assert [places.get("job-1", name) for name in "bcd"] == [b"", b"1", None]
 
 
 # ---- over the channel on which workers attach -----------------------------------------------------------------------
 
 
 class Servicer:
-    """The two calls of `fdt.v1.Workers` as the pool answers them."""
+    """The two calls of `fdt.v1.Workers` as the pool answers them, for a worker of one job."""
 
     def __init__(self, places: RendezvousTable) -> None:
         self._places = places
 
     def PutValue(self, request: worker_pb2.PutValueRequest, _: object) -> worker_pb2.PutValueReply:
-        self._places.put(request.rendezvous, request.key, request.value)
+        self._places.put("job-1", request.key, request.value)
         return worker_pb2.PutValueReply()
 
     def GetValue(self, request: worker_pb2.GetValueRequest, _: object) -> worker_pb2.GetValueReply:
-        return worker_pb2.GetValueReply(value=self._places.get(request.rendezvous, request.key))
+        return worker_pb2.GetValueReply(value=self._places.get("job-1", request.key))
 
 
 @contextmanager
@@ -125,9 +125,9 @@ def channel(address: str, token: str) -> Iterator[grpc.Channel]:
 
 
 def test_a_value_is_waited_for(places: RendezvousTable, tmp_path: Path) -> None:
-    key = places.open("job-1", 2)
+    places.open("job-1", 2)
     with serving(places, tmp_path) as address, channel(address, "workers'") as opened:
-        one, other = (PoolRendezvous(opened, key, TIMING) for _ in range(2))
+        one, other = (PoolRendezvous(opened, TIMING) for _ in range(2))
         found: list[bytes] = []
         waiting = threading.Thread(target=lambda: found.append(one.wait("a", 20.0)))
         waiting.start()
@@ -139,15 +139,17 @@ def test_a_value_is_waited_for(places: RendezvousTable, tmp_path: Path) -> None:
             one.wait("host/1", 0.0)
 
 
-def test_who_is_no_worker_or_not_of_the_job_hears_nothing(places: RendezvousTable, tmp_path: Path) -> None:
-    key, other = places.open("job-1", 2), places.open("job-2", 2)
-    places.put(key, "a", b"secret")
+def test_who_is_no_worker_hears_nothing(places: RendezvousTable, tmp_path: Path) -> None:
+    places.open("job-1", 2)
+    places.put("job-1", "a", b"secret")
     with serving(places, tmp_path) as address:
         with channel(address, "clients'") as opened, pytest.raises(AccessError):
-            PoolRendezvous(opened, key, TIMING).get("a")
+            PoolRendezvous(opened, TIMING).get("a")
         with channel(address, "workers'") as opened:
-            assert PoolRendezvous(opened, other, TIMING).get("a") is None
-            with pytest.raises(ProtocolError, match="No job that runs meets here"):
-                PoolRendezvous(opened, "job-1", TIMING).get("a")
+            meeting = PoolRendezvous(opened, TIMING)
+            assert meeting.get("a") == b"secret"
             with pytest.raises(ProtocolError, match="at most 1048576 bytes"):
-                PoolRendezvous(opened, key, TIMING).put("b", bytes(rendezvous.MAX_VALUE_BYTES + 1))
+                meeting.put("b", bytes(rendezvous.MAX_VALUE_BYTES + 1))
+            places.close("job-1")
+            with pytest.raises(ProtocolError, match="has ended"):
+                meeting.get("a")

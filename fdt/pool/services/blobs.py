@@ -1,7 +1,7 @@
 """`fdt.v1.Blobs`: arrays, programs and states, by their names."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -28,13 +28,27 @@ class Blobs:
         return blobs_pb2.FindMissingReply(missing=[ref for ref in request.blobs if not self._store.is_whole(ref)])
 
     def Put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return self.take(requests, context, lambda _: None)
+
+    def take(
+        self,
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
+        check: Callable[[blobs_pb2.BlobRef], None],
+    ) -> bytes:
+        """Takes an upload; `check` raises where it is not to be."""
         first = wire.decode(blobs_pb2.PutChunk, next(requests, b""))
+        check(first.blob)
         data = _prefixed(first.data, (decode_data(raw, blobs_pb2.PutChunk, 2) for raw in requests))
         self._store.put(first.blob, self._paced(data), context.peer())
         return blobs_pb2.PutReply(received_bytes=first.blob.size_bytes).SerializeToString()
 
     def Get(self, raw: bytes, _: grpc.ServicerContext) -> Iterator[bytes]:
-        for chunk in self._store.chunks(wire.decode(blobs_pb2.BlobRef, raw)):
+        return self.give(wire.decode(blobs_pb2.BlobRef, raw))
+
+    def give(self, ref: blobs_pb2.BlobRef) -> Iterator[bytes]:
+        """Yields a blob in pieces, as they travel."""
+        for chunk in self._store.chunks(ref):
             yield encode_data(chunk, 1)
 
     def _paced(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:

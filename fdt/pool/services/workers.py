@@ -1,5 +1,6 @@
 """`fdt.v1.Workers`: a worker's end of a job."""
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -11,35 +12,60 @@ from fdt.base.failure import failed_step
 from fdt.base.limits import cut
 from fdt.errors import FdtError, ProtocolError
 from fdt.pool.relay import JobRelay, blobs_of
+from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.streams import until_broken
 from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
-from fdt.transport import wire
-from fdt.v1 import job_pb2, worker_pb2
+from fdt.pool.worker_keys import WorkerKeys
+from fdt.transport import rpc, wire
+from fdt.transport.blobs import ONE_TIME_BYTES, describe
+from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 
 class Workers:
-    """`fdt.v1.Workers`."""
+    """`fdt.v1.Workers`, on one port."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: Supervisor, keys: WorkerKeys, blobs: Blobs) -> None:
+        """
+        Args:
+            supervisor: Of the pool.
+            keys: Of the workers that come on this port.
+            blobs: Passes theirs on.
+        """
+        self._supervisor, self._keys, self._blobs = supervisor, keys, blobs
 
-    def Attach(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+    def Attach(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         first = wire.decode(worker_pb2.WorkerEvent, next(requests, b""))
         if not first.HasField("ready"):
             raise ProtocolError("A worker's first event must be `ready`.")
         name = first.ready.worker
+        self._keys.attach(name, rpc.given_token(context))
+        gone = functools.partial(self._keys.forget, name)
+        if not context.add_callback(gone):
+            gone()
         outbox = self._supervisor.attach(name)
         self._supervisor.post(events.WorkerReady(time.time(), name))
         threading.Thread(target=self._take, args=(name, requests), name=f"fdt-{name}-events", daemon=True).start()
         yield from outbox
 
-    def PutValue(self, request: worker_pb2.PutValueRequest, _: grpc.ServicerContext) -> worker_pb2.PutValueReply:
-        self._supervisor.rendezvous_table.put(request.rendezvous, request.key, request.value)
+    def PutValue(self, request: worker_pb2.PutValueRequest, context: grpc.ServicerContext) -> worker_pb2.PutValueReply:
+        self._supervisor.rendezvous_table.put(self._job(context), request.key, request.value)
         return worker_pb2.PutValueReply()
 
-    def GetValue(self, request: worker_pb2.GetValueRequest, _: grpc.ServicerContext) -> worker_pb2.GetValueReply:
-        return worker_pb2.GetValueReply(value=self._supervisor.rendezvous_table.get(request.rendezvous, request.key))
+    def GetValue(self, request: worker_pb2.GetValueRequest, context: grpc.ServicerContext) -> worker_pb2.GetValueReply:
+        return worker_pb2.GetValueReply(value=self._supervisor.rendezvous_table.get(self._job(context), request.key))
+
+    def PutBlob(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return self._blobs.take(requests, context, _check_serves_once)
+
+    def GetBlob(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        ref = wire.decode(blobs_pb2.BlobRef, raw)
+        if not self._supervisor.job_needs(self._job(context), ref):
+            raise ProtocolError(f"A worker fetches what its job uses. Received: {describe(ref)}")
+        return self._blobs.give(ref)
+
+    def _job(self, context: grpc.ServicerContext) -> str:
+        return self._keys.bearer(rpc.given_token(context)).job
 
     def _take(self, name: str, requests: Iterator[bytes]) -> None:
         try:
@@ -102,3 +128,9 @@ class Workers:
             error, message = cut(failed.error, limits.name_bytes), cut(failed.message, limits.failure_bytes)
             step = failed_step(failed)
             self._supervisor.post(events.WorkerFailed(failed.time_s, name, error, message, time.time(), step))
+
+
+def _check_serves_once(ref: blobs_pb2.BlobRef) -> None:
+    # Others would take it for what a name by content promises.
+    if len(ref.digest) != ONE_TIME_BYTES:
+        raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")

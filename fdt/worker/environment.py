@@ -1,0 +1,43 @@
+"""What worker processes have of the environment of whoever serves a pool: what TensorFlow, its libraries and Python read.
+
+A worker runs no script, so nothing else is read there; and the operator's variables, a cloud's keys among them, are not for
+programs of clients. Variables for proxies stay behind: they may hold passwords, and a worker speaks to its pool only. So do our
+own: a worker is told its settings by the pool.
+"""
+
+from collections.abc import Mapping
+
+_NAMES = frozenset((
+    # Where programs and libraries are, and caches of compiled code.
+    *("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP", "CXX", "CPATH", "LIBRARY_PATH"),
+    # Of the C library: language, time, a malloc that is loaded before others.
+    *("LANG", "LANGUAGE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES"),
+    # Authorities that vouch for the pool.
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    # A conda environment's interpreter finds its libraries by it.
+    "CONDA_PREFIX",
+))  # fmt: skip
+_FAMILIES = (
+    *("LC_", "MALLOC_", "PYTHON"),
+    *("TF_", "TF2_", "XLA_", "KERAS_", "GRPC_"),
+    # Threads, and libraries for processors.
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "DNNL_", "ONEDNN_"),
+    # Devices: NVIDIA's, AMD's, Intel's.
+    *("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "ROCM_", "ROCR_", "HIP_", "HSA_", "MIOPEN_", "ITEX_", "ZE_"),
+    *("HOROVOD_", "HVD_", "GLOO_"),
+)
+# In the same families, of other programs: Terraform has TF_VAR_password, NVIDIA's services NVIDIA_API_KEY.
+_STRANGE_FAMILIES = ("TF_VAR_", "TF_CLI_")
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what of an environment worker processes are given."""
+    return {name: value for name, value in environment.items() if _passes(name)}
+
+
+def _passes(name: str) -> bool:
+    if name in _NAMES:
+        return True
+    is_strange = name.startswith(_STRANGE_FAMILIES) or any(word in _SECRET_WORDS for word in name.upper().split("_"))
+    return name.startswith(_FAMILIES) and not is_strange
