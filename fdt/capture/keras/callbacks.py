@@ -60,7 +60,7 @@ class Audience:
 def flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
     """Returns the callbacks of the script's own that were given to `fit`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        kept = (keras.callbacks.ReplayLog, keras.callbacks.ProgbarLogger)
+        kept = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
         return [callback for callback in callbacks.callbacks if not isinstance(callback, kept)]
     return tf.nest.flatten(callbacks) if callbacks else []
 
@@ -100,7 +100,7 @@ def _written(callback: Any, epochs: range) -> Sequence[int]:
 
 
 def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:
-    if isinstance(callback, (keras.callbacks.ReplayLog, keras.callbacks.ProgbarLogger)):
+    if isinstance(callback, (keras.callbacks.History, keras.callbacks.ProgbarLogger)):
         return False
     if type(callback).__module__.startswith("horovod.") and type(callback).__name__ == _BROADCASTS:
         return False

@@ -197,7 +197,7 @@ def _num_bytes(tensor: program_pb2.Tensor) -> int:
 
 def _history(keras: KerasVersion, model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
     """Returns a History with the keys that a script may ask for, and figures that are none."""
-    history = keras.callbacks.ReplayLog()
+    history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()
     logs = traced.placeholder() if traced is not None else {}
