@@ -166,6 +166,8 @@ class RunConfig:
     warm_up: int = 0
     # Of the workers of a pool that lives with the run.
     bounds: Bounds = UNBOUNDED
+    # Operations that such a pool admits besides those of `fdt.program.operations`.
+    admitted: tuple[str, ...] = ()
     timing: Timing = Timing()
 
 
@@ -201,6 +203,8 @@ class ServeConfig:
     walls: bool = True
     # How much of the machine each worker process may take.
     bounds: Bounds = UNBOUNDED
+    # Operations that programs may hold besides those of `fdt.program.operations`.
+    admitted: tuple[str, ...] = ()
     # A new file for what the pool's state is told and answers; None for nowhere. See `fdt.pool.event_log`.
     record_events: Path | None = None
     # How long jobs have to be put away when the pool is asked to go down.
@@ -241,6 +245,7 @@ def serve_config_of(fields: Mapping[str, Any]) -> ServeConfig:
     fields = dict(fields)
     fields["timing"], fields["limits"] = Timing(**fields["timing"]), Limits(**fields["limits"])
     fields["modes"], fields["bounds"] = tuple(fields["modes"]), Bounds(**fields["bounds"])
+    fields["admitted"] = tuple(fields["admitted"])
     for name in ("tls_cert", "tls_key"):
         fields[name] = _path(fields[name])
     if fields["network"] is not None:

@@ -13,6 +13,7 @@ _POOLS_OWN = {
     "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
     "--page": "the pool's page shows all its hosts; give it where the pool is served",
     "--state": "a host keeps nothing; give it where the pool is served",
+    "--admit": "the pool looks at programs; give it where the pool is served",
     "--limit": "the pool bounds what is taken of it; give it where the pool is served",
     "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
@@ -87,7 +88,7 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
     for flag, remedy in _POOLS_OWN.items():
         value = getattr(options, flag[2:].replace("-", "_"))
-        if value is not None:
+        if value not in (None, ()):
             parser.error(f"{flag} is the pool's own, and means nothing with --join: {remedy}. Received: {flag} {value}")
     if options.slots is None:
         parser.error("--join needs --slots N: how many workers this host offers")
@@ -120,6 +121,11 @@ def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
                 f"--{flag} is about the workers of a pool for this run only; the pool at {options.server} bounds its own: "
                 f"`fdt serve --{flag}`"
             )
+    if options.admit and options.server is not None:
+        parser.error(
+            f"--admit is about a pool for this run only; what the pool at {options.server} admits is said where it is started: "
+            f"`fdt serve --admit`. Received: --admit {','.join(options.admit)}"
+        )
     if options.scale_lr != "none" and options.batch != "per-worker":
         parser.error(
             "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "

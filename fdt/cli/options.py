@@ -200,6 +200,15 @@ class OfBounds(Options):
 
 
 @dataclass
+class OfAdmission(Options):
+    """What programs may hold besides."""
+
+    admit: tuple[str, ...] = option((), "operations of TensorFlow that steps may hold besides the usual ones, "
+        "for clients that you trust: nobody has judged what they do with hostile input; may be given several times",
+        "OP,OP...", is_repeated=True)
+
+
+@dataclass
 class OfScheduler(Options):
     """Hosts that a scheduler is asked for."""
 
@@ -217,7 +226,7 @@ class OfScheduler(Options):
 
 
 @dataclass
-class Run(OfScheduler, OfBounds, OfRuntime, OfElse, OfMode, OfPool, OfScript):
+class Run(OfScheduler, OfBounds, OfAdmission, OfRuntime, OfElse, OfMode, OfPool, OfScript):
     """Run a script as python does; its training is distributed."""
 
     epilog: ClassVar[str | None] = ("SCRIPT is a Python file, a notebook, or a directory or zip file with a __main__.py; ARGS "
@@ -248,7 +257,7 @@ class Run(OfScheduler, OfBounds, OfRuntime, OfElse, OfMode, OfPool, OfScript):
 
 
 @dataclass
-class Check(OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
+class Check(OfAdmission, OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
     """Tell what of a script would be distributed, without training."""
 
     epilog: ClassVar[str | None] = ("Exit status 0 if there is training and all of it can be distributed. No pool is "
@@ -318,7 +327,7 @@ class Compare(OfPool, OfScript):
 
 
 @dataclass
-class Serve(OfScheduler, OfBounds):
+class Serve(OfScheduler, OfBounds, OfAdmission):
     """Offer this machine's workers to others' runs: a pool."""
 
     epilog: ClassVar[str | None] = ("With --on, what stands behind -- goes to the scheduler: fdt serve --on slurm ... "

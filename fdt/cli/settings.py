@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,7 @@ def run_config(options: Run) -> "RunConfig":
         credentials=credentials(options, options.server),
         options=runtime_options(options),
         bounds=_bounds(options),
+        admitted=admitted(options.admit),
         else_local=options.otherwise == "local",
     )
 
@@ -140,6 +142,7 @@ def check_config(options: Check) -> "RunConfig":
         num_workers=options.workers,
         options=runtime_options(options),
         only_looks=True,
+        admitted=admitted(options.admit),
         else_local=options.otherwise == "local",
     )
 
@@ -246,6 +249,7 @@ def serve_config(options: Serve) -> "ServeConfig":
         record_events=options.record_events,
         walls=not options.no_walls,
         bounds=_bounds(options),
+        admitted=admitted(options.admit),
         limits=changed(DEFAULT, options.limit or ()),
     )
 
@@ -289,6 +293,24 @@ def join_config(options: Serve) -> "JoinConfig":
         bounds=_bounds(options),
         credentials=proof,
     )
+
+
+def admitted(given: Sequence[str]) -> tuple[str, ...]:
+    """Returns the operations that `--admit` names.
+
+    Raises:
+        UsageError: One of them is none, or runs on no pool.
+    """
+    from fdt.errors import UsageError
+    from fdt.program.admission import check_admissible
+
+    names = tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",")))
+    for name in names:
+        try:
+            check_admissible(name)
+        except ValueError as error:
+            raise UsageError(f"--admit: {error}. Received: {name}") from error
+    return names
 
 
 def _bounds(options: argparse.Namespace) -> "Bounds":

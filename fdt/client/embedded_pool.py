@@ -47,6 +47,7 @@ class EmbeddedPool:
         bounds: Bounds = UNBOUNDED,
         placing: PlacingConfig | None = None,
         network: Network | None = None,
+        admitted: tuple[str, ...] = (),
     ) -> None:
         """Starts the process and does not wait for it; see `wait`.
 
@@ -58,6 +59,7 @@ class EmbeddedPool:
             bounds: How much of the machine each worker process may take.
             placing: Hosts that a scheduler brings; None: all workers are here.
             network: Over which those are reached.
+            admitted: Operations that it admits besides those of `fdt.program.operations`.
 
         Raises:
             UsageError: What its processes import is not installed.
@@ -80,6 +82,7 @@ class EmbeddedPool:
             token=self.token,
             walls=not walls_are_off(),
             bounds=bounds,
+            admitted=admitted,
             timing=timing,
         )
         if placing is not None and network is not None:
@@ -177,4 +180,5 @@ def start(config: RunConfig) -> EmbeddedPool:
         bounds=config.bounds,
         placing=config.placing,
         network=config.network,
+        admitted=config.admitted,
     )

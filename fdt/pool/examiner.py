@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,14 @@ _STOP_S = 3.0
 class Examiner:
     """Passes programs to the process, from one thread: the kernel ends a process with the thread that began it."""
 
-    def __init__(self, limit_s: float = LIMIT_S) -> None:
-        """Starts the process, and does not wait for it."""
-        self._limit_s = limit_s
+    def __init__(self, limit_s: float = LIMIT_S, admitted: Sequence[str] = ()) -> None:
+        """Starts the process, and does not wait for it.
+
+        Args:
+            limit_s: How long it may look at one program.
+            admitted: Operations that the operator admits besides those of the list.
+        """
+        self._limit_s, self._admitted = limit_s, admitted
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="fdt-examiner")
@@ -98,7 +104,7 @@ class Examiner:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                interpreter.of_module("fdt.pool.examiner", str(os.getpid())),
+                interpreter.of_module("fdt.pool.examiner", str(os.getpid()), *self._admitted),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
@@ -137,9 +143,9 @@ def _read_line(descriptor: int, limit_s: float) -> bytes:
     return line
 
 
-def _look(path: Path) -> dict[str, Any]:
+def _look(path: Path, admitted: Sequence[str]) -> dict[str, Any]:
     try:
-        admission.examine(path.read_bytes())
+        admission.examine(path.read_bytes(), admitted)
     except FdtError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except MemoryError:
@@ -161,7 +167,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:
-        answer = _look(Path(json.loads(line)["path"]))
+        answer = _look(Path(json.loads(line)["path"]), sys.argv[2:])
         answer["peak_bytes"] = _peak_bytes()
         print(json.dumps(answer), flush=True)
 

@@ -96,7 +96,7 @@ class Server:
         directory = self._directory
         socket = f"unix:{directory}/workers.sock"
         supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, self._kept)
-        examiner = self._examiner = Examiner()
+        examiner = self._examiner = Examiner(admitted=config.admitted)
         pool = Pool(supervisor, config)
         timing, limits = config.timing, config.limits
         blobs = Blobs(supervisor.store, limits, timing)

@@ -1,18 +1,34 @@
 """What a program may do in a pool: every operation of its graph and of its function library is looked at.
 
 A program is data from elsewhere. It may compute; it may not run Python, touch files, talk to the network, or bring in
-further graphs that nobody has looked at. What `fdt.program.operations` does not list is refused.
+further graphs that nobody has looked at. What `fdt.program.operations` does not list is refused, unless the pool's operator
+has admitted it by name (`--admit`).
+
+Resources and variants are handles of objects in the worker's memory. TensorFlow trusts what is in them, so none may be made of
+a program's bytes: a type attribute may name a handle's type only where `HANDLES` lists it. `--admit` adds none to these.
 
 TensorFlow fills in attributes when it runs a function: from the call, from the call of the caller, from defaults in the
 function's signature. `tf.function` makes no such functions, so a program that holds one is refused, and every attribute is
 what it says.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from fdt.errors import ProgramRefusedError
-from fdt.program.operations import ANNOTATIONS, CALL, DEVICE, FUNCTION, FUNCTION_ATTRIBUTES, OPERATIONS, REASONS, Rule
+from fdt.program.operations import (
+    ANNOTATIONS,
+    ATTRIBUTES,
+    CALL,
+    DEVICE,
+    FUNCTION,
+    FUNCTION_ATTRIBUTES,
+    HANDLES,
+    OPERATIONS,
+    REASONS,
+    Rule,
+)
 from fdt.transport import wire
 from fdt.v1 import graph_pb2, program_pb2
 
@@ -31,39 +47,59 @@ MAX_NESTED_FUNCTIONS = 4
 # Of a name or value in a message.
 _SHOWN = 120
 # TensorFlow's DataTypes of handles: what they refer to is not in the program. References to them count from 100 on.
-_HANDLES = {20: "resource", 21: "variant", 120: "resource", 121: "variant"}
+_HANDLE_TYPES = {20: "resource", 21: "variant", 120: "resource", 121: "variant"}
 
 _Attributes = Mapping[str, graph_pb2.AttrValue]
 
 
-def refusal(op: str) -> str | None:
-    """Returns why an operation is not admitted; None if it is."""
-    return None if op in OPERATIONS else REASONS.get(op, "the pool does not know it")
+# What all of TensorFlow's operations are called like, and no function that it traces (`__inference_step_7`, `cond_true_3`).
+_OPERATION = re.compile(r"_*[A-Z][A-Za-z0-9>]*")
 
 
-def examine(raw: bytes) -> None:
+def is_like_an_operation(name: str) -> bool:
+    """Whether a name could be that of one of TensorFlow's operations."""
+    return _OPERATION.fullmatch(name) is not None
+
+
+def check_admissible(op: str) -> None:
+    """Looks at the name of an operation that an operator wants to admit besides.
+
+    Raises:
+        ValueError: It is none, or what it does is not for a program.
+    """
+    if not is_like_an_operation(op):
+        raise ValueError("expected the name of a TensorFlow operation, such as DecodeJpeg")
+    if op in REASONS:
+        raise ValueError(f"no pool runs it: {REASONS[op]}")
+
+
+def examine(raw: bytes, more: Collection[str] = ()) -> None:
     """Looks at the whole of a program as it came.
+
+    Args:
+        raw: A `StepProgram`.
+        more: Operations that the operator admits besides those of the list.
 
     Raises:
         ProgramRefusedError: An operation or attribute, named, is not admitted; or the program is too large.
         ProtocolError: It cannot be read.
     """
     _check("bytes", len(raw), MAX_BYTES)
-    admit(wire.decode(program_pb2.StepProgram, raw))
+    admit(wire.decode(program_pb2.StepProgram, raw), more)
 
 
-def admit(program: program_pb2.StepProgram) -> None:
-    """Looks at the whole of a program.
+def admit(program: program_pb2.StepProgram, more: Collection[str] = ()) -> None:
+    """Looks at the whole of a program; see `examine`.
 
     Raises:
         ProgramRefusedError: An operation or attribute, named, is not admitted; or the program is too large.
         ProtocolError: The graph cannot be read.
     """
-    admit_graph(wire.decode(graph_pb2.MetaGraphDef, program.step.meta_graph).graph_def)
+    admit_graph(wire.decode(graph_pb2.MetaGraphDef, program.step.meta_graph).graph_def, more)
 
 
-def admit_graph(graph: graph_pb2.GraphDef) -> None:
-    """Looks at every node of a graph and of its function library.
+def admit_graph(graph: graph_pb2.GraphDef, more: Collection[str] = ()) -> None:
+    """Looks at every node of a graph and of its function library; see `examine`.
 
     Raises:
         ProgramRefusedError: An operation or attribute, named, is not admitted; or the graph is too large.
@@ -72,9 +108,11 @@ def admit_graph(graph: graph_pb2.GraphDef) -> None:
     sizes = {"": len(graph.node)} | {f.signature.name: len(f.node_def) for f in graph.library.function}
     _check("nodes", len(graph.node) + sum(len(f.node_def) for f in graph.library.function), MAX_NODES)
     library = _library(graph)
-    calls = {"": _Body("the graph", library).admit(graph.node)}
+    # Of an attribute it is the name that tells what it may hold.
+    operations = {**OPERATIONS, **dict.fromkeys(set(more) - OPERATIONS.keys(), ATTRIBUTES)}
+    calls = {"": _Body("the graph", library, operations).admit(graph.node)}
     for function in graph.library.function:
-        body = _Body(f"function {_shown(function.signature.name)}", library)
+        body = _Body(f"function {_shown(function.signature.name)}", library, operations)
         body.admit_signature(function)
         calls[function.signature.name] = body.admit(function.node_def)
     for gradient in graph.library.gradient:
@@ -92,7 +130,7 @@ def _library(graph: graph_pb2.GraphDef) -> frozenset[str]:
         reason = None
         if not name:
             reason = "has no name"
-        elif name in OPERATIONS or name in REASONS:
+        elif is_like_an_operation(name):
             reason = "is called like one of TensorFlow's operations"
         elif name in seen:
             reason = "is there twice"
@@ -108,8 +146,10 @@ def _library(graph: graph_pb2.GraphDef) -> frozenset[str]:
 class _Body:
     """The nodes of a graph or of a function."""
 
-    def __init__(self, place: str, library: frozenset[str]) -> None:
-        self._place, self._library = place, library
+    def __init__(
+        self, place: str, library: frozenset[str], operations: Mapping[str, Mapping[str, Rule]] = OPERATIONS
+    ) -> None:
+        self._place, self._library, self._operations = place, library, operations
         # The one that is looked at; None for what stands beside all nodes.
         self._node: graph_pb2.NodeDef | None = None
         self._devices: set[str] = {""}
@@ -119,7 +159,7 @@ class _Body:
         """Looks at each node; returns the functions that they call."""
         for node in nodes:
             self._node = node
-            rules = OPERATIONS.get(node.op)
+            rules = self._operations.get(node.op)
             self._admit_attributes(node.attr, self._rules_of_call(node.op) if rules is None else rules)
             if node.device not in self._devices:
                 self._admit_device(node.device)
@@ -154,9 +194,16 @@ class _Body:
     def _rules_of_call(self, op: str) -> Mapping[str, Rule]:
         """Returns the rules of an operation that is a function of the library: it has no attributes of its own."""
         if op not in self._library:
+            reason = REASONS.get(op, "it is none of those that training steps are known to have")
+            may_be_admitted = op not in REASONS and len(op) < _SHOWN and is_like_an_operation(op)
+            remedy = (
+                f", or have it admitted where the pool is started, if its clients are trusted: --admit {op}"
+                if may_be_admitted
+                else ""
+            )
             raise ProgramRefusedError(
-                f"The pool does not run {self._who()}: {refusal(op)}. Take it out of the training step; what must be read or "
-                f"written belongs before `fit` or in a callback."
+                f"The pool does not run {self._who()}: {reason}. Take it out of the training step (what must be read or "
+                f"written belongs before `fit` or in a callback){remedy}."
             )
         self._calls.append(op)
         return {}
@@ -171,14 +218,17 @@ class _Body:
 
     def _admit_attributes(self, attributes: _Attributes, rules: Mapping[str, Rule], within: str = "") -> None:
         for name, value in attributes.items():
-            # The message that is read here has no fields for numbers, types and shapes.
+            # The message that is read here has no fields for numbers and shapes.
             content = value.ListFields()
+            # Most attributes are the type of a number.
+            if len(content) == 1 and value.type and value.type not in _HANDLE_TYPES and name[:1] != "_":
+                continue
             if content or name[:1] == "_":
                 rule = ANNOTATIONS.get(name) if name[:1] == "_" else rules.get(name)
                 self._admit_attribute(within + name, rule, content)
 
     def _admit_attribute(self, name: str, rule: Rule | None, content: Iterable[tuple[Any, Any]]) -> None:
-        """Looks at what an attribute holds besides numbers, types and shapes: fields, and what is in them."""
+        """Looks at what an attribute holds besides numbers and shapes: fields, and what is in them."""
         if rule is None and name[:1] == "_":
             self._refuse(name, "the pool does not know it. Export the program without it.")
         for field, value in content:
@@ -204,8 +254,23 @@ class _Body:
             self.call(value.name)
             _check("functions in attributes of each other", name.count(".") + 1, MAX_NESTED_FUNCTIONS)
             self._admit_attributes(value.attr, CALL, within=f"{name}.")
-        elif kind == "tensor" and (rule is None or not rule.tensor or value.dtype in _HANDLES):
-            self._refuse_value(name, rule, f"a tensor of type {_HANDLES.get(value.dtype, value.dtype)}")
+        elif kind == "type":
+            self._admit_type(name, value)
+        elif kind == "tensor" and (rule is None or not rule.tensor or value.dtype in _HANDLE_TYPES):
+            self._refuse_value(name, rule, f"a tensor of type {_HANDLE_TYPES.get(value.dtype, value.dtype)}")
+
+    def _admit_type(self, name: str, number: int) -> None:
+        kind = _HANDLE_TYPES.get(number)
+        # Annotations, and what is said of a function beside its name, give no value its type.
+        if kind is None or name[:1] == "_" or "." in name or self._node is None:
+            return
+        if f"{self._node.op}.{name}" in HANDLES[kind]:
+            return
+        self._refuse(
+            name,
+            f"it may not be the type {kind}, a handle of what is in the worker's memory. Take the operation out of the "
+            f"training step.",
+        )
 
     def _refuse_value(self, name: str, rule: Rule | None, received: str) -> None:
         says = rule.says if rule is not None else "numbers, types and shapes only"

@@ -116,27 +116,31 @@ class NodeDef(_message.Message):
     def __init__(self, name: _Optional[str] = ..., op: _Optional[str] = ..., device: _Optional[str] = ..., attr: _Optional[_Mapping[str, AttrValue]] = ...) -> None: ...
 
 class AttrValue(_message.Message):
-    __slots__ = ("list", "s", "tensor", "placeholder", "func")
+    __slots__ = ("list", "s", "type", "tensor", "placeholder", "func")
     class ListValue(_message.Message):
-        __slots__ = ("s", "tensor", "func")
+        __slots__ = ("s", "type", "tensor", "func")
         S_FIELD_NUMBER: _ClassVar[int]
+        TYPE_FIELD_NUMBER: _ClassVar[int]
         TENSOR_FIELD_NUMBER: _ClassVar[int]
         FUNC_FIELD_NUMBER: _ClassVar[int]
         s: _containers.RepeatedScalarFieldContainer[bytes]
+        type: _containers.RepeatedScalarFieldContainer[int]
         tensor: _containers.RepeatedCompositeFieldContainer[TensorProto]
         func: _containers.RepeatedCompositeFieldContainer[NameAttrList]
-        def __init__(self, s: _Optional[_Iterable[bytes]] = ..., tensor: _Optional[_Iterable[_Union[TensorProto, _Mapping]]] = ..., func: _Optional[_Iterable[_Union[NameAttrList, _Mapping]]] = ...) -> None: ...
+        def __init__(self, s: _Optional[_Iterable[bytes]] = ..., type: _Optional[_Iterable[int]] = ..., tensor: _Optional[_Iterable[_Union[TensorProto, _Mapping]]] = ..., func: _Optional[_Iterable[_Union[NameAttrList, _Mapping]]] = ...) -> None: ...
     LIST_FIELD_NUMBER: _ClassVar[int]
     S_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     PLACEHOLDER_FIELD_NUMBER: _ClassVar[int]
     FUNC_FIELD_NUMBER: _ClassVar[int]
     list: AttrValue.ListValue
     s: bytes
+    type: int
     tensor: TensorProto
     placeholder: str
     func: NameAttrList
-    def __init__(self, list: _Optional[_Union[AttrValue.ListValue, _Mapping]] = ..., s: _Optional[bytes] = ..., tensor: _Optional[_Union[TensorProto, _Mapping]] = ..., placeholder: _Optional[str] = ..., func: _Optional[_Union[NameAttrList, _Mapping]] = ...) -> None: ...
+    def __init__(self, list: _Optional[_Union[AttrValue.ListValue, _Mapping]] = ..., s: _Optional[bytes] = ..., type: _Optional[int] = ..., tensor: _Optional[_Union[TensorProto, _Mapping]] = ..., placeholder: _Optional[str] = ..., func: _Optional[_Union[NameAttrList, _Mapping]] = ...) -> None: ...
 
 class TensorProto(_message.Message):
     __slots__ = ("dtype",)

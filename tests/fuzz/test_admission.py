@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.pool.examiner import LIMIT_S
 from fdt.program import admission
-from fdt.program.operations import ANNOTATIONS, ATTRIBUTES, OPERATIONS, REASONS
+from fdt.program.operations import ANNOTATIONS, ATTRIBUTES, HANDLES, OPERATIONS, REASONS
 from fdt.transport import wire
 from fdt.v1 import graph_pb2, program_pb2
 from fdt.v1.graph_pb2 import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, OpDef, TensorProto
@@ -27,15 +27,17 @@ FUZZ = settings(
 
 NAMES = st.sampled_from(["", "inner", "outer", "again", "MatMul", "ReadFile", "n" * 300]) | st.text(max_size=5)
 OPS = st.sampled_from(sorted(OPERATIONS)) | st.sampled_from(sorted(REASONS)) | NAMES
-ATTRIBUTE_NAMES = st.sampled_from(sorted({*ATTRIBUTES, *ANNOTATIONS, "_unheard_of", ""})) | NAMES
+ATTRIBUTE_NAMES = st.sampled_from(sorted({*ATTRIBUTES, "T", "Tin", "dtype", *ANNOTATIONS, "_unheard_of", ""})) | NAMES
 BYTES = st.sampled_from([b"", b"stderr", b"SAME", b"loc:@x", b"file:///x", b"/x", b"\xff", b"\n\x07\n\x03CPU\x10\x01"])
-TENSORS = st.builds(TensorProto, dtype=st.sampled_from([0, 1, 7, 20, 21, 121, 2**31 - 1]))
+TYPES = st.sampled_from([0, 1, 7, 20, 21, 121, 2**31 - 1])
+TENSORS = st.builds(TensorProto, dtype=TYPES)
 
 
 def values(functions: "st.SearchStrategy[NameAttrList]") -> "st.SearchStrategy[AttrValue]":
     lists = st.builds(
         AttrValue.ListValue,
         s=st.lists(BYTES, max_size=2),
+        type=st.lists(TYPES, max_size=3),
         tensor=st.lists(TENSORS, max_size=2),
         func=st.lists(functions, max_size=2),
     )
@@ -44,6 +46,7 @@ def values(functions: "st.SearchStrategy[NameAttrList]") -> "st.SearchStrategy[A
         st.builds(AttrValue, s=BYTES | st.binary(max_size=20)),
         st.builds(AttrValue, placeholder=NAMES),
         st.builds(AttrValue, tensor=TENSORS),
+        st.builds(AttrValue, type=TYPES),
         st.builds(AttrValue, func=functions),
         st.builds(AttrValue, list=lists),
         st.builds(AttrValue, s=BYTES, func=functions, list=lists),
@@ -144,6 +147,13 @@ def test_graphs(graph: GraphDef) -> None:
     assert not [node for node in nodes if "file://" in str(node.attr) and node.op == "PrintV2"
                 and b"file:" in node.attr["output_stream"].s]  # fmt: skip
     assert not [node for node in nodes if any(value.HasField("placeholder") for value in node.attr.values())]
+    handles = [
+        f"{node.op}.{name}"
+        for node in nodes
+        for name, value in node.attr.items()
+        if name[:1] != "_" and not {value.type, *value.list.type}.isdisjoint({20, 21, 121})
+    ]
+    assert set(handles) <= HANDLES["resource"] | HANDLES["variant"]
     assert not [node for node in nodes if node.device not in ("", "/cpu:0")]
 
 

@@ -8,9 +8,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from fdt.errors import FdtError, ProgramRefusedError, ProtocolError
+from fdt.program.operations import REASONS
 from fdt.transport.wire import varint
 from fdt.v1 import program_pb2
 
@@ -386,7 +389,7 @@ def writes_in_a_list_of_branches(graph: Any, path: str) -> str:
     return "branch"
 
 
-@hostile("WriteFile", "function 'each'")
+@hostile("TensorDataset", "--admit TensorDataset")
 def writes_for_each_element_of_a_data_set(graph: Any, path: str) -> str:
     constant(graph, "text", WRITTEN)
     shapes = [tf.TensorShape([]).as_proto()]
@@ -418,7 +421,7 @@ def a_gradient_by_name_that_is_not_there(graph: Any, path: str) -> None:
     graph.library.registered_gradients.add(gradient_func="elsewhere", registered_op_type="MatMul")
 
 
-@hostile("WriteFile", "function 'inner'")
+@hostile("SymbolicGradient", "--admit SymbolicGradient")
 def the_gradient_of_a_function_that_writes(graph: Any, path: str) -> str:
     constant(graph, "text", WRITTEN)
     constant(graph, "grown", 1.0, tf.float32)
@@ -596,7 +599,7 @@ def saves_tensors(graph: Any, path: str) -> str:
     return "save"
 
 
-@hostile("InitializeTableFromTextFileV2", "reads or writes files")
+@hostile("HashTableV2", "--admit HashTableV2")
 def fills_a_table_from_a_file(graph: Any, path: str) -> str:
     constant(graph, "path", path)
     node(graph, "HashTableV2", "table", key_dtype=Type(STRING), value_dtype=Type(INT64), shared_name="t")
@@ -630,24 +633,21 @@ def attribute(op: str, *words: str, **attributes: Any) -> None:
     hostile(op, *words)(build)
 
 
-for _op, _reason in {
-    "MatchingFiles": "reads or writes files", "ImmutableConst": "reads or writes files",
-    "WholeFileReaderV2": "reads or writes files", "Skipgram": "reads or writes files",
-    "DecodeProtoV2": "reads or writes files", "DumpTensor": "reads or writes files",
-    "RestoreV2": "saves or restores files", "SaveDatasetV2": "saves or restores files",
-    "SnapshotDatasetV2": "saves or restores files", "TFRecordDatasetV2": "reads data from files",
-    "CacheDatasetV2": "reads data from files", "SqlDataset": "reads data from files",
-    "CreateSummaryFileWriter": "writes summaries", "PyFunc": "runs Python", "EagerPyFunc": "runs Python",
-    "RemoteCall": "talks to other processes", "RpcClient": "talks to other processes",
-    "DataServiceDatasetV4": "talks to other processes", "CollectiveReduceV2": "talks to other processes",
-    "HorovodAllreduce": "talks to other processes", "Send": "talks to other processes",
-    "_Recv": "talks to other processes", "Abort": "ends the process", "DebugIdentityV2": "debugger",
-    "DatasetFromGraph": "cannot be looked at", "XlaCustomCallV2": "cannot be looked at",
-    "XlaCallModule": "cannot be looked at", "IteratorFromStringHandleV2": "cannot be looked at",
-    "DeserializeIterator": "cannot be looked at", "BatchFunction": "several clients", "_FusedMatMul": "makes it itself",
-    "TPUExecute": "TPU", "TensorflowOfSomebodyElse": "does not know it", "": "does not know it",
-}.items():  # fmt: skip
-    attribute(_op, _reason)
+for _op in """
+    MatchingFiles ReadFile WriteFile RestoreV2 SaveV2 TFRecordDatasetV2 CreateSummaryFileWriter PyFunc EagerPyFunc
+    HorovodAllreduce CollectiveReduceV2 ParseTensor
+""".split():
+    attribute(_op, REASONS[_op])
+
+for _op in """
+    ImmutableConst WholeFileReaderV2 Skipgram DecodeProtoV2 DumpTensor SaveDatasetV2 SnapshotDatasetV2 CacheDatasetV2 SqlDataset
+    RemoteCall RpcClient DataServiceDatasetV4 Send _Recv Abort DebugIdentityV2 DatasetFromGraph XlaCustomCallV2 XlaCallModule
+    IteratorFromStringHandleV2 DeserializeIterator BatchFunction _FusedMatMul TPUExecute TensorflowOfSomebodyElse
+    CSRSparseMatrixToDense SparseMatrixMatMul SparseMatrixSparseCholesky DecodeJpeg DecodePng DecodeCompressed Empty
+    InitializeTableFromDataset SymbolicGradient QuantizedMatMul SparseTensorToCSRSparseMatrix DeserializeManySparse
+""".split():
+    attribute(_op, "none of those that training steps", f"--admit {_op}")
+attribute("", "none of those that training steps")
 
 # Attributes.
 attribute("MatMul", "filename", "numbers, types and shapes only", filename=lambda path: path)
@@ -660,7 +660,9 @@ attribute("UnicodeDecode", "input_encoding", "one word", input_encoding="../../c
 attribute("StatefulPartitionedCall", "config", "no text", config="x")
 attribute("StatefulPartitionedCall", "executor_type", "DEFAULT", executor_type="ANOTHER")
 attribute("Const", "value", "resource", value=tf.compat.v1.AttrValue().tensor.__class__(dtype=RESOURCE))
-attribute("HostConst", "value", "variant", value=tf.compat.v1.AttrValue().tensor.__class__(dtype=VARIANT))
+attribute(
+    "ImageSummary", "a tensor of type variant", bad_color=tf.compat.v1.AttrValue().tensor.__class__(dtype=VARIANT)
+)
 attribute("MatMul", "a tensor of type", extra=tf.make_tensor_proto("text"))
 
 
@@ -703,6 +705,77 @@ def an_unknown_attribute_of_a_function(graph: Any, path: str) -> None:
 @hostile("function 'inner'", "'_composite_device'")
 def an_unknown_attribute_of_an_argument(graph: Any, path: str) -> None:
     fill(function(graph, "inner", "text").arg_attr[0].attr["_composite_device"], "/job:ps")
+
+
+# Memory. TensorFlow trusts what is in a variant: it looks at no index of a matrix that it has decoded.
+
+
+def matrix(graph: Any, rows: Sequence[int], columns: Sequence[int], num_columns: int) -> None:
+    """Adds a sparse matrix of ones, made of bytes: the entries of row i are columns[rows[i]:rows[i + 1]]."""
+    forged = tensor_pb2.TensorProto(dtype=VARIANT, tensor_shape={})
+    # Its metadata: that it was validated, and that it holds float32.
+    value = forged.variant_val.add(type_name="tensorflow::CSRSparseMatrix", metadata=b"\x01\0\0\0\x01\0\0\0")
+    shape, batches = np.array([len(rows) - 1, num_columns]), np.array([0, len(columns)], np.int32)
+    for part in (shape, batches, np.int32(rows), np.int32(columns), np.ones(len(columns), np.float32)):
+        value.tensors.add().CopyFrom(tf.make_tensor_proto(part))
+    constant(graph, "forged", forged.SerializeToString())
+    node(graph, "ParseTensor", "matrix", "forged", out_type=Type(VARIANT))
+
+
+# As many as the batch of this step has, so that they come back as its result.
+FLOATS_BEHIND = 60_000
+
+
+@hostile("ParseTensor", "makes objects of bytes")
+def reads_what_lies_behind_a_tensor(graph: Any, path: str) -> program_pb2.StepProgram:
+    """Returns the sum of what lies behind two zeros, and how many floats there are not zero."""
+    matrix(graph, range(FLOATS_BEHIND + 1), range(2, FLOATS_BEHIND + 2), 2)
+    constant(graph, "zeros", [[0.0], [0.0]], tf.float32)
+    node(graph, "SparseMatrixMatMul", "product", "matrix", "zeros", T=Type(FLOAT))
+    constant(graph, "zero", 0.0, tf.float32)
+    node(graph, "NotEqual", "found", "product", "zero", T=Type(FLOAT))
+    node(graph, "Cast", "each", "found", SrcT=Type(tf.bool.as_datatype_enum), DstT=Type(FLOAT))
+    constant(graph, "both", [0, 1], tf.int32)
+    node(graph, "Sum", "number", "each", "both", T=Type(FLOAT), Tidx=Type(tf.int32.as_datatype_enum), keep_dims=False)
+    made = of_graph(graph)
+    made.step.outputs[:] = ["number:0"]
+    return made
+
+
+@hostile("ParseTensor", "makes objects of bytes")
+def writes_far_behind_a_tensor(graph: Any, path: str) -> str:
+    matrix(graph, [0, 1], [10**9], 2)
+    node(graph, "CSRSparseMatrixToDense", "write", "matrix", type=Type(FLOAT))
+    return "write"
+
+
+@hostile("DeserializeSparse", "'dtype'", "the type variant")
+def a_matrix_in_a_sparse_tensor(graph: Any, path: str) -> str:
+    constant(graph, "texts", ["", "", ""])
+    node(graph, "DeserializeSparse", "read", "texts", dtype=Type(VARIANT), Tserialized=Type(STRING))
+    return "read"
+
+
+@hostile("Cast", "'DstT'", "function 'inner'", "the type resource")
+def a_handle_made_in_a_function(graph: Any, path: str) -> str:
+    effect(function(graph, "inner", "text"), "Cast", "text", SrcT=Type(STRING), DstT=Type(RESOURCE))
+    call(graph, "inner")
+    return "call"
+
+
+@hostile("Placeholder", "'dtype'", "the type variant")
+def a_handle_that_the_client_sends(graph: Any, path: str) -> None:
+    node(graph, "Placeholder", "sent", dtype=Type(VARIANT), shape=tf.compat.v1.TensorShape([]))
+
+
+@hostile("AddN", "'T'", "the type resource")
+def a_reference_to_a_handle(graph: Any, path: str) -> None:
+    node(graph, "AddN", "sum", N=1, T=Type(100 + RESOURCE))
+
+
+@hostile("UnicodeEncode", "'types'", "the type variant")
+def a_handle_in_a_list(graph: Any, path: str) -> None:
+    node(graph, "UnicodeEncode", "made", types=[Type(FLOAT), Type(VARIANT)])
 
 
 # What is no graph.

@@ -8,6 +8,8 @@ from typing import Any
 
 # What an attribute may hold besides numbers, types and shapes.
 JUDGED = {"string", "list(string)", "func", "list(func)", "tensor", "list(tensor)"}
+# TensorFlow's DataTypes of resources and variants.
+_HANDLES = (20, 21)
 _LIMIT_S = 120
 _ASK = """
 import contextlib, json
@@ -17,26 +19,29 @@ with contextlib.suppress(ImportError):
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session as session
 ops = op_def_pb2.OpList.FromString(session.TF_GetBuffer(session.TF_GetAllOpList()))
-print(json.dumps({op.name: {a.name: [a.type, a.default_value.s.decode("latin-1")] for a in op.attr} for op in ops.op}))
+def default(a): return a.default_value.type or a.default_value.s.decode("latin-1")
+print(json.dumps({op.name: {a.name: [a.type, default(a)] for a in op.attr} for op in ops.op}))
 """
 
 
-def registry(python: str | Path = sys.executable) -> dict[str, dict[str, tuple[str, str]]]:
-    """Returns each operation's attributes, with their type and default text; Horovod's with them where it is installed."""
+def registry(python: str | Path = sys.executable) -> dict[str, dict[str, tuple[str, Any]]]:
+    """Returns each operation's attributes, with their type and default text or type; Horovod's where it is installed."""
     run = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return found
 
 
-def unjudged(found: dict[str, dict[str, tuple[str, str]]]) -> list[str]:
-    """Returns what is in a registry and in no list of `fdt.program.operations`, or not as it stands there."""
-    from fdt.program.operations import FUNCTION, OPERATIONS, REASONS, TENSOR
+def unjudged(found: dict[str, dict[str, tuple[str, Any]]]) -> list[str]:
+    """Returns what the list of `fdt.program.operations` does not say of its operations as a registry has them."""
+    from fdt.program.operations import FUNCTION, OPERATIONS, TENSOR
 
-    wrong = [f"{op}: nobody has judged it" for op in found if (op in OPERATIONS) == (op in REASONS)]
+    wrong = []
     for op in found.keys() & OPERATIONS.keys():
         for name, (kind, default) in found[op].items():
             rule = OPERATIONS[op].get(name)
-            if (rule is not None) != (kind in JUDGED):
+            if kind == "type" and default in _HANDLES:
+                wrong.append(f"{op}.{name}: a handle by default")
+            elif (rule is not None) != (kind in JUDGED):
                 wrong.append(f"{op}.{name}: a {kind}, and the rule is {rule}")
             elif rule is not None and ("func" in kind, "tensor" in kind) != (rule is FUNCTION, rule is TENSOR):
                 wrong.append(f"{op}.{name}: a {kind}, and it may hold {rule.says}")

@@ -65,7 +65,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_every_operation_is_judged(client: Path) -> None:
-    """What that TensorFlow's programs may hold, somebody has allowed or refused."""
+    """What that TensorFlow's programs may hold is judged as it has it."""
     found = registry(client)
     assert len(found) > 1800
     assert unjudged(found) == []

@@ -6,7 +6,7 @@ import pytest
 
 from fdt.errors import ProgramRefusedError, ProtocolError
 from fdt.program import admission
-from fdt.program.operations import ALLOWED, ATTRIBUTES, OPERATIONS, REASONS, REFUSED
+from fdt.program.operations import ALLOWED, ATTRIBUTES, HANDLES, OPERATIONS, REASONS, REFUSED
 from fdt.v1 import program_pb2
 from fdt.v1.graph_pb2 import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef
 from tests.helpers.hostile import CORPUS, HOSTILE, READERS, WRITERS, Hostile
@@ -16,13 +16,14 @@ ORDINARY = """
     SparseSoftmaxCrossEntropyWithLogits ReadVariableOp AssignVariableOp AssignAddVariableOp VarHandleOp ResourceGather
     ResourceApplyAdam ResourceScatterAdd StatelessRandomUniformV2 StatefulPartitionedCall PartitionedCall While If
     StatelessWhile TensorListReserve TensorListSetItem Placeholder Const Identity IdentityN NoOp Cast Assert PrintV2
-    LookupTableFindV2 LookupTableImportV2 MutableHashTableV2 SerializeTensor StringSplitV2 StringFormat Timestamp
-    CudnnRNNV3 TopKV2 NonMaxSuppressionV5 ResizeBilinear Einsum XlaDot CheckNumerics DecodeJpeg TensorArrayWriteV3
-    TensorSliceDataset BatchDatasetV2 ShuffleDatasetV3 MapDataset Multinomial Case EnsureShape CTCLossV2 SymbolicGradient
+    LookupTableFindV2 MutableHashTableV2 StringSplitV2 StringFormat Timestamp CudnnRNNV3 TopKV2 ResizeBilinear Einsum
+    CheckNumerics TensorArrayWriteV3 Multinomial Case EnsureShape CTCLossV2
 """
-REFUSED_OPS = """
-    PyFunc EagerPyFunc WriteFile ReadFile SaveV2 RestoreV2 TFRecordDatasetV2 CreateSummaryFileWriter WriteScalarSummary
-    RpcCall RemoteCall HorovodAllreduce DebugIdentityV2 DatasetFromGraph _Send CollectiveReduceV2 ImmutableConst
+# What no pool runs, and what an operator can admit.
+FOR_NOBODY = "PyFunc EagerPyFunc WriteFile ReadFile SaveV2 RestoreV2 TFRecordDatasetV2 HorovodAllreduce ParseTensor"
+UNLISTED = """
+    DecodeJpeg CSRSparseMatrixToDense SparseMatrixMatMul MapDataset RpcCall RemoteCall DebugIdentityV2 DatasetFromGraph _Send
+    ImmutableConst Empty SparseMatrixSparseCholesky OperationOfSomebodyElse
 """
 # Attributes as TensorFlow writes them into ordinary programs.
 ATTRIBUTES_OF = {
@@ -64,19 +65,66 @@ def test_ordinary(op: str) -> None:
     admission.admit_graph(graph(op))
 
 
-@pytest.mark.parametrize("op", REFUSED_OPS.split())
+@pytest.mark.parametrize("op", [*FOR_NOBODY.split(), *UNLISTED.split()])
 @pytest.mark.parametrize("function", [None, "inner"])
 def test_refused_by_name_wherever_it_is(op: str, function: str | None) -> None:
-    with pytest.raises(ProgramRefusedError, match=rf"{op}.*n/{op}.*{function or 'the graph'}.*{REASONS[op]}"):
+    """Where an operator can admit it, the message says how."""
+    with pytest.raises(ProgramRefusedError, match=rf"{op}.*n/{op}.*{function or 'the graph'}") as caught:
         admission.admit_graph(graph("MatMul", op, function=function))
+    told = str(caught.value)
+    assert (f"--admit {op}" in told) == (op in UNLISTED.split())
+    assert REASONS.get(op, "none of those that training steps are known to have") in told
+
+
+@pytest.mark.parametrize("op", UNLISTED.split())
+def test_what_an_operator_admits(op: str) -> None:
+    admission.check_admissible(op)
+    admission.admit_graph(graph("MatMul", op, function="inner"), [op])
+    with pytest.raises(ProgramRefusedError, match="'MatrixSquare'"):
+        admission.admit_graph(graph(op, "MatrixSquare"), [op])
+
+
+@pytest.mark.parametrize("op", [*FOR_NOBODY.split(), "matmul", "", "Two words", "--no-walls", "A,B"])
+def test_what_no_operator_admits(op: str) -> None:
+    with pytest.raises(ValueError, match=r"no pool runs it|name of a TensorFlow operation"):
+        admission.check_admissible(op)
+
+
+def test_an_operation_that_is_admitted_besides_keeps_its_attributes_rules() -> None:
+    node = NodeDef(op="DecodeJpeg", attr={"dct_method": AttrValue(s=b"INTEGER_FAST"), "channels": AttrValue()})
+    admission.admit_graph(GraphDef(node=[node]), ["DecodeJpeg"])
+    node.attr["path"].s = b"/etc/passwd"
+    with pytest.raises(ProgramRefusedError, match="'path' of the operation 'DecodeJpeg'"):
+        admission.admit_graph(GraphDef(node=[node]), ["DecodeJpeg"])
+
+
+@pytest.mark.parametrize("kind", [20, 21, 120, 121])
+@pytest.mark.parametrize("listed", [False, True])
+def test_no_operation_makes_handles(kind: int, listed: bool) -> None:
+    """But those that hand them on, or whose own lists they are; and an operator opens none."""
+    value = AttrValue(list=AttrValue.ListValue(type=[1, kind])) if listed else AttrValue(type=kind)
+    name = "variant" if kind % 100 == 21 else "resource"
+    for op, attribute in [("DecodeRaw", "out_type"), ("Fill", "T"), ("DeserializeSparse", "dtype"), ("Empty", "dtype")]:
+        whole = GraphDef(node=[NodeDef(op=op, attr={attribute: value})])
+        with pytest.raises(ProgramRefusedError, match=rf"'{attribute}' of the operation '{op}'.*the type {name}"):
+            admission.admit_graph(whole, ["DecodeRaw", "Empty"])
+    for place in HANDLES[name]:
+        op, _, attribute = place.partition(".")
+        admission.admit_graph(GraphDef(node=[NodeDef(op=op, attr={attribute: value})]))
 
 
 def test_each_operation_is_judged_once() -> None:
     names = [name for names in ALLOWED.values() for name in re.findall(r"([^\s()]+)(?:\([^)]*\))?", names)]
     names += [name for names in REFUSED.values() for name in names.split()]
     assert len(names) == len(set(names)) == len(OPERATIONS) + len(REASONS)
-    used = {attribute for rules in OPERATIONS.values() for attribute in rules}
-    assert used == set(ATTRIBUTES), "a rule that no operation needs"
+    assert {place.partition(".")[0] for places in HANDLES.values() for place in places} <= OPERATIONS.keys()
+    # Of operations that an operator may admit there are rules, too.
+    assert {attribute for rules in OPERATIONS.values() for attribute in rules} <= ATTRIBUTES.keys()
+
+
+def test_the_number_of_operations() -> None:
+    """Who adds one states in the list what it makes of hostile input, and has seen it in a training step."""
+    assert len(OPERATIONS) == 610
 
 
 @pytest.mark.parametrize(("op", "attribute"), ATTRIBUTES_OF, ids="-".join)
@@ -104,8 +152,10 @@ def test_devices_elsewhere(device: str) -> None:
 def test_a_function_with_all_that_a_call_has() -> None:
     """TensorFlow 1 writes a call's attributes beside the function of a gradient."""
     whole = graph("MatMul", function="inner")
-    inner = NameAttrList(name="inner", attr={"f": AttrValue(func=NameAttrList(name="inner"))})
-    whole.node.add(name="gradient", op="SymbolicGradient", attr={"f": AttrValue(func=inner)})
+    inner = NameAttrList(
+        name="inner", attr={"f": AttrValue(func=NameAttrList(name="inner")), "Tin": AttrValue(type=20)}
+    )
+    whole.node.add(name="call", op="StatefulPartitionedCall", attr={"f": AttrValue(func=inner)})
     admission.admit_graph(whole)
 
 

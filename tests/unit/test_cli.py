@@ -40,17 +40,18 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--batch", "--detach", "--disk", "--else", "--memory", "--mode",
-        "--prediction", "--reconnect", "--report", "--scale-lr", "--scheduler-arg", "--stop-after", "--tensorboard", "--relax",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--admit", "--batch", "--detach", "--disk", "--else", "--memory",
+        "--mode", "--prediction", "--reconnect", "--report", "--scale-lr", "--scheduler-arg", "--stop-after", "--tensorboard",
+        "--relax",
         "--warm-up", "--wire", "--workers",
     ]),
-    "check": sorted([*_ASYNC_OPTIONS, "--else", "--mode", "--relax", "--wire", "--workers"]),
+    "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": sorted([
-        *_PLACING_OPTIONS, "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file", "--limit", "--listen",
-        "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token", "--no-walls",
-        "--open-servers", "--page", "--record-events",
-        "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--workers",
+        *_PLACING_OPTIONS, "--admit", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file", "--limit",
+        "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token", "--no-walls",
+        "--open-servers", "--page", "--record-events", "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file",
+        "--workers",
     ]),
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
@@ -151,6 +152,7 @@ def test_run_by_default() -> None:
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None,
         "relax": None, "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
+        "admit": (),
         "on": None, "slots": None, "gpus": None, "dry_run": False, "shared_folder": None, "trusted_network": None,
         "interface": None, "scheduler_args": (), "command_line": ("run", "train.py"),
     }  # fmt: skip

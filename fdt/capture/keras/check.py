@@ -157,7 +157,7 @@ class CheckedRun(TracedRun):
         assert self.batches is not None
         # As Keras does, which traces a model again when it is compiled, and not when a layer is frozen.
         traced = self.model.train_function.step(self.batches.element, self._trace).traced
-        admission.admit(traced.program)
+        admission.admit(traced.program, self._config.admitted)
         self.traced = traced
         if isinstance(self.batches, ArrayBatches):
             rows = min(self.batches.batch_size or 1, len(self.batches.arrays[0]))

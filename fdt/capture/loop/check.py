@@ -51,7 +51,7 @@ class LoopCheck:
             if key not in self._steps:
                 self._steps[key] = trace_step(call, self._config)
                 self._kept.append(call)
-                admission.admit(self._steps[key][0].program)
+                admission.admit(self._steps[key][0].program, self._config.admitted)
         except FdtError as error:
             self._findings.refuse(where(), what, str(error))
             raise
