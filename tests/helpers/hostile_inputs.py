@@ -3,8 +3,8 @@
     python -m tests.helpers.hostile_inputs ROUND SECONDS [OP...]
 
 Calls the operations in the order of ROUND, in a fork that is replaced when it dies, and prints a JSON object: how many calls
-there were, and each that ended its process, as OP/NUMBER, with the signal and what TensorFlow said. The inputs follow from these two
-alone, so that `OP/NUMBER` in place of OP makes that call again.
+there were, and each that ended its process, as OP/NUMBER, with the signal and what TensorFlow said. These two alone decide
+the inputs, so that `OP/NUMBER` in place of OP makes that call again.
 """
 
 import contextlib
