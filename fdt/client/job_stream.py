@@ -1,7 +1,7 @@
 """The client's side of the job stream: instructions out, events in, one reader thread.
 
-If a job's workers, host or pool are lost, a new job replays its log (`fdt.client.recovery`). A
-caller that waits here notices a pause.
+If a job's workers, host or pool are lost, a new job replays its log (`fdt.client.recovery`). A caller that waits here notices
+a pause.
 """
 
 import contextlib
@@ -172,7 +172,7 @@ class JobStream:
 
     @property
     def failed(self) -> bool:
-        """Whether the job has ended, or failed, without `close`."""
+        """Whether the job has failed or ended."""
         return self._error is not None or self._ended
 
     def wait_steps(self, steps: int) -> None:

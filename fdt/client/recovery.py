@@ -241,7 +241,7 @@ class Recovery:
             try:
                 self._opening.num_workers = self._enough(self._described(), own)
                 return
-            # A pool that has just started may not accept this user's token yet; one that ends cancels all calls.
+            # A pool that has just started may have a token that clients cannot read yet; one that ends cancels all calls.
             except (PoolUnreachableError, CapacityError, AccessError, JobCancelledError) as missing:
                 if time.monotonic() > end_s:
                     raise missing if isinstance(missing, CapacityError) else error from None

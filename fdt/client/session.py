@@ -136,7 +136,7 @@ class Session:
         return self._job
 
     def renew(self) -> bool:
-        """Drops a failed job, so that the next call of `job` opens another one.
+        """Drops a failed job, whose useful values have been fetched; the next call of `job` opens another one.
 
         Returns:
             Whether it had failed.

@@ -1,7 +1,7 @@
 """Runs a file as `python SCRIPT ARGS` would, inside a process that has already run our command.
 
-It repeats what python does for a script, step by step, so that the script cannot tell the difference: a fresh
-`__main__` module, `sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` compares both.
+It repeats what python does for a script, step by step, so that the script cannot tell the difference: a fresh `__main__`
+module, `sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` compares both.
 
 **How it ends.** Python's order, kept as far as the script can see it:
 
@@ -11,8 +11,8 @@ It repeats what python does for a script, step by step, so that the script canno
 4. calls the atexit handlers, last registered first: the script's come before ours and before those of what we imported,
 5. and destroys the modules. `__main__` is still the script's own: no module of ours ever replaces it.
 
-A script trains inside step 1. Later training, from a thread or an atexit handler, finds a closed session and is
-refused; it never runs unnoticed on this machine.
+A script trains inside step 1. Later training, from a thread or an atexit handler, finds a closed session and is refused;
+it never runs unnoticed on this machine.
 """
 
 import builtins

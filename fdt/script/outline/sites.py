@@ -18,8 +18,8 @@ class Runner(Protocol):
 
         Args:
             site: The step's place.
-            function: The step as a function of `site.reads` and then of `site.numbers`; returns the
-                names that it has bound, with their values.
+            function: The step as a function of `site.reads` and then of `site.numbers`; returns the names that it has
+                bound, with their values.
             names: The local names of the enclosing code.
             numbers: Functions that compute the numbers; their results need not be numbers.
 
