@@ -29,7 +29,7 @@ class StepHooks:
             patches.wrap(optimizer, "scale_loss", self._scale_loss)
         patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
         for metric_class in _subclasses(Metric):
-            # A container lists its metrics' variables too; the observer is to hear of the metric itself.
+            # A container lists its metrics' variables too; the observer must record the metric itself.
             if issubclass(metric_class, CompileMetrics):
                 continue
             if "result" in vars(metric_class):
