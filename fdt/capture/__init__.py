@@ -1,4 +1,4 @@
-"""Installs and removes the hooks that take training steps out of a running script. A package for each form of training."""
+"""Installs and removes the hooks that take training steps out of a running script. Each form of training has a package."""
 
 import functools
 import sys
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from fdt.forecast.samples import Samples
 
 
-# How many sets of hooks are in place.
+# Number of sets of hooks in place.
 _num_hooked = 0
 
 
 def is_hooked() -> bool:
-    """Whether training of this process is taken over already."""
+    """Whether hooks already capture this process's training."""
     return _num_hooked > 0
 
 
 class Capture(Protocol):
-    """What becomes of training. Nothing is imported before the script itself needs it."""
+    """Decides what is done with the script's training. Imports nothing before the script itself needs it."""
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """Returns the hooks of Keras's `fit`; called when Keras has been imported.
 
         Args:
-            keras: Its generation.
-            touch: Tells of the script's looks at variables.
+            keras: The generation of Keras.
+            touch: Reports when the script reads variables.
         """
 
     def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """Returns what runs the steps of loops of the script's own; called before the first one."""
+        """Returns the object that runs steps of the script's own loops; called before the first step."""
 
 
 class Training:
-    """It goes to a session's pool; see `Capture`."""
+    """Sends training to a session's pool; see `Capture`."""
 
     def __init__(self, session: "Session"):
         self._session = session
@@ -89,7 +89,7 @@ class Training:
 
 
 class Checking:
-    """It is looked at, and none happens; see `Capture`."""
+    """Checks training and runs none; see `Capture`."""
 
     def __init__(self, config: "RunConfig", findings: "Findings"):
         self._config, self._findings = config, findings
@@ -108,7 +108,7 @@ class Checking:
 
 
 class Sampling:
-    """It is looked at, and one batch is kept of each step; see `Capture`."""
+    """Checks training and keeps one batch of each step; see `Capture`."""
 
     def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
         self._config, self._findings, self._samples = config, findings, samples
@@ -131,12 +131,12 @@ def hooks(
     note: Callable[[str, str, str], None] = lambda *_: None,
     stays: Callable[[str], None] | None = None,
 ) -> AbstractContextManager[None]:
-    """Within it, training that the script starts is taken over.
+    """Captures training that the script starts within the context.
 
     Args:
-        capture: What becomes of it.
-        note: Is told of what is refused: where, what, and why.
-        stays: Is told of eager steps that run on this machine; None: they are refused.
+        capture: Decides what is done with it.
+        note: Called for each refusal: where, what, and why.
+        stays: Called for eager steps that run on this machine; None refuses them.
     """
     from fdt.capture.refusals import Refusals
     from fdt.script.outline import files
@@ -194,13 +194,13 @@ def hooks(
 
 
 def traced_anew(say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Within it and after it, what had been traced without or with hooks is traced again; see `fdt.capture.retracing`.
+    """Has functions traced before the context traced again within it, and those traced within it after it; see `retracing.py`.
 
     Args:
-        say: Is told what that is, of the script's own.
+        say: Called with messages about the script's own functions among these.
     """
     if "tensorflow" not in sys.modules:
-        # Nothing has been traced; what will be is found at the end.
+        # Nothing has been traced yet; functions traced within the context are found at its end.
         return _traced_later()
     from fdt.capture import retracing
 
@@ -217,10 +217,10 @@ def _traced_later() -> Iterator[None]:
 
 
 def timed(count: "Count") -> AbstractContextManager[None]:
-    """Within it, training that the script starts stays where it is, and is counted.
+    """Counts the steps of training that the script starts within the context, which stays on this machine.
 
     Args:
-        count: Is told of the steps that the script makes.
+        count: Called with the steps that the script makes.
     """
 
     def keras_3(patches: Patches) -> None:
@@ -254,13 +254,13 @@ def timed(count: "Count") -> AbstractContextManager[None]:
 def _when_imported(
     at_once: Callable[[Patches], None] | None = None, **installers: Callable[[Patches], None]
 ) -> Iterator[None]:
-    """Within it, hooks go in when the script itself imports what they are for.
+    """Installs a module's hooks when the script itself imports the module, within the context.
 
     Nothing is imported beforehand. Once the context is left the hooks do nothing (an import hook cannot be taken back).
 
     Args:
-        at_once: Puts in what waits for no module.
-        installers: By the name of the module.
+        at_once: Installs hooks that wait for no module.
+        installers: Install the hooks of a module, by its name.
     """
     global _num_hooked
     patches = Patches()

@@ -1,4 +1,4 @@
-"""Switches TensorFlow 2's behaviour on for code of ours, whatever the script has switched off."""
+"""Switches TensorFlow 2's behaviour on for our code, if the script has switched it off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor_shape
 
 @contextmanager
 def as_tensorflow_2() -> Iterator[None]:
-    """Within it, TensorFlow executes eagerly and has shapes of numbers, as everything of ours expects."""
+    """Makes TensorFlow execute eagerly and use shapes of numbers, as our code expects."""
     enabled, shapes = tf2.enabled(), tensor_shape._TENSORSHAPE_V2_OVERRIDE
     tf2.enable()
     tensor_shape._TENSORSHAPE_V2_OVERRIDE = True

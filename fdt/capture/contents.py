@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 _KINDS = (list, dict, set, collections.deque, np.ndarray)
-# Of larger collections what is in their items is not looked at; larger arrays are not kept.
+# Collections within larger collections are not compared; larger arrays are not kept.
 _MAX_ITEMS, _MAX_BYTES, _MAX_DEPTH = 64, 1 << 20, 3
 
 
 class Contents:
-    """What was in a collection."""
+    """The contents of a collection at one time."""
 
     @staticmethod
     def are_in(value: Any) -> bool:
@@ -20,7 +20,7 @@ class Contents:
         return isinstance(value, _KINDS) and is_small
 
     def __init__(self, collection: Any, depth: int = 0) -> None:
-        """Keeps it."""
+        """Copies the contents."""
         self._collection = collection
         self._before: Any = collection.copy() if isinstance(collection, np.ndarray) else _items(collection)
         inner: list[Any] = []
@@ -29,7 +29,7 @@ class Contents:
         self._inner = [Contents(each, depth + 1) for each in inner if Contents.are_in(each) or type(each) is tuple]
 
     def are_as_before(self) -> bool:
-        """Whether they are the same objects, and hold the same."""
+        """Whether the collection holds the same objects as before, with the same contents."""
         if not all(each.are_as_before() for each in self._inner):
             return False
         if isinstance(self._collection, np.ndarray):
@@ -54,7 +54,7 @@ class Contents:
 
 
 def _items(collection: Any) -> Any:
-    """Returns a copy of a plain kind: TensorFlow wraps lists and dicts that are attributes of its modules."""
+    """Returns a copy as a plain list, dict or set: TensorFlow wraps lists and dicts that are attributes of its modules."""
     if isinstance(collection, dict | set):
         return dict(collection) if isinstance(collection, dict) else set(collection)
     return list(collection)

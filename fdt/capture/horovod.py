@@ -1,7 +1,7 @@
-"""Scripts that use Horovod themselves: their process is its only rank, whose step the workers of the pool share.
+"""Runs scripts that use Horovod themselves: their process is the only rank, and the pool's workers share its steps.
 
-Of one rank, all-reduce, all-gather and broadcast are what they are given. Outside functions Horovod itself does that. A step
-holds no operation of Horovod, which workers need not have: while a graph is made, tensors are passed on.
+With one rank, all-reduce, all-gather and broadcast return their input. Outside functions Horovod itself does so. A step must
+hold no operation of Horovod, which workers may lack: while a graph is made, the hooks return the input tensors.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def install(patches: Patches, say: Callable[[str], None], horovod: Any) -> None:
     """Puts the hooks in place.
 
     Args:
-        patches: Takes them.
-        say: Is told that the script uses it.
+        patches: Receives the hooks.
+        say: Called with a message when the script initialises Horovod.
         horovod: The module `horovod.tensorflow`, which the script has imported.
     """
     from horovod.tensorflow import mpi_ops
@@ -55,7 +55,7 @@ def _check_alone(basics: Any) -> None:
 
 
 def _given(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stands for what exchanges tensors if there is another rank, which would be a branch in the graph."""
+    """Replaces functions that exchange tensors if there is another rank, which would be a branch in the graph."""
     return original(tensors, *args, **kwargs) if tf.executing_eagerly() else tensors
 
 

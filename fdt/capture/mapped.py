@@ -30,17 +30,17 @@ from fdt.client.report import say
 
 MAPS = (_MapDataset, _ParallelMapDataset)
 BATCHES = (_BatchDataset, _ParallelBatchDataset)
-# What rows come from.
+# Data sets that yield rows of arrays or numbers.
 SOURCES = (_TensorSliceDataset, _RangeDataset)
-# What leaves rows and their order as they are.
+# Data sets that keep their input's rows, one by one and in order.
 _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
-# Stateful only by what is in them, which is looked at by itself; an assertion says nothing else than that it fails.
+# Stateful only by their bodies, which are checked separately; an assertion has no effect but its failure.
 _HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert"}
-# The script has its rows in memory already; so much more is taken at most.
+# Limit of memory for computed rows, in addition to the script's own rows, which are in memory already.
 LIMIT_BYTES = 1 << 30
-# Longer than this nobody should wonder what is going on.
+# If computing takes longer than this, a message says so.
 _SILENCE_S = 5.0
-# Rows that are computed before they are copied to their place.
+# Rows that are computed at a time.
 _TOGETHER = 256
 
 
@@ -49,10 +49,10 @@ class NotRowsError(Exception):
 
 
 def sources(dataset: Any) -> list[tf.Tensor]:
-    """Returns the tensors [num_rows, ...] whose rows, put beside each other, go through a data set one by one.
+    """Returns the tensors [num_rows, ...] whose rows, side by side, are the elements at a data set's source.
 
     Raises:
-        NotRowsError: It is made of something else too, or they differ in length.
+        NotRowsError: The data set has other sources too, or the tensors differ in length.
     """
     tensors = list(_sources(dataset, is_part=False))
     if not all(tf.is_tensor(t) and hasattr(t, "numpy") and t.shape.rank for t in tensors):
@@ -72,7 +72,7 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
     elif is_part and _is_constant(dataset):
         return
     elif is_part and (kind not in _PASSING or (kind is CacheDataset and tf.get_static_value(dataset._filename) != b"")):
-        # Which rows meet, only the whole may decide; and what is kept in a file may be of other rows.
+        # A part of a zip must not change which rows are paired; and a cache in a file may hold other rows.
         raise NotRowsError
     elif hasattr(dataset, "_input_dataset"):
         yield from _sources(dataset._input_dataset, is_part)
@@ -83,7 +83,7 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
 def _slices(dataset: Any) -> list[tf.Tensor]:
     if type(dataset) is not _RangeDataset:
         return list(dataset._tensors)
-    # It may have no end.
+    # A range may be endless.
     if not 0 <= int(dataset.cardinality()) * dataset.element_spec.dtype.size <= LIMIT_BYTES:
         raise NotRowsError
     numbers = tf.range(dataset._start, dataset._stop, dataset._step)
@@ -97,16 +97,16 @@ def _is_constant(dataset: Any) -> bool:
 
 
 def has_functions(dataset: Any) -> bool:
-    """Whether functions make something of the rows that a data set is made of."""
+    """Whether a data set maps functions over its rows."""
     return isinstance(dataset, MAPS) or any(map(has_functions, dataset._inputs()))
 
 
 def computed(dataset: Any) -> list[np.ndarray]:
-    """Returns what the functions of a data set make of all its rows, in the order of the sources: arrays [num_rows, ...].
+    """Applies a data set's functions to all its rows, in the order of the sources; returns arrays [num_rows, ...].
 
     Raises:
-        NotRowsError: What is made of a row depends on more than the row, differs in shape from row to row or cannot be
-            computed; or all of it would be too large.
+        NotRowsError: A row's result depends on more than the row, differs in shape from row to row or cannot be
+            computed; or all results would be too large.
     """
     return _computed(_rows(dataset)[0], len(sources(dataset)[0]))
 
@@ -115,7 +115,7 @@ def passing(dataset: Any) -> np.ndarray:
     """Returns which rows a filter lets pass, in the order of the sources: bool [num_rows].
 
     Raises:
-        NotRowsError: It depends on more than the row, or cannot be computed for one.
+        NotRowsError: The filter depends on more than the row, or cannot be computed for one.
     """
     inner, size = _rows(dataset._input_dataset)
     if size is not None:
@@ -130,7 +130,7 @@ def _computed(rows: Any, num_rows: int) -> list[np.ndarray]:
     arrays: list[np.ndarray] = []
     began_s, said = time.monotonic(), False
     try:
-        # Not to the end: TensorFlow would note in the log that there are no more.
+        # Not iterated to the end, where TensorFlow would log that the data have ended.
         batches = iter(rows.batch(_TOGETHER))
         for first in range(0, num_rows, _TOGETHER):
             found = next(batches)
@@ -147,13 +147,13 @@ def _computed(rows: Any, num_rows: int) -> list[np.ndarray]:
                 say(f"what the data set makes of its rows is computed once, beforehand: {first} of {num_rows} so far")
                 said = True
     except tf.errors.OpError:
-        # Where the training comes to that row, the script hears of it.
+        # The training raises this error in the script when it comes to that row.
         raise NotRowsError from None
     return arrays
 
 
 class _Rows(_VariantDataset):  # type: ignore[misc]
-    """What functions make of rows: the same functions, traced by the script, called once more."""
+    """The results of functions of rows; calls the functions that the script has traced."""
 
     def __init__(self, inner: Any, variant: tf.Tensor, spec: Any):
         self._inner = inner
@@ -164,7 +164,7 @@ class _Rows(_VariantDataset):  # type: ignore[misc]
 
 
 def _rows(dataset: Any) -> tuple[Any, int | None]:
-    """Returns all rows in the order of the sources, each a flat tuple of tensors, and how many make a batch by then."""
+    """Returns all rows in the order of the sources, each a flat tuple of tensors, and the batch size; None before batching."""
     kind = type(dataset)
     if kind is _ZipDataset:
         parts = [_rows(part)[0] for part in dataset._inputs()]
@@ -187,13 +187,13 @@ def _rows(dataset: Any) -> tuple[Any, int | None]:
     if not is_rowwise(function, size):
         raise NotRowsError
     num_rows = len(sources(dataset)[0])
-    # The function may know how large a batch is, so all are: the last one is filled up with rows from the beginning.
+    # The function may depend on the batch size, so the last batch is filled up with rows from the beginning.
     whole = inner.repeat().take(-(-num_rows // size) * size).batch(size, drop_remainder=True)
     return _called(whole, function, specs).unbatch().take(num_rows), size
 
 
 def _called(inner: Any, function: Any, specs: Sequence[tf.TensorSpec]) -> _Rows:
-    """Returns what a pure function makes of each element."""
+    """Maps a pure function over a data set."""
     if not is_pure(function):
         raise NotRowsError
     variant = tf.raw_ops.ParallelMapDatasetV2(
@@ -210,7 +210,7 @@ def _called(inner: Any, function: Any, specs: Sequence[tf.TensorSpec]) -> _Rows:
 
 
 def is_pure(function: Any) -> bool:
-    """Whether a traced function returns the same whenever it is given the same, and does nothing else.
+    """Whether a traced function's result depends on its arguments alone, and it has no side effects.
 
     Args:
         function: ConcreteFunction.
@@ -218,12 +218,12 @@ def is_pure(function: Any) -> bool:
     if any(captured.dtype in (tf.resource, tf.variant) for captured in function.captured_inputs):
         return False
     graph_def = function.graph.as_graph_def()
-    # Of a function that is called by another, the graph has the body too.
+    # The graph's library also has the bodies of the functions that it calls.
     bodies: list[Sequence[Any]] = [graph_def.node, *(f.node_def for f in graph_def.library.function)]
     return all(_is_stateless(node.op) for body in bodies for node in body)
 
 
 def _is_stateless(name: str) -> bool:
     definition = op_def_registry.get(name)
-    # A function called by its name is no operation; its body is looked at.
+    # A function called by its name has no definition here; its body is checked.
     return definition is None or not definition.is_stateful or name in _HARMLESS

@@ -1,4 +1,4 @@
-"""Refuses training that cannot be distributed, where it begins: it never runs on one machine in silence."""
+"""Refuses training that cannot be distributed, where it begins, so that it never runs on one machine unnoticed."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ _in_place: ContextVar[bool] = ContextVar("fdt_in_place", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Within it, a step may be made on this machine: it is made on the pool too."""
+    """Allows steps to run on this machine within the context, since they run on the pool too."""
     token = _in_place.set(True)
     try:
         yield
@@ -31,7 +31,7 @@ def in_place() -> Iterator[None]:
 
 @contextmanager
 def remedy_for_eager(remedy: str) -> Iterator[None]:
-    """Within it, that is what is said of a step that is made outside a tf.function."""
+    """Sets the remedy that messages give for a step outside a tf.function."""
     token = _eager_remedy.set(remedy)
     try:
         yield
@@ -45,24 +45,23 @@ def is_in_place() -> bool:
 
 
 class Refusals:
-    """What becomes of training that cannot be distributed."""
+    """Refuses training that cannot be distributed, or lets its eager steps run on this machine."""
 
     def __init__(
         self,
         note: Callable[[str, str, str], None] = lambda *_: None,
         stays: Callable[[str], None] | None = None,
     ) -> None:
-        """Begins without any.
-
+        """
         Args:
-            note: Is told of a refusal: where, what, and why with the remedy.
-            stays: Eager steps that cannot be outlined run here, and this is told of each place once; None: they are refused.
+            note: Called for each refusal: where, what, and why, with the remedy.
+            stays: Called once for each place of eager steps that cannot be outlined and so run here; None refuses them.
         """
         self._note, self._stays = note, stays
         self._told: set[str] = set()
 
     def refuse(self, what: str, remedy: str = _REMEDY) -> NoReturn:
-        """Notes and raises.
+        """Records a refusal, and raises it.
 
         Raises:
             UnsupportedError: Always.
@@ -75,7 +74,7 @@ class Refusals:
         """Called for a step that is made outside a tf.function.
 
         Raises:
-            UnsupportedError: Such steps are to be refused.
+            UnsupportedError: Such steps are refused.
         """
         # The step may be in a function that has called this one.
         problem = next(filter(None, (SITES.problem(*place) for place in _places_in_script())), None)
@@ -95,7 +94,7 @@ def guard_keras_optimizers(patches: Patches, refusals: Refusals) -> None:
 
 
 def guard_keras_2_optimizers(patches: Patches, refusals: Refusals, optimizers: Iterable[type]) -> None:
-    """The same, of Keras 2."""
+    """Refuses gradients that reach an optimizer of Keras 2 outside a step that is being captured."""
     for optimizer in optimizers:
         if "apply_gradients" in vars(optimizer):
             _guard(patches, refusals, optimizer, "apply_gradients")
@@ -119,7 +118,7 @@ def _guard(patches: Patches, refusals: Refusals, optimizer_class: type, name: st
 
 
 def refuse_strategy(refusals: Refusals, what: str) -> None:
-    """Refuses a step that a distribution strategy runs: in a thread of its own, as if no function was around."""
+    """Refuses a step that a distribution strategy runs: its threads do not know the function around the step."""
     import tensorflow as tf
 
     if tf.distribute.has_strategy() and not _in_place.get():
@@ -131,7 +130,7 @@ def refuse_strategy(refusals: Refusals, what: str) -> None:
 
 
 def _builds_session_graph() -> bool:
-    """Whether the script builds a graph for a session, which is looked at when it is run."""
+    """Whether the script builds a graph for a session, which is checked when it is run."""
     import tensorflow as tf
     from tensorflow.python.framework.func_graph import FuncGraph
 
@@ -139,7 +138,7 @@ def _builds_session_graph() -> bool:
 
 
 def guard_v1_optimizers(patches: Patches, refusals: Refusals) -> None:
-    """Refuses TensorFlow 1's optimizers (tf.compat.v1.train) but in a graph for a session."""
+    """Refuses TensorFlow 1's optimizers (tf.compat.v1.train) except in a graph for a session."""
     from tensorflow.python.training.optimizer import Optimizer
 
     def compute_gradients(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,7 +152,7 @@ def guard_v1_optimizers(patches: Patches, refusals: Refusals) -> None:
 
 
 def where() -> str:
-    """Returns file and line of the script's innermost frame: of this thread, or of the one that started what runs here."""
+    """Returns file and line of the script's innermost frame, in this thread, or else in the main thread."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     frames = [f for f in traceback.extract_stack() if f.filename == script]
     if not frames:

@@ -15,13 +15,13 @@ from fdt.client.state import SharedState
 from fdt.errors import FdtError, StepError
 from fdt.v1 import job_pb2, program_pb2
 
-# Who looks oftener than this, between two steps, looks at everything: it comes at once then.
+# If the script reads variables more often than this between two steps, all are fetched at once.
 _FEW_LOOKS = 3
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
 
 def as_tensorflow_error(error: StepError) -> Exception:
-    """Returns what plain python would have raised."""
+    """Returns the error that plain python would have raised."""
     raised: Exception = tf.compat.v1.errors.exception_type_from_error_code(error.step.code)(None, None, str(error))
     return raised
 
@@ -30,10 +30,10 @@ class RemoteStep:
     """One traced step and what the pool holds of its variables.
 
     Attributes:
-        places: Of its variables, by their ids.
-        written: Ids of those that it may change.
-        metrics: Ids of those that add up over workers.
-        returns_metrics: Whether its outputs are computed from metrics, here.
+        places: Places of its variables, by their ids.
+        written: Ids of the variables that it may change.
+        metrics: Ids of the variables that are summed over workers.
+        returns_metrics: Whether this machine computes its outputs from metrics.
     """
 
     def __init__(self, traced: TracedStep):
@@ -48,7 +48,7 @@ class RemoteStep:
         self.returns_metrics = any(isinstance(output, MetricResult) for output in traced.outputs())
 
     def begin(self, job: Job) -> None:
-        """Loads the program into a job; a job in place of a lost one holds nothing yet."""
+        """Loads the program into a job; a job that replaces a lost one holds nothing yet."""
         if self._job is not job:
             self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
             self.program = job.load(self.traced.program, self)
@@ -58,22 +58,21 @@ class RemoteVariables:
     """The variables of steps that the script makes one by one: their newest values stay on the pool until it looks at them."""
 
     def __init__(self, session: Session, touch: VariableAccess):
-        """All are the script's.
-
+        """
         Args:
-            session: Whose job has the steps.
-            touch: Tells of the script's looks.
+            session: The session whose job runs the steps.
+            touch: Reports when the script reads variables.
         """
         self._session, self._touch = session, touch
         self._versions: VariableVersions[RemoteStep] = VariableVersions()
-        # How often the script has looked at what the pool had, since the last step.
+        # How often the script has read variables that were on the pool, since the last step.
         self._looks = 0
         self._job: Job | None = None
         self._watched: set[RemoteStep] = set()
         touch.listen(self._touched)
 
     def job(self) -> Job:
-        """Returns the job: another one, if the last has failed and the script has been told."""
+        """Returns the job; a new one if the last has failed and the script has received its error."""
         if not self._versions.away():
             self._session.renew()
         job = self._session.job()
@@ -92,27 +91,27 @@ class RemoteVariables:
         for other, variables in from_steps.items():
             here, there = ([s.places[v] for v in sorted(variables)] for s in (step, other))
             job.move(step.program, here, other.program, there)
-            # Either may change what it has without the script's seeing it.
+            # Either step may change its copy without the script receiving the values.
             step.state.forget(here)
             other.state.forget(there)
         if from_script:
             job.assign(step.program, *step.state.changes(from_script))
 
     def ran(self, step: RemoteStep) -> None:
-        """Records that a step was given out, which changes what it writes."""
+        """Records that a step was sent, which changes the variables that it writes."""
         self._versions.written(step, step.written)
         self._looks = 0
 
     def changed_at_home(self, step: RemoteStep) -> None:
-        """Records that the script's values of a step's variables are others by now than those of the pool."""
+        """Records that the script's values of a step's variables now differ from the pool's."""
         self._versions.changed_at_home(step.places)
 
     def metrics_of(self, job: Job, step: RemoteStep) -> Answer:
-        """Waits for a step, and brings its metrics home."""
+        """Waits for a step, and fetches its metrics."""
         return self._metrics_home(step, job.request(step.program, METRICS))
 
     def come_home(self) -> None:
-        """Gives the script the newest values of all."""
+        """Fetches the newest values of all variables."""
         away = self._versions.away()
         if away:
             with self._touch.paused():
@@ -120,15 +119,15 @@ class RemoteVariables:
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
-        """Within it the script is told of errors: of a step's as TensorFlow's, with all values as they were before that step;
-        once it has been told that the job is over, it has the values that it saw last.
+        """Raises a step's error as TensorFlow's, with all values as they were before that step. After a job's error the
+        script has the values that it read last.
         """
         try:
             yield
         except StepError as error:
             self._session.job().leave_out_failed_step()
             self.come_home()
-            # What was being told when it became known has been told in part.
+            # Values that were being sent when the error arrived may have been sent only in part.
             self._versions.forget_pool()
             for step in self._watched:
                 step.state.forget(range(len(step.traced.variables)))
@@ -138,11 +137,11 @@ class RemoteVariables:
             raise
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
-        """Within it, looks are ours, not the script's."""
+        """Accesses within the context are ours, not the script's."""
         return self._touch.paused()
 
     def _touched(self, variables: set[int]) -> None:
-        """The script is about to look at variables, or to change them."""
+        """Fetches variables that the script is about to read or change."""
         away = self._versions.away(variables)
         if away:
             self._looks += 1
@@ -152,7 +151,7 @@ class RemoteVariables:
 
     def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
         with self.told():
-            # All are asked for before the first is waited for.
+            # All requests are sent before the first answer is waited for.
             metrics, others = [], []
             for step, variables in away.items():
                 if variables <= step.metrics:
@@ -166,7 +165,7 @@ class RemoteVariables:
                 self._accept(step, variables, drain)
 
     def _metrics_home(self, step: RemoteStep, drain: Drain) -> Answer:
-        # Others of them may have come from another step, or from the script, since.
+        # Another step, or the script, may have newer values of other metrics by now.
         return self._accept(step, step.metrics & self._versions.away().get(step, set()), drain)
 
     def _accept(self, step: RemoteStep, variables: set[int], drain: Drain) -> Answer:

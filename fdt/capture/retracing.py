@@ -1,7 +1,8 @@
-"""Has functions traced again that were traced without the hooks, or with hooks that are gone.
+"""Has functions traced again that were traced without the hooks, or with hooks that have been removed.
 
-A traced function is run as it was traced: it would train on this machine after we have come, and on a pool that is gone after
-we have left. So it is traced again. That changes no value: TensorFlow traces a function again for every new kind of argument.
+TensorFlow runs a function as it was traced. Traced before the hooks are installed, it would train on this machine; traced with
+them, it would train on a pool that is gone once they are removed. Tracing it again changes no value: TensorFlow does so for
+every new kind of argument.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.loop.observation import writes
 from fdt.script.outline.files import is_own
 
-# Where a function keeps that it has been traced, and what to.
+# Attributes in which a function keeps its traces.
 _STAGES = (
     "_created_variables",
     "_variable_creation_config",
@@ -29,10 +30,10 @@ _STORES = ("_function_cache", "_function_captures")
 
 @contextlib.contextmanager
 def traced_anew(say: Callable[[str], None]) -> Iterator[None]:
-    """At its begin and at its end, functions and models forget the traces that do not hold any more.
+    """Makes functions and models forget invalid traces, at the beginning and at the end of the context.
 
     Args:
-        say: Is told of the functions of the script's own that had been traced before, and may train.
+        say: Called with messages about the script's own functions that were traced before and may train.
     """
     before = [function for function in _functions() if any(writes(c.graph) for c in _traces(function))]
     own = [function for function in before if _is_own(function.python_function)]
@@ -54,7 +55,7 @@ def traced_anew(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def forget_all(known: Collection[Any] = ()) -> None:
-    """Has functions forget all traces but these, and models their steps on a pool."""
+    """Makes functions forget all traces except `known`, and models their steps on a pool."""
     for function in _functions():
         if any(concrete not in known for concrete in _traces(function)):
             _forget(function)
@@ -85,7 +86,7 @@ def _models() -> list[Any]:
 
 
 def _objects(kind: type) -> list[Any]:
-    # Not isinstance: it asks an object, and there are objects that answer by doing something.
+    # Not isinstance, which reads an attribute of the object: for some objects that has side effects.
     return [each for each in gc.get_objects() if issubclass(type(each), kind)]
 
 

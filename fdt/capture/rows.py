@@ -33,10 +33,10 @@ from fdt.capture import mapped
 from fdt.capture.mapped import NotRowsError
 from fdt.client.data import is_numbers
 
-# So often all rows have to be wanted, for a function of rows to be computed for all of them beforehand.
+# Number of passes from which a function of rows is computed for all rows beforehand.
 _WORTH_EPOCHS = 2
 
-# An iterator over one of these has exactly one over each of its inputs, from the beginning.
+# An iterator over one of these starts exactly one iterator over each of its inputs.
 _ONE_PASS = (
     *mapped.BATCHES,
     *mapped.MAPS,
@@ -54,7 +54,7 @@ _ONE_PASS = (
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A data set, taken apart.
+    """A data set as arrays and row numbers.
 
     Attributes:
         structure: Nested, of arrays [num_rows, ...].
@@ -76,7 +76,7 @@ class Rows:
 def untuned(numbers: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a data set of row numbers for which TensorFlow tunes nothing.
 
-    They need none, and who lets go of a tuned iterator often waits until its tuner looks again: after 1.3, 2.5, 5.1, …
+    They need no tuning, and releasing a tuned iterator often waits until its tuner wakes up: after 1.3, 2.5, 5.1, …
     seconds, at most 60, from when it was made. An epoch of 1.4 s took 2.5 s.
     """
     options = tf.data.Options()
@@ -85,16 +85,16 @@ def untuned(numbers: tf.data.Dataset) -> tf.data.Dataset:
 
 
 class RowNumbers:
-    """Knows how far each shuffle of the script's has come, from the script's beginning on."""
+    """Counts the iterators over each of the script's shuffles, from the script's beginning on."""
 
     def __init__(self) -> None:
-        # How many iterators there were; None if that is not known.
+        # Number of iterators over each shuffle; None if it is not known.
         self._begun: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
-        # The shuffle of row numbers that stands for one of rows, and the other way round.
+        # From each shuffle of rows to its twin, a shuffle of row numbers; and from each twin to its original.
         self._twins: WeakKeyDictionary[Any, _Shuffled] = WeakKeyDictionary()
         self._originals: WeakKeyDictionary[_Shuffled, weakref.ref[Any]] = WeakKeyDictionary()
         self._following = False
-        # What functions made of the rows, for each data set that ends with them; None where it is not to be had.
+        # The rows computed by the functions that a data set ends with; None if they cannot be computed.
         self._computed: WeakKeyDictionary[Any, list[np.ndarray] | None] = WeakKeyDictionary()
         # Which rows a filter lets pass.
         self._passing: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
@@ -109,7 +109,7 @@ class RowNumbers:
 
         Args:
             dataset: The script's.
-            num_batches: Returns how many batches are about to be taken of it, given how many all rows make once.
+            num_batches: Returns the number of batches that will be read, given the number in one pass over all rows.
         """
         try:
             tensors: Sequence[Any] = mapped.sources(dataset)
@@ -133,14 +133,14 @@ class RowNumbers:
         return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)
 
     def _is_worth_computing(self, last: Any, epochs: float) -> bool:
-        """Whether the rows of a data set that ends with functions are wanted more than once."""
+        """Whether the rows of a data set that ends with functions are read more than once."""
         # For one pass it is no gain: all rows would have to be there before the first step.
         is_again = last in self._met
         self._met.add(last)
         return is_again or epochs >= _WORTH_EPOCHS
 
     def _functions_of(self, last: Any) -> list[np.ndarray]:
-        """Returns what the functions of a data set that ends with them make of its rows."""
+        """Returns the rows computed by the functions that a data set ends with."""
         if last not in self._computed:
             self._computed[last] = None
             self._computed[last] = mapped.computed(last)
@@ -155,7 +155,7 @@ class RowNumbers:
         original(iterator, dataset, *args, **kwargs)
         if dataset is None or self._following:
             return
-        # Each by itself: a shuffle begins the one beneath it when it is asked for its first element, which no twin is.
+        # Each by itself: a shuffle begins the one beneath it at its first element, and twins are never asked for elements.
         for shuffle, is_counted in list(_shuffles(dataset)):
             begun = self._begun.get(shuffle, 0)
             is_known = is_counted and begun is not None and tf.executing_eagerly()
@@ -169,7 +169,7 @@ class RowNumbers:
         return self._twins.get(shuffle)
 
     def _begin_again(self, shuffle: Any | None, times: int) -> None:
-        """Begins a shuffle as often as its twin was begun."""
+        """Begins a shuffle `times` times, as its twin was begun."""
         if shuffle is None:
             return
         self._following = True
@@ -197,7 +197,7 @@ class RowNumbers:
         if kind is _ShuffleDataset:
             return self._shuffled(dataset, inner)
         shuffles = [shuffle for shuffle, _ in _shuffles(dataset) if shuffle._reshuffle_each_iteration]
-        # What is kept comes again in the order of its first time; what is repeated begins its shuffles when nobody sees it.
+        # A cache repeats the order of its first pass; a repeat begins its shuffles inside TensorFlow, where no hook sees it.
         if (kind is CacheDataset and shuffles) or (kind is _RepeatDataset and any(map(_is_seeded, shuffles))):
             raise NotRowsError
         if kind is CacheDataset and _value(dataset._filename) != b"":
@@ -224,7 +224,7 @@ class RowNumbers:
 
     def _shuffled(self, dataset: Any, inner: Any) -> Any:
         begun = self._begun.get(dataset, 0)
-        # A fixed order without a seed is one that nobody else can repeat.
+        # A fixed order without a seed cannot be reproduced.
         if begun is None or not (dataset._reshuffle_each_iteration or _is_seeded(dataset)):
             raise NotRowsError
         if dataset not in self._twins:
@@ -235,7 +235,7 @@ class RowNumbers:
 
 
 class _Shuffled(_VariantDataset):  # type: ignore[misc]
-    """Row numbers, shuffled with given seeds: `Dataset.shuffle` would make others of them, and of all that follow it."""
+    """Row numbers, shuffled with given seeds: `Dataset.shuffle` would change them, and the seeds of all shuffles after it."""
 
     def __init__(self, inner: Any, variant: tf.Tensor):
         self._inner = inner
@@ -280,7 +280,7 @@ def _batch_size(dataset: Any) -> int:
 
 
 def _last_with_functions(dataset: Any) -> Any | None:
-    """Returns the last part of a data set with a function, so that what comes behind it only orders and batches, or None."""
+    """Returns the last stage of a data set with a function, after which stages only order and batch; None if there is none."""
     while not isinstance(dataset, (*mapped.MAPS, _FilterDataset, _ZipDataset)):
         if not hasattr(dataset, "_input_dataset"):
             return None

@@ -1,8 +1,8 @@
-"""Tells whether a function of a batch makes each row of its result from the same row of what it is given.
+"""Tells whether a function of a batch computes each row of its result from the same row of its arguments.
 
-Read from its graph, by a list of operations of which that is known, and which compute a row the same to the last bit wherever
-in a batch it stands: exponentials, sums and products of matrices are not among them, since the last rows of a batch may round
-otherwise.
+It reads the function's graph, by a list of operations which are known to do so, and to compute a row the same to the last bit
+anywhere in a batch. Exponentials, sums and products of matrices are not on the list, since the last rows of a batch may round
+differently.
 """
 
 import enum
@@ -22,9 +22,9 @@ _BROADCASTING = {
     *("FloorDiv", "FloorMod", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "SelectV2"),
     *("LogicalAnd", "LogicalOr", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
 }
-# Of images [batch, height, width, channels].
+# Operations on images [batch, height, width, channels].
 _RESIZING = {"ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"}
-# Along axes; which of the inputs names them.
+# Operations along axes, with the index of the input that names the axes.
 _ALONG = {
     **dict.fromkeys(("Max", "Min", "All", "Any", "ArgMax", "ArgMin", "ReverseV2", "ExpandDims"), 1),
     "Split": 0,
@@ -41,7 +41,7 @@ class _Kind(enum.Enum):
 
 
 def is_rowwise(function: Any, size: int) -> bool:
-    """Whether a traced function of batches makes each row of what it returns from the same row of what it is given.
+    """Whether a traced function of batches computes each row of its results from the same row of its arguments.
 
     Args:
         function: ConcreteFunction, pure (see `fdt.capture.mapped`), of tensors [batch, ...].
@@ -60,7 +60,7 @@ def _is_batch(tensor: tf.Tensor, size: int) -> bool:
 
 
 def _returned(graph: Any, given: Sequence[_Kind]) -> list[_Kind]:
-    """Returns of what kind the outputs of a function's graph are, given that of its inputs."""
+    """Returns the kinds of the outputs of a function's graph, given those of its inputs."""
     kinds = {tensor.ref(): kind for tensor, kind in zip(graph.inputs, given, strict=True)}
     for operation in graph.get_operations():
         if operation.type == "Placeholder" or not operation.outputs:
@@ -84,7 +84,7 @@ def _kind(operation: Any, given: list[_Kind]) -> _Kind:
     if operation.type == "Shape":
         return _Kind.SIZE
     if operation.type == "Reshape":
-        # Whatever the shape was computed from: as many entries for each row, and so as many rows.
+        # However the shape was computed: the same number of entries in each row means the same number of rows.
         is_by_row = given[0] is _Kind.ROWS and _is_reshaped_by_row(operation.inputs[0], operation.outputs[0])
         return _Kind.ROWS if is_by_row else _Kind.OTHER
     if _Kind.SIZE in given or not all(tensor.shape.rank is not None for tensor in operation.inputs):
@@ -101,7 +101,7 @@ def _is_reshaped_by_row(before: tf.Tensor, after: tf.Tensor) -> bool:
 
 
 def _broadcasts_apart(operation: Any, rows: list[bool]) -> bool:
-    """Whether what is no rows stands beside each of them as a whole, and rows beside each other."""
+    """Whether inputs other than rows are broadcast to each row as a whole, and rows meet the same rows."""
     ranks = {tensor.shape.rank for tensor, is_rows in zip(operation.inputs, rows, strict=True) if is_rows}
     (rank, *others) = ranks
     return not others and all(
@@ -111,23 +111,23 @@ def _broadcasts_apart(operation: Any, rows: list[bool]) -> bool:
 
 
 def _is_along_rows(operation: Any, rows: list[bool]) -> bool:
-    """Whether an operation along axes, or between them, has rows from what is rows, and its axes within each of them."""
+    """Whether an operation along or between axes takes rows, and its axes are within each row."""
     place = _ALONG[operation.type] % len(rows)
     values = [is_rows for i, is_rows in enumerate(rows) if i != place]
-    # How SplitV splits is no rows.
+    # SplitV's sizes are no rows.
     is_of_rows = values == [True, False] if operation.type == "SplitV" else all(values)
     rank = max(tensor.shape.rank or 0 for tensor in [*operation.inputs, *operation.outputs])
     return is_of_rows and not rows[place] and _are_within(operation.inputs[place], rank)
 
 
 def _are_within(axes: tf.Tensor, rank: int) -> bool:
-    """Whether axes are known, and not the first."""
+    """Whether all axes are known, and none is the first."""
     values = tf.get_static_value(axes)
     return values is not None and all(int(axis) not in (0, -rank) for axis in values.reshape(-1))
 
 
 def _begins(values: tf.Tensor, *expected: int) -> bool:
-    """Whether the first of some numbers, or the first row of them, is known to be this."""
+    """Whether the first entry of `values`, or their first row, is known and equals `expected`."""
     known = tf.get_static_value(values)
     return known is not None and len(known) > 0 and tuple(known[0].reshape(-1)) == expected
 
@@ -137,7 +137,7 @@ def _slices_each_row(operation: Any, rows: list[bool]) -> bool:
         return False
     new, shrunk, ellipsis = (operation.get_attr(f"{mask}_mask") for mask in ("new_axis", "shrink_axis", "ellipsis"))
     if ellipsis & 1:
-        # One that stands for nothing leaves the rows to what follows it.
+        # An ellipsis that covers no axis leaves the rows to the next index.
         return operation.inputs[1].shape[0] - 1 - new.bit_count() < operation.inputs[0].shape.rank
     whole = operation.get_attr("begin_mask") & operation.get_attr("end_mask") & 1
     return not (new | shrunk) & 1 and bool(whole) and _begins(operation.inputs[3], 1)
@@ -149,7 +149,7 @@ def _gathers_each_row(operation: Any, rows: list[bool]) -> bool:
     if axis is None or operation.get_attr("batch_dims") != 0:
         return False
     is_first = int(axis) in (0, -values.shape.rank)
-    # A table, looked up for each row; or the same columns of each.
+    # Either a table is looked up for each row, or the same columns are taken of each row.
     return rows == ([False, True, False] if is_first else [True, False, False])
 
 

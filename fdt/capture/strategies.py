@@ -1,9 +1,9 @@
-"""A distribution strategy of one replica distributes nothing: what it is asked for, TensorFlow's default strategy does.
+"""Passes calls of a distribution strategy of one replica, which distributes nothing, to TensorFlow's default strategy.
 
 So a script that was written for several GPUs, on a machine that has one or none, gets workers as any other script does. The
-global batch of one replica is the batch. What Keras 3 does otherwise for a model that was made under a strategy, it does here
-too: it remembers the strategy (`made_under`), and each `fit` takes a batch before the first epoch, to build by. A strategy of
-more replicas stays what it is, and is refused where it trains.
+global batch of one replica is the batch. Keras 3 still treats a model that was made under the strategy differently: it
+remembers the strategy (`made_under`), and each `fit` takes a batch before the first epoch, to build the model by. A strategy of
+more replicas is left as it is, and is refused where it trains.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from tensorflow.python.distribute.distribute_lib import StrategyBase
 from fdt.base.patch import Patches
 from fdt.client.report import say
 
-# Of the strategy's methods those that make something in its name, or see what it has made.
+# The strategy's methods that create distributed values, or read them.
 _METHODS = (
     "distribute_datasets_from_function",
     "experimental_distribute_dataset",
@@ -27,7 +27,7 @@ _METHODS = (
 )
 
 
-# In whose scope the script is.
+# The strategy in whose scope the script is.
 _current: ContextVar[Any] = ContextVar("fdt_strategy", default=None)
 
 
@@ -78,7 +78,7 @@ def _by_default(name: str) -> Callable[..., Any]:
 
 
 def is_alone(strategy: Any) -> bool:
-    """Returns whether a strategy is one of this process's devices, and has one of them."""
+    """Returns whether a strategy distributes over this process's devices, and has only one."""
     of_devices = (
         tf.distribute.MirroredStrategy,
         tf.distribute.OneDeviceStrategy,

@@ -12,24 +12,23 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.loop.observation import Observer
 from fdt.capture.session.runs import Sessions
 
-# Is told of steps: how many, and when they began, by the monotonic clock.
+# Called with a number of steps, and the time when they began, by the monotonic clock.
 Count = Callable[[int, float], None]
 
 
 class StepCount:
-    """Counts steps, whatever form they have; a step inside another is none of its own."""
+    """Counts steps of any form; a step inside another one is not counted."""
 
     def __init__(self, count: Count):
-        """Counts nothing yet.
-
+        """
         Args:
-            count: Is told of steps that have been made.
+            count: Called with steps that have been made.
         """
         self._count = count
         self._depth = 0
 
     def run(self, step: Callable[[], Any], num_steps: Callable[[], int] = lambda: 1) -> Any:
-        """Runs what makes steps; counts them when it is done."""
+        """Runs a function that makes steps; counts them afterwards."""
         started_s = time.monotonic()
         self._depth += 1
         try:
@@ -42,7 +41,7 @@ class StepCount:
 
 
 class TimedKeras:
-    """`fit` and `train_on_batch` of one generation of Keras."""
+    """Counts the steps of `fit` and `train_on_batch` of one generation of Keras."""
 
     def __init__(self, keras: KerasVersion, count: StepCount):
         """Counts nothing yet."""
@@ -73,12 +72,12 @@ class _Counted:
 
 
 class TimedLoops:
-    """Steps of loops of the script's own."""
+    """Counts the steps of the script's own loops."""
 
     def __init__(self, count: StepCount):
         """Counts nothing yet."""
         self._count = count
-        # What is in no function is no step that could be told from others; `fdt run` refuses it.
+        # Training outside a function has no steps that can be told apart; `fdt run` refuses it.
         self._observer = Observer(lambda what: None)
 
     def install(self, patches: Patches) -> None:
@@ -93,7 +92,7 @@ class TimedLoops:
 
 
 class TimedSessions(Sessions):
-    """Runs of sessions of TensorFlow 1."""
+    """Counts the training runs of TensorFlow 1's sessions."""
 
     def __init__(self, count: StepCount):
         """Counts nothing yet."""

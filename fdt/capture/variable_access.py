@@ -47,7 +47,7 @@ class VariableAccess:
         self._touched = touched
 
     def watch(self, variables: Iterable[tf.Variable]) -> None:
-        """Watches these too."""
+        """Watches these variables too."""
         with self.paused():
             for variable in variables:
                 self._watched[id(variable)] = variable
@@ -62,7 +62,7 @@ class VariableAccess:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it, accesses are ours, not the script's."""
+        """Accesses within the context are ours, not the script's."""
         self._paused += 1
         try:
             yield
@@ -75,4 +75,4 @@ class VariableAccess:
 
 
 def _nothing(_: set[int]) -> None:
-    """Nobody wants to be told."""
+    """Takes the place of a listener before `listen` is called."""

@@ -10,21 +10,21 @@ Step = TypeVar("Step", bound=Hashable)
 class VariableVersions(Generic[Step]):
     """Which version of each variable the script has, and each of its steps on the pool; variables are named by ids.
 
-    A version is made by a step that writes the variable, and by the script when it may have done so. Who wants to read a
-    variable needs its newest version: `missing` tells from whom, `away` what the script itself lacks.
+    A step that writes a variable makes a new version, and so does the script when it may have written it. A reader needs the
+    newest version: `missing` returns what a step lacks and from where to send it, `away` what the script lacks.
     """
 
     def __init__(self) -> None:
         """All variables are the script's."""
         self._version: collections.Counter[int] = collections.Counter()
         self._known: dict[Step, dict[int, int]] = {}
-        # Those that the script does not have, and the step that does.
+        # Variables whose newest version the script lacks, with the step that has it.
         self._away: dict[int, Step] = {}
-        # Those that a step wrote last.
+        # Variables that a step wrote last, with that step.
         self._written_by: dict[int, Step] = {}
 
     def written(self, step: Step, variables: Iterable[int]) -> None:
-        """A step has changed variables."""
+        """Records that a step has changed variables."""
         known = self._known.setdefault(step, {})
         for variable in variables:
             self._version[variable] += 1
@@ -32,10 +32,10 @@ class VariableVersions(Generic[Step]):
             self._away[variable] = self._written_by[variable] = step
 
     def away(self, variables: Collection[int] | None = None) -> dict[Step, set[int]]:
-        """Returns which variables the script has not got in their newest version, by the step that has.
+        """Returns the variables whose newest version the script lacks, by the step that has it.
 
         Args:
-            variables: To look at; None for all.
+            variables: Ids to consider; None for all.
         """
         found: dict[Step, set[int]] = {}
         for variable in self._away if variables is None else self._away.keys() & variables:
@@ -43,25 +43,25 @@ class VariableVersions(Generic[Step]):
         return found
 
     def came_home(self, variables: Iterable[int]) -> None:
-        """The script has got the newest version of variables."""
+        """Records that the script has received the newest version of variables."""
         for variable in variables:
             self._away.pop(variable, None)
 
     def changed_at_home(self, variables: Iterable[int]) -> None:
-        """The script, which has the newest version of variables, may have changed them."""
+        """Records that the script, which has the newest version of variables, may have changed them."""
         for variable in variables:
             self._version[variable] += 1
             self._written_by.pop(variable, None)
 
     def missing(self, step: Step, variables: Iterable[int]) -> tuple[set[int], dict[Step, set[int]]]:
-        """Returns of which variables a step has not got the newest version; from then on it counts as having it.
+        """Returns the variables whose newest version a step lacks, and records that the step has it from now on.
 
         Args:
-            step: It.
-            variables: What it reads or writes.
+            step: The step.
+            variables: Ids of the variables that it reads or writes.
 
         Returns:
-            Those that the script has to give, and those that other steps have to.
+            Variables to send from the script, and variables to copy from other steps.
         """
         known = self._known.setdefault(step, {})
         from_script: set[int] = set()
@@ -75,7 +75,7 @@ class VariableVersions(Generic[Step]):
         return from_script, from_steps
 
     def forget_pool(self) -> None:
-        """What the script has is what there is: the pool's values are lost."""
+        """Records that the pool's values are lost, so the script's are the newest."""
         self._known.clear()
         self._away.clear()
         self._written_by.clear()

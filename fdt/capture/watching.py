@@ -19,16 +19,16 @@ from fdt.capture.contents import Contents
 from fdt.capture.step.draws import Generator, is_at, set_state, state
 from fdt.script.outline.files import is_own
 
-# Of larger collections only the length and the object itself are looked at.
+# Of larger collections only the length and the object itself are compared.
 _MAX_ITEMS = 64
-# So deep objects are looked into for what a step changes.
+# Depth to which objects are searched for what a step changes.
 _MAX_DEPTH = 2
-# Where an object gets its parts, and a layer its variables.
+# Methods in which an object gets its parts, and a layer its variables.
 _MAKERS = ("__init__", "build")
 _NOTHING = object()
 _OF_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 _OF_NUMPY = np.random.normal.__self__  # type: ignore[attr-defined]
-# Where a function goes on: https://docs.python.org/3/library/dis.html#opcode-RESUME
+# The instruction at which a function starts or resumes: https://docs.python.org/3/library/dis.html#opcode-RESUME
 _RESUME, _AT_START = dis.opmap["RESUME"], 0
 _DRAWS = "it draws random numbers in Python"
 
@@ -37,21 +37,20 @@ class Place:
     """Where a step's Python finds a value beside its arguments: a global name, an attribute, a name of a function around it."""
 
     def __init__(self, holder: Any, name: str) -> None:
-        """Names it.
-
+        """
         Args:
             holder: A namespace, or a cell.
-            name: In the namespace, or that of the cell.
+            name: Name in the namespace, or of the cell.
         """
         self._holder, self.name = holder, name
         self.key = (id(holder), name)
 
     def get(self) -> Any:
-        """Returns what is there."""
+        """Returns the value at the place."""
         return self._holder.get(self.name, _NOTHING) if isinstance(self._holder, dict) else _content(self._holder)
 
     def set(self, value: Any) -> None:
-        """Puts something there, or nothing."""
+        """Sets the value at the place; _NOTHING removes it."""
         if not isinstance(self._holder, dict):
             self._holder.cell_contents = value
         elif value is _NOTHING:
@@ -61,20 +60,19 @@ class Place:
 
 
 class Watch:
-    """One trace.
+    """Watches one trace.
 
     Attributes:
-        guards: Where something was read that is a constant of the traced step, and what it was.
-        effects: What the step's Python did that a traced step does not do again.
-        taken: Of these what cannot be undone; None if there is nothing.
+        guards: Places whose values are constants of the traced step, with the values that were read.
+        effects: Side effects of the step's Python, which a traced step does not repeat.
+        taken: The effect among these that cannot be undone; None if there is none.
         is_on: Whether a step is traced now.
     """
 
     def __init__(self, given: Collection[Any] = ()) -> None:
-        """Begins.
-
+        """
         Args:
-            given: Keys of places whose values are given to the traced step.
+            given: Keys of places whose values are passed to the traced step.
         """
         self.guards: list[tuple[Place, Any]] = []
         self.effects: list[str] = []
@@ -82,13 +80,13 @@ class Watch:
         self.is_on = False
         self._given = given
         self._seen: set[Any] = set()
-        # What functions may change: its name, where it is, and its value before.
+        # Values that functions may change: name, place, and value before.
         self._before: dict[Any, tuple[str, Place, Any]] = {}
-        # Lists and the like that they may change in place, with what was in them.
+        # Collections that they may change in place, with their contents before.
         self._contents: dict[int, tuple[str, Contents]] = {}
         # Objects that were made while it was traced.
         self._made: dict[int, Any] = {}
-        # Generators of random numbers, with where they were.
+        # Generators of random numbers, with their states before.
         self._generators: dict[int, tuple[Generator, Any]] = {}
         # The functions with `yield` that were begun while it was traced.
         self._begun: set[types.FrameType] = set()
@@ -97,7 +95,7 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Within it the step is traced; afterwards its effects are known, and undone as far as they can be."""
+        """Watches the step's trace within the context; at its end records effects, and undoes them as far as possible."""
         printed = io.StringIO()
         outer = sys.getprofile()
         before = state(_OF_RANDOM)
@@ -118,13 +116,13 @@ class Watch:
             set_state(_OF_RANDOM, before)
 
     def changed(self) -> list[Place]:
-        """Returns the places where there is not what was read."""
+        """Returns the places whose value differs from the one that was read."""
         return [place for place, value in self.guards if not _same(place.get(), value)]
 
     def _seen_event(self, frame: types.FrameType, event: str, called: Any) -> None:
         if self._next is not None:
             line, self._next = self._next, None
-            # TensorFlow's iterators are a part of the step; a class of the script's has its attributes looked at.
+            # TensorFlow's iterators are a part of the step; of a class of the script's, the attributes are watched.
             if event != "call" or not (frame.f_code.co_name == "__next__" or _is_generator(frame.f_code)):
                 self._takes(f"line {line}: it takes from an iterator")
         if event == "call":
@@ -132,7 +130,7 @@ class Watch:
         elif event == "c_call" and called is next and _is_own(frame.f_code.co_filename):
             self._next = frame.f_lineno
         elif event == "c_call" and getattr(called, "__self__", None) is _OF_RANDOM:
-            # Keras draws seeds for layers that it makes; a script does so in each step.
+            # Keras draws seeds only for layers that it makes; the script's own draws happen in each step.
             caller = frame.f_back if frame.f_code.co_filename == random.__file__ else frame
             while caller is not None and caller.f_code.co_filename == random.__file__:
                 caller = caller.f_back
@@ -140,7 +138,7 @@ class Watch:
                 self.effects.append(f"line {caller.f_lineno}: {_DRAWS}")
 
     def differences(self) -> list[tuple[Place, Any]]:
-        """Returns the places that have been set, and what was there."""
+        """Returns the places that have been set, with their values before."""
         found = ((place, place.get(), before) for _, place, before in self._before.values())
         return [
             (place, before)
@@ -178,13 +176,13 @@ class Watch:
     def _look_at(
         self, owner: Any, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
     ) -> None:
-        """Keeps what an object has in attributes of these names, and so do its parts."""
+        """Records an object's attributes of these names, and those of its parts."""
         own = getattr(owner, "__dict__", None)
         if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
             return
         for name in attributes - own.keys():
             if _is_simple(inspect.getattr_static(type(owner), name, _NOTHING)):
-                # The class's, until the object gets its own.
+                # The class's attribute, until the object gets its own.
                 self.guards.append((Place(own, name), _NOTHING))
         for name in attributes & own.keys():
             self._read(Place(own, name))
@@ -234,7 +232,7 @@ def _is_generator(code: types.CodeType) -> bool:
 
 
 def _is_resumed(frame: types.FrameType) -> bool:
-    """Whether a function with `yield` goes on behind one."""
+    """Whether a generator resumes after a `yield`."""
     code, place = frame.f_code.co_code, frame.f_lasti
     return place >= 0 and code[place] == _RESUME and code[place + 1] & 3 != _AT_START
 
@@ -250,7 +248,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """Returns what tells whether a value has changed."""
+    """Returns a copy of a value, by which `_same` tells whether it has changed."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.nbytes <= 1 << 16 else value
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""The client's end of a job: what is sent, what comes back, and what happens when a worker or the pool is lost."""
+"""The client's end of a job: sends steps, receives results, and recovers when a worker or the pool is lost."""

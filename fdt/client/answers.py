@@ -8,14 +8,13 @@ from fdt.transport.blobs import Buffer
 
 
 class StepResult:
-    """Outputs of a step that were asked for."""
+    """The requested outputs of a step."""
 
     def __init__(self, result: Result, wait: Callable[[], None]):
-        """A place for outputs that are still to come.
-
+        """
         Args:
-            result: It.
-            wait: Waits until they have come.
+            result: Receives the outputs.
+            wait: Waits until it has received them.
         """
         self._result, self._wait = result, wait
 
@@ -24,7 +23,7 @@ class StepResult:
         return self._result.outputs is not None
 
     def outputs(self) -> Buffer:
-        """Waits for them, packed."""
+        """Waits for the outputs; returns them packed."""
         if self._result.outputs is None:
             self._wait()
         assert self._result.outputs is not None
@@ -32,7 +31,7 @@ class StepResult:
 
 
 class Drain:
-    """State that was asked for."""
+    """A request for state."""
 
     def __init__(self, stream: JobStream, serial: int):
         self._stream, self._serial = stream, serial
@@ -42,19 +41,19 @@ class Drain:
         return self._stream.has_drained(self._serial)
 
     def result(self) -> "Answer":
-        """Waits for the answer and fetches what belongs to it."""
+        """Waits for the answer and fetches its contents."""
         drained, values, outputs = self._stream.answer(self._serial)
         return Answer(drained.state.variables, values, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """State that came.
+    """The answer to a drain.
 
     Attributes:
-        variables: Their indices.
-        values: Theirs, packed.
-        outputs: Of the last step, packed.
+        variables: Indices of the variables.
+        values: Their values, packed.
+        outputs: Outputs of the last step, packed.
     """
 
     variables: Sequence[int]

@@ -14,7 +14,7 @@ class Chunk:
     """Batches whose rows lie one after the other in one array for each input.
 
     Attributes:
-        num_bytes: Of all batches so far.
+        num_bytes: Size of all batches so far.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Chunk:
         return len(self._sizes)
 
     def takes(self, specs: Sequence[program_pb2.Tensor]) -> bool:
-        """Returns whether a batch fits to those that are here: types and all dimensions but the first."""
+        """Returns whether a batch has the same types, and all dimensions but the first, as those in the chunk."""
         return not self._sizes or (
             len(specs) == len(self._like)
             and all(
@@ -42,7 +42,7 @@ class Chunk:
 
         Args:
             arrays: The bytes of C-contiguous arrays [rows, ...].
-            specs: Their descriptions, full shapes included; `takes` said yes to them.
+            specs: Their descriptions, full shapes included; `takes` has accepted them.
         """
         if not self._sizes:
             self._like = list(specs)
@@ -63,7 +63,7 @@ class Chunk:
             yield bytes(_padded(length) - length)
 
     def kept_pieces(self) -> list[Any]:
-        """Returns the same for good: of memory that its owner may write to again, a copy."""
+        """Returns the same pieces, with copies of memory that its owner may write to again."""
         return [piece if memoryview(piece).readonly else bytes(piece) for piece in self.pieces()]
 
     def arrays(self, blob: blobs_pb2.BlobRef) -> list[job_pb2.Array]:

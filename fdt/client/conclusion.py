@@ -8,19 +8,19 @@ from fdt.script.second_run import SecondRun
 
 
 class Conclusion:
-    """What becomes of what `fdt verify` has compared, once the session is over."""
+    """Reports what `fdt verify` has compared, once the session is over."""
 
     def __init__(self, second: SecondRun | None = None, tell: Callable[[str], None] | None = None, num_steps: int = 0):
         """
         Args:
             second: Runs the script in double precision.
-            tell: Takes what the steps of this run show in double precision; None if it does not compute so.
-            num_steps: How many steps the first run has made, of which this is the second.
+            tell: Receives the result of this run in double precision; None if this run does not compute so.
+            num_steps: Number of steps of the first run, if this is the second one.
         """
         self._second, self._tell, self._num_steps = second, tell, num_steps
 
     def status(self, verification: Verification) -> int:
-        """Says it, or hands it on; returns the exit status."""
+        """Prints the verdict, or passes it to the first run; returns the exit status."""
         if self._tell is not None:
             if verification.steps:
                 self._tell(verification.shown_in_double(self._num_steps).text())

@@ -1,4 +1,4 @@
-"""How a script's data travel: arrays once, by content, and afterwards only row numbers; anything else batch by batch."""
+"""Sends a script's data: arrays once, by content, and afterwards only row numbers; anything else batch by batch."""
 
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -17,10 +17,10 @@ class Batches(Protocol):
     """The training data of one `fit`.
 
     Attributes:
-        element: What a batch looks like to train_step: (x,), (x, y) or (x, y, sample_weight), nested.
+        element: The form of a batch for train_step: (x,), (x, y) or (x, y, sample_weight), nested.
         batch_size: Rows of a full batch; None if that is not known beforehand.
         rows: Rows of every batch; None if they differ or are not known.
-        rows_told: The same, where the data set's own specs say so; plain Keras then traces its step for that number.
+        rows_told: Rows of every batch, if the data set's specs state them; plain Keras then traces its step for that number.
     """
 
     element: Element
@@ -29,24 +29,24 @@ class Batches(Protocol):
     rows_told: int | None
 
     def begin(self, job: Job) -> None:
-        """Starts to send what can be sent beforehand."""
+        """Starts to send data that can be sent before the first step."""
 
     def takes(self, item: Any) -> bool:
-        """Returns whether what Keras's iterator yielded is as the element says."""
+        """Returns whether an item of Keras's iterator has the element's form."""
 
     def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
-        """Runs a step, later, on what Keras's iterator yielded; returns its outputs, if they are wanted."""
+        """Runs a step, later, on an item of Keras's iterator; returns its outputs, if they are wanted."""
 
     def encode(self, item: Any) -> list[np.ndarray]:
-        """Returns the arrays of what Keras's iterator yielded."""
+        """Returns the arrays of an item of Keras's iterator."""
 
 
 class ArrayBatches:
     """Arrays in memory, sent once; see `Batches`. Keras iterates over row numbers.
 
     Attributes:
-        arrays: C-contiguous, [num_samples, ...], in the order of the element's.
-        num_batches: In an epoch.
+        arrays: C-contiguous, [num_samples, ...], in the order of the element's leaves.
+        num_batches: Number of batches in an epoch.
     """
 
     def __init__(self, structure: Any, batch_size: int, tree: Any, rows_told: int | None = None):
@@ -73,7 +73,7 @@ class ArrayBatches:
         self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
 
     def takes(self, item: Any) -> bool:
-        """Row numbers are."""
+        """Returns True: row numbers always fit."""
         return True
 
     def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
@@ -95,7 +95,7 @@ class StreamedBatches:
     """
 
     def __init__(self, specs: Any, tree: Any):
-        """Reads what a batch looks like.
+        """Reads the form of a batch.
 
         Args:
             specs: Nested structure of type specs.
@@ -110,7 +110,7 @@ class StreamedBatches:
         """Nothing is sent beforehand."""
 
     def takes(self, item: Any) -> bool:
-        """Returns whether the tensors of a batch have as many rows as each other, or need not."""
+        """Returns whether the tensors of a batch have equal numbers of rows, if the element requires that."""
         return self.element.takes(item)
 
     def run(self, job: Job, program: int, item: Any, results: bool = False) -> StepResult | None:
@@ -121,7 +121,7 @@ class StreamedBatches:
         return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], results)
 
     def encode(self, item: Any) -> list[np.ndarray]:
-        """Returns the batch's."""
+        """Returns the arrays of a batch."""
         return self.element.encode(item)
 
 
@@ -131,7 +131,7 @@ def _numbers(item: Any) -> np.ndarray:
 
 
 def element_of(specs: Any, tree: Any) -> Element:
-    """Returns the element whose structure these type specs have, as a generation of Keras sees structures."""
+    """Returns the element with these type specs, structured by a Keras generation's functions on nested structures."""
     return Element(specs, tree.flatten, tree.pack_sequence_as)
 
 

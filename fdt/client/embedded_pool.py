@@ -1,4 +1,4 @@
-"""A pool for the length of one run: the same server in a child process, behind a unix socket in a private directory."""
+"""Runs a pool for the length of one run: the same server in a child process, on a unix socket in a private directory."""
 
 import contextlib
 import dataclasses
@@ -29,12 +29,12 @@ _LOG = "pool.log"
 
 
 class EmbeddedPool:
-    """A running pool of one's own.
+    """The pool of one run.
 
     Attributes:
-        address: "unix:...", or where hosts reach it; known once it listens.
-        token: What its socket asks for.
-        credentials: The same, for `fdt.transport.rpc.connect`.
+        address: "unix:...", or the address at which hosts reach it; known once it listens.
+        token: The token that its socket requires.
+        credentials: The token as `fdt.transport.rpc.connect` takes it.
         store: Directory of its blobs.
     """
 
@@ -52,17 +52,17 @@ class EmbeddedPool:
         """Starts the process and does not wait for it; see `wait`.
 
         Args:
-            modes: That it offers.
-            num_workers: All for one job.
-            timing: Of everything.
+            modes: The modes that it offers.
+            num_workers: Number of its workers, all for one job.
+            timing: All waits and intervals.
             num_threads: Threads that one operation of a worker may use; None for its share of the machine's.
-            bounds: How much of the machine each worker process may take.
-            placing: Hosts that a scheduler brings; None: all workers are here.
-            network: Over which those are reached.
+            bounds: Limits of each worker process's share of the machine.
+            placing: Hosts that a scheduler provides; None if all workers are on this machine.
+            network: The network over which these hosts are reached.
             admitted: Operations that it admits besides those of `fdt.program.operations`.
 
         Raises:
-            UsageError: What its processes import is not installed.
+            UsageError: A package that its processes import is not installed.
         """
         require_pool(modes if placing is None else ())
         self._stop_s, self._warm_s = timing.stop_s, timing.warm_s
@@ -90,7 +90,7 @@ class EmbeddedPool:
         self._process = self._start()
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
-        # The token has no place in arguments or environment.
+        # The token must not appear in arguments or the environment.
         fields = {**dataclasses.asdict(serve), "directory": self._directory}
         self._pipe.write(json.dumps(fields, default=str).encode() + b"\n")
         self._pipe.flush()
@@ -110,8 +110,8 @@ class EmbeddedPool:
             )
 
     def _for_hosts(self, serve: ServeConfig, placing: PlacingConfig, network: Network) -> ServeConfig:
-        """Opens the pool for hosts alone, with a certificate of its own."""
-        # Only several hosts need it.
+        """Makes the pool listen for other hosts, without workers here, with a certificate of its own."""
+        # Imported here: only runs on several hosts need it.
         from fdt.worker.certificate import self_signed
 
         certificate, key = self._directory / "pool.pem", self._directory / "pool.key"
@@ -134,7 +134,7 @@ class EmbeddedPool:
         """Waits until the pool listens, however long a busy machine takes to start a process of ours.
 
         Raises:
-            PoolUnreachableError: The process ended, or has not come so far in `warm_s`.
+            PoolUnreachableError: The process ended, or did not listen within `warm_s`.
         """
         end_s = time.monotonic() + self._warm_s
         while not (self._directory / ADDRESS).exists():

@@ -1,4 +1,4 @@
-"""Records the faults that a job has survived, and tells which of them it cannot survive."""
+"""Records the faults that a job has survived, and decides when it is not begun again."""
 
 import dataclasses
 import itertools
@@ -6,22 +6,22 @@ import time
 
 from fdt.errors import FdtError, PoolRestartingError, PoolUnreachableError, WorkerLostError
 
-# After so many faults of workers in a row at the same step, each with the workers as far, it is the step's own fault.
+# After so many worker faults in a row at the same step, with the workers equally far each time, the step counts as the cause.
 _SAME_STEP = 3
-# After so many of any kind, the pool's and the connection's among them, there is no hope.
+# After so many faults in a row of any kind, the pool's and the connection's included, the job is given up.
 _WITHOUT_PROGRESS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Something that a job has survived.
+    """A fault that a job has survived.
 
     Attributes:
         cause: What happened.
-        step: How far the job had come.
-        repeated: How many of its steps were made again.
-        seconds: Until it had come so far once more.
-        workers: With how many it goes on.
+        step: The number of steps that the job had made.
+        repeated: The number of its steps that were made again.
+        seconds: Time until it had reached that step once more.
+        workers: The number of workers with which it goes on.
     """
 
     cause: str
@@ -31,7 +31,7 @@ class Fault:
     workers: int
 
     def line(self) -> str:
-        """Returns what to say of it."""
+        """Returns a line about it."""
         return (
             f"{self.cause.partition(' The end of its log:')[0]} Training goes on with {self.workers} worker(s), after "
             f"{self.seconds:.1f} s, at step {self.step:,}; {self.repeated:,} step(s) were made again"
@@ -42,54 +42,54 @@ class Faults:
     """The faults of one job.
 
     Attributes:
-        survived: In order.
-        in_a_row: How often the job was lost since it was last where it had been before.
+        survived: The survived faults, in order.
+        in_a_row: How often the job was lost since it last reached its former step again.
     """
 
     def __init__(self) -> None:
         self.survived: list[Fault] = []
         self.in_a_row = 0
-        # How far the job had come when it was lost, and how far its workers of then, if one of them was the cause.
+        # For each loss: the job's steps, and the steps that its workers of that time had reached, if one of them was the cause.
         self._lost: list[tuple[int, int | None]] = []
-        # How far the workers of now have come; None until they have a program. And the most steps that were told of at once:
-        # as far as that, workers that come to the same step may seem apart.
+        # The step that the present workers have reached; None until they have a program. And the most steps reported at once:
+        # workers that fail at the same step may have reported steps as far apart as that.
         self._reached: int | None = None
         self._steps_per_call = 0
         self._now: tuple[FdtError, float] | None = None
 
     @property
     def count(self) -> int:
-        """How often the job was lost so far."""
+        """The number of times that the job was lost so far."""
         return len(self._lost)
 
     @property
     def num_over(self) -> int:
-        """How many of them are over; what fails while one is not may have failed for it."""
+        """The number of faults that are over; a failure during another fault may be its consequence."""
         return len(self._lost) - (self._now is not None)
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is where it was before the last of them."""
+        """Whether the job has reached the step that it had before the last fault."""
         return self._now is None
 
     def loaded(self, steps: int) -> None:
-        """Records that workers have a program; they begin after so many steps."""
+        """Records that workers have a program; they begin after `steps` steps."""
         if self._reached is None:
             self._reached = steps
 
     def heard(self, steps: int) -> None:
-        """Records how far the workers of now have come, steps that are made again counted as before."""
+        """Records the step that the present workers have reached; repeated steps keep their numbers."""
         self.loaded(steps)
         self._steps_per_call = max(self._steps_per_call, steps - (self._reached or 0))
         self._reached = max(steps, self._reached or 0)
 
     def lost(self, error: FdtError, step: int, *, asked: bool = False) -> bool:
-        """Records how a job ended; returns whether it can be begun again.
+        """Records the loss of a job; returns whether it can be begun again.
 
         Args:
-            error: Why.
-            step: How far it had come.
-            asked: Whether it was ended for the sake of more or fewer workers, or of another pool, and so by no step.
+            error: The cause.
+            step: The number of steps that it had made.
+            asked: Whether the client ended it, to use more or fewer workers or another pool, so that no step is the cause.
         """
         if not isinstance(error, (WorkerLostError, PoolUnreachableError)):
             return False
@@ -105,7 +105,7 @@ class Faults:
         step = self._lost[-1][0]
         here = list(itertools.takewhile(lambda lost: lost[0] == step, reversed(self._lost)))
         places = [reached for _, reached in here if reached is not None][:_SAME_STEP]
-        # Workers that are killed from outside while steps are made again die at any of these.
+        # Workers that are killed from outside while steps are repeated fail at different steps.
         if len(places) == _SAME_STEP and max(places) - min(places) <= self._steps_per_call:
             return f"It is the third fault in a row at step {step:,}: the step itself may be the cause."
         if len(here) >= _WITHOUT_PROGRESS:
@@ -113,7 +113,7 @@ class Faults:
         return ""
 
     def explained(self, error: FdtError) -> FdtError:
-        """Returns what to say of a job that does not go on."""
+        """Returns the error to raise for a job that does not go on."""
         if self._now is None:
             return error
         if hopeless := self._hopeless():
@@ -123,7 +123,7 @@ class Faults:
         return error
 
     def over(self, step: int, repeated: int, num_workers: int) -> Fault:
-        """Records that the job has come as far as before; returns the fault that it has survived."""
+        """Records that the job has reached its former step; returns the fault that it has survived."""
         assert self._now is not None
         (error, since_s), self._now, self.in_a_row = self._now, None, 0
         cause = str(error)

@@ -9,8 +9,8 @@ class Finding:
 
     Attributes:
         where: File and line.
-        what: What is called there.
-        lines: What would happen.
+        what: The call.
+        lines: Description of the training.
         refusal: Why it cannot be distributed; None if it can.
         trains: Whether anything is trained there at all.
     """
@@ -23,21 +23,21 @@ class Finding:
 
 
 class Findings:
-    """All of them, each once, in the order in which the script came to them."""
+    """All findings, each once, in the order in which the script reached them."""
 
     def __init__(self) -> None:
         self._counts: dict[Finding, int] = {}
 
     def add(self, finding: Finding) -> None:
-        """Adds one, or counts it once more."""
+        """Adds a finding, or counts it once more."""
         self._counts[finding] = self._counts.get(finding, 0) + 1
 
     def refuse(self, where: str, what: str, reason: str) -> None:
-        """Adds what cannot be distributed."""
+        """Adds training that cannot be distributed."""
         self.add(Finding(where, what, refusal=reason))
 
     def refusals(self) -> list[Finding]:
-        """Returns those that cannot be distributed."""
+        """Returns the findings that cannot be distributed."""
         return [finding for finding in self._counts if finding.refusal]
 
     @property
@@ -46,10 +46,10 @@ class Findings:
         return any(finding.trains for finding in self._counts) and not self.refusals()
 
     def text(self, whole: bool = True) -> str:
-        """Returns what to print: a paragraph for each, and a conclusion.
+        """Returns the text to print: a paragraph for each finding, and a conclusion.
 
         Args:
-            whole: Whether the script came to its end.
+            whole: Whether the script ran to its end.
         """
         paragraphs = []
         for finding, count in self._counts.items():
@@ -64,7 +64,7 @@ class Findings:
         trainings = [finding for finding in self._counts if finding.trains]
         if not trainings:
             return f"No training step was found{so_far}: nothing would be distributed."
-        # A step that comes in two forms is in one place.
+        # A step traced in two forms is still in one place.
         refused, count = (len({finding.where for finding in found}) for found in (self.refusals(), trainings))
         places = f"{count} place{'' if count == 1 else 's'}"
         if refused:

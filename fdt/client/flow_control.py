@@ -4,23 +4,23 @@ import time
 
 
 class FlowControl:
-    """How many steps to send at once and how far to be ahead, from the rate at which they come back.
+    """Sets how many steps to send at once and how far to be ahead, from the rate at which steps finish.
 
     Attributes:
-        sent: Steps so far.
-        limit: How many may be sent that have not come back.
-        chunk: How many are sent at once.
+        sent: Number of steps sent so far.
+        limit: Number of sent steps that may be unfinished.
+        chunk: Number of steps to send at once.
     """
 
-    # Before anything is known, and ever after.
+    # The limit before any rate is known, and its lower bound.
     _FIRST, _LEAST = 8, 4
 
     def __init__(self, run_ahead_s: float, at_once: int = 1):
         """
         Args:
-            run_ahead_s: For how long the workers are to have steps, if they come back as fast as they did.
-            at_once: How many are made at the same time. Each worker that makes steps of its own has one, and the next at hand,
-                however long they take: what is sent by a rate alone lets workers rest, and so makes the rate lower still.
+            run_ahead_s: Time for which the workers shall have steps in advance, at the rate measured so far.
+            at_once: Number of steps made at the same time. Each worker that makes its own steps shall have one and the next,
+                however long they take: limited by the rate alone, workers would idle, which lowers the rate further.
         """
         self._run_ahead_s = run_ahead_s
         self._least = max(self._LEAST, 2 * at_once)
@@ -30,7 +30,7 @@ class FlowControl:
         self.chunk = 1
 
     def observe(self, done: int) -> None:
-        """Takes how many steps have come back so far."""
+        """Adjusts the limits to the number of steps finished so far."""
         now = time.monotonic()
         if self._since is None or done < self._since[1]:
             self._since = (now, done)

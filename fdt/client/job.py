@@ -1,4 +1,4 @@
-"""The client's end of a job: the workers of a run, as the script's step sees them."""
+"""Sends a run's steps, data and variables to the workers of its job."""
 
 import collections
 import itertools
@@ -25,14 +25,14 @@ from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Row numbers up to this size travel together, in one message.
 ROWS_BYTES = 1 << 20
-# Batches that are sent as they come: how many bytes, and for how long, are gathered before they go; and how many bytes may
-# wait for the workers.
+# Streamed batches: the bytes and the time for which they are gathered before they are sent; and the bytes that may wait for
+# the workers.
 _CHUNK_BYTES = 8 << 20
 _CHUNK_S = 0.02
 _STREAM_BYTES = 64 << 20
-# How many bytes of steps' results may wait for the client.
+# Bytes of steps' results that may wait for the client.
 _RESULTS_BYTES = 256 << 20
-# Between two of the messages that tell what the script was shown; how many numbers they have, and the length of their names.
+# Seconds between messages with numbers for the pool's page; the count of numbers in one, and the length of their names.
 _SHOWN_S, _SHOWN_NAMES, _SHOWN_NAME = 0.5, 8, 64
 
 
@@ -70,18 +70,18 @@ class Job:
         self._chunk = Chunk()
         self._chunk_target = (0, False)
         self._flushed_s = self._shown_s = 0.0
-        # For each piece of a stream, and large row numbers, that the workers have not finished: after how many steps they will
-        # have, and its bytes.
+        # For each unfinished chunk, and each batch of large row numbers: the number of steps after which the workers have
+        # finished it, and its bytes.
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
         self._num_data = 0
 
     @property
     def num_steps(self) -> int:
-        """How many steps were asked for since the beginning."""
+        """The number of steps requested since the beginning."""
         return self._flow.sent + len(self._waiting) + len(self._chunk)
 
     def leave_out_failed_step(self) -> None:
-        """Goes on as if a step that has failed, and all that were asked for behind it, had not been; see `StepError`."""
+        """Removes a failed step, and all steps requested after it, from the job; see `StepError`."""
         before = self._stream.leave_out_failed_step()
         if before is not None:
             self._flow.sent = before
@@ -89,7 +89,7 @@ class Job:
             self._streaming.clear()
 
     def wait(self) -> None:
-        """Waits until all steps that were asked for have been made."""
+        """Waits until all requested steps have been made."""
         self._flush()
         self._stream.wait_steps(self._flow.sent)
 
@@ -97,14 +97,14 @@ class Job:
         """Sends a program unless the workers have it; returns its number.
 
         Args:
-            program: It.
-            user: As long as this object lives, the workers keep the program.
+            program: The program.
+            user: The workers keep the program as long as this object lives.
         """
         content = program.SerializeToString(deterministic=True)
         ref = reference(content)
         number = self._programs.find(ref.digest)
         if number is None:
-            # A step that waits to be sent may be the last one of a program that goes.
+            # Steps that wait to be sent may use a program that is forgotten below.
             self._flush()
             for unused in self._programs.unused():
                 self._stream.send(job_pb2.Instruction(forget=job_pb2.ForgetProgram(program=unused)))
@@ -115,17 +115,17 @@ class Job:
         return number
 
     def begin_fit(self) -> None:
-        """Makes `first_step_s` and `step_seconds` tell of the steps from now on."""
+        """Restarts the measurements `first_step_s` and `step_seconds`."""
         self._stream.first = self._stream.newest = None
 
     @property
     def first_step_s(self) -> float | None:
-        """When the first step since `begin_fit` was heard of, by the monotonic clock."""
+        """The time when the client learned of the first step since `begin_fit`, by the monotonic clock."""
         return None if self._stream.first is None else self._stream.first[0]
 
     @property
     def step_seconds(self) -> float | None:
-        """Seconds from step to step since the first one was heard of; None if there was no other."""
+        """Mean seconds a step since the first one was reported; None if there was no other."""
         first, newest = self._stream.first, self._stream.newest
         if first is None or newest is None or newest[1] == first[1]:
             return None
@@ -136,7 +136,7 @@ class Job:
         return self._uploads.submit(self.bind, arrays, specs)
 
     def bind(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> int:
-        """Sends what the pool does not have of the arrays; returns the number of the data set.
+        """Sends the arrays that the pool does not have; returns the number of the data set.
 
         Args:
             arrays: The bytes of C-contiguous arrays [num_samples, ...].
@@ -218,16 +218,16 @@ class Job:
         return result
 
     def _most_ahead(self) -> int:
-        """Returns how many steps may be on their way, for their results as well."""
+        """Returns how many steps may be unfinished, limited also by the size of their results."""
         return min(self._flow.limit, max(2, _RESULTS_BYTES // max(1, self._stream.result_bytes)))
 
     def _steps_in_the_way(self) -> int:
-        """Returns how many steps must have finished before more bytes may be sent."""
+        """Returns the number of steps that must have finished before more bytes may be sent."""
         while self._streaming and self._streaming[0][0] <= self._stream.steps_done:
             self._streaming.popleft()
         excess = sum(num_bytes for _, num_bytes in self._streaming) - _STREAM_BYTES
         steps = 0
-        # The newest may be as large as it is.
+        # The newest item may be of any size.
         for finished, num_bytes in list(self._streaming)[:-1]:
             if excess <= 0:
                 break
@@ -284,12 +284,12 @@ class Job:
 
     @property
     def failed(self) -> bool:
-        """Whether nothing can be done with it any more."""
+        """Whether the job has ended or failed."""
         return self._stream.failed
 
     @property
     def faults(self) -> list[Fault]:
-        """What the job has survived."""
+        """The faults that the job has survived."""
         return self._stream.faults.survived
 
     @property
@@ -298,13 +298,13 @@ class Job:
         return self._stream.usage
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Sets variables on all workers to what as many of another program have there."""
+        """Copies, on all workers, variables of another program to as many variables of this one."""
         self._flush()
         move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
         self._stream.send(job_pb2.Instruction(move=move))
 
     def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
-        """Asks for state as it is once the steps so far have run; of all of it, for some variables alone."""
+        """Requests state as it is after all steps so far; with `variables`, of WHAT_ALL these variables only."""
         self._flush()
         return Drain(self._stream, self._stream.drain(program, what, variables))
 
@@ -313,10 +313,10 @@ class Job:
         return self.request(program, what).result()
 
     def show(self, values: Callable[[], Mapping[str, float]]) -> None:
-        """Tells the pool what the script was shown of its training, for the curves of the pool's page.
+        """Sends the pool the numbers that the script was shown, for the curves of the pool's page.
 
         Args:
-            values: Returns it, by name. Not called if the last was told less than half a second ago.
+            values: Returns the numbers, by name. Not called if numbers were sent less than half a second ago.
         """
         now_s = time.monotonic()
         if now_s - self._shown_s >= _SHOWN_S:
@@ -328,7 +328,7 @@ class Job:
         result = self._stream.expect(step)
 
         def wait() -> None:
-            # It may not have been sent yet.
+            # The step may not have been sent yet.
             if step >= self._flow.sent:
                 self._flush()
             self._stream.wait_result(result)
@@ -337,11 +337,11 @@ class Job:
 
     @property
     def bytes_from_pool(self) -> int:
-        """What was fetched: states and results."""
+        """Bytes fetched: states and results."""
         return self._stream.bytes_fetched
 
     def close(self, exit_status: int = 0) -> list[job_pb2.ProcessUsage]:
-        """Ends the job, and says with what the script does; returns what its processes used."""
+        """Ends the job, and reports the script's exit status; returns what the job's processes used."""
         self._uploads.shutdown(cancel_futures=True)
         self._stream.close(exit_status)
         return self._stream.processes
@@ -350,7 +350,7 @@ class Job:
         if len(packed) <= INLINE_BYTES:
             self.bytes_to_pool += len(packed)
             return blobs_pb2.Payload(inline=bytes(packed))
-        # Not named by its content: a state is gone from the pool once it has served, and others may begin with the same.
+        # Not named by its content: the pool deletes a state once it is used, and another job may need an equal state.
         ref = one_time(len(packed))
         self._upload([(ref, packed)])
         return blobs_pb2.Payload(blob=ref)
@@ -372,13 +372,13 @@ class Job:
                 self.bytes_to_pool += send()
                 return
             except FdtError:
-                # A job that failed meanwhile is the better explanation of a transfer that broke.
+                # If the job has failed meanwhile, its error explains the broken transfer better.
                 if not self._stream.outlives(num_over):
                     raise
 
 
 def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]]:
-    """Yields batches in order, as many at a time as stay within a size; one that does not comes alone."""
+    """Yields batches in order, as many at a time as stay within a size; a larger batch comes alone."""
     part: list[bytes] = []
     for batch in batches:
         if part and sum(map(len, part)) + len(batch) > limit_bytes:

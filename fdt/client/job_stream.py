@@ -1,6 +1,7 @@
 """The client's side of the job stream: instructions out, events in, one reader thread.
 
-If a job's workers, host or pool are lost, a new job replays its log (`fdt.client.recovery`). Who waits here notices a pause.
+If a job's workers, host or pool are lost, a new job replays its log (`fdt.client.recovery`). A caller that waits here notices
+a pause.
 """
 
 import contextlib
@@ -29,27 +30,27 @@ from fdt.transport.blobs import Buffer
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
 
 _Outgoing = queue.SimpleQueue["job_pb2.Instruction | None"]
-# What workers do with a step before the first one ends.
+# What workers do with a program before its first step ends.
 _BUILDING = {"sync": "divide and compile", "async": "cut and compile"}
 
 
 class Result:
-    """The outputs of one step, when they have come."""
+    """The outputs of one step, once they have arrived."""
 
     def __init__(self) -> None:
         self.outputs: Buffer | None = None
-        # Why there will be none.
+        # The reason if there will be none.
         self.error: StepError | None = None
 
 
 class JobStream:
-    """One open `Jobs.Train` call, and another in its place when it is lost.
+    """One open `Jobs.Train` call, replaced by another when it is lost.
 
-    Every method that waits raises the job's error as soon as it is known: the pool hears the workers' heartbeats, and the
+    Every method that waits raises the job's error as soon as it is known: the pool receives the workers' heartbeats, and the
     channel's keepalive notices a pool that is gone.
 
     Attributes:
-        faults: What happened to the job.
+        faults: The faults of the job.
         usage: What each worker did since the beginning, as of the last complete drain.
     """
 
@@ -62,15 +63,15 @@ class JobStream:
         blobs: BlobClient | SharedStore,
         workers: range | None = None,
     ):
-        """Asks for the job.
+        """Requests the job.
 
         Args:
-            channel: To the pool.
-            address: Of the pool, for messages.
-            opening: Of the job.
-            timing: Of every wait.
-            blobs: Transfers.
-            workers: With how many it may go on; None for as many as it began with.
+            channel: Channel to the pool.
+            address: Address of the pool, for messages.
+            opening: First instruction of the job.
+            timing: Limits of every wait.
+            blobs: Transfers contents.
+            workers: Numbers of workers with which it may go on; None for as many as it began with.
         """
         self._timing = timing
         self._blobs = blobs
@@ -79,11 +80,11 @@ class JobStream:
         self._outgoing: _Outgoing = queue.SimpleQueue()
         self._is_closing = False
         self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on)
-        # Why the call was cancelled here, for the job to be begun again.
+        # The reason why the client cancelled the call, to begin the job again.
         self._reason: FdtError | None = None
-        # The step that failed, for the script to be told of; and how many steps were made before it since the beginning.
+        # A step's error, still to be raised in the script; and the number of steps made before it since the beginning.
         self._failed_step: tuple[StepError, int] | None = None
-        # What the workers of jobs before the one of now did.
+        # What the workers of the jobs before the present one did.
         self._used_before: list[job_pb2.WorkerUsage] = []
         self.usage: list[job_pb2.WorkerUsage] = []
         self.faults = Faults()
@@ -91,23 +92,23 @@ class JobStream:
         self._error: FdtError | None = None
         self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
-        # Those that the script still has.
+        # Results that the script still holds.
         self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
         self._closed = False
-        # What the job's processes used, once it has ended well.
+        # What the job's processes used, once it has ended without error.
         self.processes: list[job_pb2.ProcessUsage] = []
-        # Numbers of questions.
+        # Serial numbers of drains.
         self._serials = itertools.count(1)
         self._started = False
-        # Of programs: how many were sent, and how many all workers have; how many steps had been made when the newest was sent.
+        # Number of programs sent, and of those that all workers have; number of steps made when the newest was sent.
         self._loads = self._loaded = 0
         self._steps_before = 0
         self._mode, self._queued = opening.mode, ""
         self.steps_done = 0
-        # The size of the largest of the steps' results, and what was fetched in all.
+        # Bytes of the largest step's results, and all bytes fetched.
         self.result_bytes = 0
         self.bytes_fetched = 0
-        # When the first and the newest of the steps since `begin_fit` were heard of, and how many there were then.
+        # When the first and the newest report of steps since `begin_fit` arrived, and the number of steps at these times.
         self.first: tuple[float, int] | None = None
         self.newest: tuple[float, int] | None = None
         self.send(job_pb2.Instruction(open=opening))
@@ -122,8 +123,8 @@ class JobStream:
         """Queues an instruction.
 
         Args:
-            instruction: It.
-            contents: Of the blobs that it names, in their order; of each its pieces, which stay as they are.
+            instruction: The instruction.
+            contents: Contents of the blobs that it names, in order; each in pieces, which must not change.
 
         Raises:
             FdtError: The job has failed.
@@ -137,12 +138,12 @@ class JobStream:
             self._outgoing.put(instruction)
 
     def show(self, shown: job_pb2.Shown) -> None:
-        """Tells the pool what the script was shown; no worker hears of it, and no job that takes this one's place."""
+        """Sends the pool the numbers that the script was shown; workers and a job that replaces this one do not get them."""
         if self._started and not self._is_closing:
             self._outgoing.put(job_pb2.Instruction(shown=shown))
 
     def keep_up(self) -> None:
-        """Asks for a snapshot when one is due; called now and then by whoever tells of steps."""
+        """Requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
         if not self._recovery.is_due:
             return
         with self._recovery.order:
@@ -161,33 +162,33 @@ class JobStream:
             raise self._failed_step[0]
 
     def leave_out_failed_step(self) -> int | None:
-        """Goes on as if the step that failed, and those behind it, had not been asked for.
+        """Continues without the step that failed, and without the steps after it.
 
         Returns:
-            How many steps were made before it since the beginning; None if no step has failed since the last call.
+            Number of steps made before it since the beginning; None if no step has failed since the last call.
         """
         failed, self._failed_step = self._failed_step, None
         return None if failed is None else failed[1]
 
     @property
     def failed(self) -> bool:
-        """Whether the job has ended of its own."""
+        """Whether the job has failed or ended."""
         return self._error is not None or self._ended
 
     def wait_steps(self, steps: int) -> None:
-        """Waits until so many steps have finished since the job began."""
+        """Waits until `steps` steps have finished since the job began."""
         if self.steps_done < steps:
             self._wait(lambda: self.steps_done >= steps, f"step {steps}")
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
-        """Asks for state; returns a serial number for `answer`."""
+        """Requests state; returns a serial number for `answer`."""
         with self._recovery.order:
             drain = job_pb2.Drain(program=program, what=what, serial=next(self._serials), variables=variables)
             self.send(job_pb2.Instruction(drain=drain))
         return drain.serial
 
     def has_drained(self, serial: int) -> bool:
-        """Whether the answer has come."""
+        """Whether the answer has arrived."""
         self.check()
         return serial in self._drained
 
@@ -199,7 +200,7 @@ class JobStream:
             try:
                 contents = self.content(drained.state.payload), self.content(drained.outputs)
             except FdtError:
-                # What a lost job had written is lost with it; the next one is asked again.
+                # The contents that a lost job wrote are lost with it; the replayed drain asks the next job for them.
                 if not self.outlives(num_over):
                     raise
                 continue
@@ -207,13 +208,13 @@ class JobStream:
             return drained, *contents
 
     def outlives(self, num_over: int) -> bool:
-        """Waits until the job goes on, if it is lost since so many faults were over; returns whether that is so.
+        """Waits until the job goes on, if it was lost since `num_over` faults were over; returns whether it was.
 
         Raises:
             FdtError: It does not go on.
         """
         with self._changed:
-            # It may take a moment to be known.
+            # The loss may become known a moment after the failure.
             self._changed.wait_for(
                 lambda: num_over < self.faults.count or self._ended or self._failed_step is not None,
                 self._timing.call_s,
@@ -225,12 +226,12 @@ class JobStream:
         return True
 
     def expect(self, step: int) -> "Result":
-        """Returns the place for a step's outputs, whose number is counted from the job's beginning."""
+        """Returns the place for the outputs of a step, numbered from the job's beginning."""
         result = self._results[step] = Result()
         return result
 
     def content(self, payload: blobs_pb2.Payload) -> Buffer:
-        """Returns the bytes of a payload, and has the pool delete its blob."""
+        """Returns the bytes of a payload, and lets the pool delete its blob."""
         if payload.WhichOneof("content") != "blob":
             content: Buffer = payload.inline
         else:
@@ -254,13 +255,13 @@ class JobStream:
         return result.outputs
 
     def close(self, exit_status: int = 0) -> None:
-        """Says goodbye; a job that has not started or has failed is only dropped.
+        """Ends the job; a job that has not started or has failed is only cancelled.
 
         Args:
-            exit_status: With what the script ends, for the pool's list of jobs.
+            exit_status: The script's exit status, for the pool's list of jobs.
         """
         self._is_closing = True
-        # Whoever looks for another job, or sends it what it needs, gives up.
+        # Stops a search for workers, and the replay to another job.
         self._recovery.close()
         if self._error is None and self._started:
             try:
@@ -272,12 +273,12 @@ class JobStream:
             self._outgoing.put(None)
             self._call.cancel()
         self._reader.join(self._timing.stop_s)
-        # Its last reference: not left to the end of the interpreter (see `rpc.from_rpc_error`).
+        # The last reference to the call, which must not live until the interpreter ends (see `rpc.from_rpc_error`).
         del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
-        # What is waited for may have come, and a step before it failed since.
+        # A step before it may have failed after the awaited event arrived.
         self.check()
         with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changed:
             while not condition():
@@ -293,11 +294,11 @@ class JobStream:
 
     @property
     def _is_new(self) -> bool:
-        """Whether no step of the newest program is known to have ended: what takes long now is to get it going."""
+        """Whether no step of the newest program is known to have ended, so that the workers may still be preparing it."""
         return self.steps_done == self._steps_before and not self._closed
 
     def _words(self) -> str:
-        """Returns what the workers are doing, as far as it is known here; "" once they make steps."""
+        """Returns a description of what the workers do, as far as the client knows; "" once they make steps."""
         if not self._started:
             return f"waiting for workers ({self._queued})" if self._queued else "starting workers"
         if self._loaded < self._loads:
@@ -310,7 +311,7 @@ class JobStream:
         error: FdtError | None
         try:
             error = self._followed()
-        except Exception as failure:  # whatever it is, the script must not wait for a thread that is no more
+        except Exception as failure:  # on any error the script must not wait for a thread that has ended
             error = JobError(f"What came from the pool could not be taken: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
         with self._changed:
@@ -320,7 +321,7 @@ class JobStream:
         self._outgoing.put(None)
 
     def _followed(self) -> FdtError | None:
-        """Follows the job, and those that take its place; returns why it has failed, if it has."""
+        """Receives the events of the job and of its replacements; returns the error if it has failed."""
         error = self._listen()
         while error is not None and not self._is_closing and (isinstance(error, StepError) or self._is_lost(error)):
             try:
@@ -332,7 +333,7 @@ class JobStream:
         return error
 
     def _listen(self) -> FdtError | None:
-        """Receives what one call brings, until it ends; returns why, unless the job had ended."""
+        """Receives the events of one call until it ends; returns the error, None if the job had ended."""
         broken: FdtError | None = None
         try:
             for event in self._call:
@@ -350,7 +351,7 @@ class JobStream:
         try:
             self._handle(event)
         except FdtError as failure:
-            # What it names cannot be fetched. If the job is lost, the pool is about to say so, and that is the reason.
+            # A blob that the event names cannot be fetched. If the job is lost, the pool will soon report the cause.
             timer = threading.Timer(self._timing.settle_s * 2, self._call.cancel)
             timer.name = "fdt-broken-job"
             timer.start()
@@ -358,14 +359,14 @@ class JobStream:
         return None
 
     def _go_on(self, reason: str) -> None:
-        """Has the job begun again with as many workers as there are for it now."""
+        """Restarts the job with as many workers as are available to it now."""
         if self._is_closing:
             return
         self._reason = WorkerLostError(reason)
         self._call.cancel()
 
     def _leave(self, call: grpc.Call) -> None:
-        # It may be lost already, and the job begun again.
+        # The call may be lost already, and the job begun again.
         if call is self._call:
             self._reason = PoolRestartingError("The pool goes down to be started again.")
             call.cancel()
@@ -383,8 +384,8 @@ class JobStream:
         return is_lost
 
     def _begun_before(self, error: StepError) -> FdtError | None:
-        """Asks for another job, which makes all steps before the one that failed; where it is not known which that was, the
-        other job makes each step by itself, so that it is known when it fails once more.
+        """Requests another job, which makes all steps before the one that failed. If it is not known which step failed, the
+        other job makes each step by itself, so that its next failure names the step.
 
         Returns:
             See `_begun_again`.
@@ -405,20 +406,20 @@ class JobStream:
         return failure
 
     def _begun_again(self, error: FdtError, alone: bool = False) -> FdtError | None:
-        """Asks for another job, and tells it what the lost one was told since its last snapshot.
+        """Requests another job, and replays to it the log since the last snapshot.
 
         Args:
-            error: Why the job is lost.
-            alone: Whether each step is to be made by itself.
+            error: The cause of the loss.
+            alone: Whether the workers make each step by itself.
 
         Returns:
-            Why that failed, if it did: what it needs is no more, or the pool is lost once more.
+            The error, if that failed: data that it needs are lost, or the pool is lost once more.
         """
         with self._recovery.order:
             self._call.cancel()
             self._outgoing.put(None)
             self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
-            # Who dies of a snapshot, and would again of one on the way, comes further every other time.
+            # Every other time without snapshots in between: workers that die of a snapshot get further then.
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
                 for instruction in self._recovery.again(error, on_the_way, alone):
@@ -437,10 +438,10 @@ class JobStream:
                 self._ask(self._recovery.leave(self._serials, functools.partial(self._leave, self._call)))
         elif kind == "wanted":
             self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
-        # Before the step counts as done: so there are never more of them than steps that the client may be ahead.
+        # Fetched before the step counts as done, so there are never more results than steps that the client may be ahead.
         outputs = self._outputs(event.results) if kind == "results" else None
         with self._changed:
-            # Workers answer as soon as they have met; the pool's word that they have may come behind their first.
+            # Workers answer as soon as they have joined; the pool's event for that may arrive after their first answer.
             self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
             if kind == "loaded":
                 self._loaded += 1
@@ -452,7 +453,7 @@ class JobStream:
             elif kind == "results":
                 self._heard(event.results.step + 1)
                 result = self._results.get(self._recovery.steps + event.results.step)
-                # A step that is made again had told them before.
+                # A repeated step may have sent its outputs before.
                 if result is not None and outputs is not None:
                     result.outputs = outputs
             elif kind == "drained":
@@ -464,7 +465,7 @@ class JobStream:
             self._changed.notify_all()
 
     def _take(self, drained: job_pb2.Drained) -> None:
-        """Handles an answer: one that somebody waits for, or a part of a snapshot."""
+        """Handles the answer to a drain: the client's own, or a part of a snapshot."""
         if drained.workers:
             self.usage = added(self._used_before, drained.workers)
         unneeded = self._recovery.take(drained)
@@ -474,24 +475,24 @@ class JobStream:
             self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=unneeded)))
 
     def _tell_queued(self, queued: job_pb2.Queued) -> None:
-        """Says what the job waits for: in a line that stays if that may be long, others being before it."""
+        """Shows what the job waits for; prints a line if other jobs are before it, since that may take long."""
         self._queued = queued.reason
         if queued.reason != WORKERS_START:
             say(f"waiting for workers: position {queued.position} in the queue ({queued.reason})")
 
     def _outputs(self, results: job_pb2.Results) -> Buffer | None:
-        """Fetches a step's outputs, if the script still has what they are for."""
+        """Fetches a step's outputs, if the script still holds the result."""
         payload = results.outputs
         self.result_bytes = max(self.result_bytes, payload.blob.size_bytes)
         result = self._results.get(self._recovery.steps + results.step)
         if result is None or result.outputs is not None:
             self._let_go(payload)
             return None
-        # In memory, as the script would have them: a map would keep the disk's blocks.
+        # Copied to memory: a memory map would keep the disk's blocks allocated.
         return bytes(self.content(payload))
 
     def _heard(self, steps: int) -> None:
-        """Takes how many steps the workers of now have made."""
+        """Records how many steps the present workers have made."""
         self.faults.heard(self._recovery.steps + steps)
         self._count(self._recovery.steps + steps)
 

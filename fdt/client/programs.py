@@ -1,27 +1,27 @@
-"""Numbers the programs of a job, and tells which of them the workers may forget."""
+"""Numbers the programs of a job, and decides which of them the workers may forget."""
 
 import collections
 import itertools
 import weakref
 
-# Programs that workers keep although the script has let go of what they were for: it may come back to one of them.
+# Number of unused programs that workers keep, since the script may use one of them again.
 _KEPT = 2
 
 
 class Programs:
-    """Numbers by content; a number never comes again."""
+    """Numbers of programs by content; a number is never reused."""
 
     def __init__(self) -> None:
         """Begins with none."""
         self._new = itertools.count()
-        # By digest, the one that was asked for last at the end.
+        # By digest, in the order of the last request.
         self._numbers: collections.OrderedDict[bytes, int] = collections.OrderedDict()
         self._users: collections.Counter[int] = collections.Counter()
-        # Of users that are gone. Filled while anything else may be running: garbage is collected at any moment.
+        # Program numbers of users that are gone. Appended to by finalizers, at any moment and in any thread.
         self._gone: collections.deque[int] = collections.deque()
 
     def find(self, digest: bytes) -> int | None:
-        """Returns the number of a program that the workers have; None if they have not."""
+        """Returns the number of a program that the workers have; None if they do not have it."""
         if digest in self._numbers:
             self._numbers.move_to_end(digest)
         return self._numbers.get(digest)
@@ -37,7 +37,7 @@ class Programs:
         weakref.finalize(user, self._gone.append, number).atexit = False
 
     def unused(self) -> list[int]:
-        """Returns programs that nobody uses any more, but for the newest of them; they are unknown from then on."""
+        """Returns the programs without users, except the newest of them, and removes their numbers."""
         while self._gone:
             self._users[self._gone.popleft()] -= 1
         idle = [(digest, number) for digest, number in self._numbers.items() if not self._users[number]]

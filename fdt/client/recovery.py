@@ -1,6 +1,6 @@
-"""Recovers a lost job: has snapshots taken, waits for workers or a restarted pool, and replays the log to a new job.
+"""Recovers a lost job: requests snapshots, waits for workers or a restarted pool, and replays the log to a new job.
 
-Snapshots cost a bounded part of the workers' time; now and then one is brought home, at a bounded part of the network's.
+Snapshots take a bounded part of the workers' time; some are downloaded, which takes a bounded part of the network's.
 """
 
 import contextlib
@@ -34,21 +34,21 @@ from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.transport.blobs import Buffer, one_time
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 
-# What the log may take before a snapshot is asked for, whenever the last one was.
+# Size of the log at which a snapshot is requested, whenever the last one was.
 _LOG_BYTES = 256 << 20
-# Between two that are brought home, at least; bringing them home takes this part of the time, at most.
+# Least seconds between two downloads of snapshots; largest part of the time that downloads take.
 _HOME_S, _HOME_SHARE = 20.0, 0.02
-# Between two looks for more workers, at first; taking them costs seconds, so each time they are taken it is twice as long.
+# Seconds between two checks for more workers, at first; using more workers costs seconds, so each time this doubles.
 _MORE_S = 30.0
 _MORE_LIMIT_S = 600.0
 
 
 class Recovery:
-    """Of one job. Whoever tells the job something holds `order`, so that job and history are told in one order.
+    """The recovery of one job. Code that sends an instruction holds `order`, so that job and log have the same order.
 
     Attributes:
-        order: Held also while another job is told what this one was.
-        steps: After which the job of now began.
+        order: Held also during the replay to another job.
+        steps: Number of steps after which the present job began.
     """
 
     def __init__(
@@ -63,24 +63,24 @@ class Recovery:
     ) -> None:
         """
         Args:
-            channel: To the pool.
-            address: Of the pool, for messages.
-            opening: Of the job; it is given a session.
-            timing: Of every wait.
-            blobs: Transfers.
-            workers: With how many the job may go on; None for as many as it began with.
-            more: Called, in another thread, with why it should be begun again: there are more workers.
+            channel: Channel to the pool.
+            address: Address of the pool, for messages.
+            opening: First instruction of the job; receives a session id.
+            timing: Limits of every wait.
+            blobs: Transfers contents.
+            workers: Numbers of workers with which the job may go on; None for as many as it began with.
+            more: Called in another thread, with a reason, when the job should restart to use more workers.
         """
         self._channel, self._address, self._timing, self._blobs = channel, address, timing, blobs
         self._opening, self._tell_more = opening, more
         self._workers = workers or range(opening.num_workers, opening.num_workers + 1)
         opening.least_workers = self._workers[0]
-        # How many more there were at the last look, and how long until the next.
+        # Number of additional workers at the last check, and seconds until the next.
         self._more, self._more_s = 0, _MORE_S
         opening.session = os.urandom(16)
         self.order = threading.RLock()
         self.steps = 0
-        # A pool that lives with this run is lost with it.
+        # A run's own pool is lost together with the run, so its snapshots are not downloaded.
         self._brings_home = timing.reconnect_s > 0
         self._history = ReplayLog(self._brings_home)
         self._couriers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-snapshots")
@@ -88,23 +88,23 @@ class Recovery:
         self._snapshot_interval = SnapshotInterval(timing.snapshot_s, now_s)
         self._snapshot_due_s, self._home_due_s, self._more_due_s = now_s + timing.snapshot_s, now_s, now_s + _MORE_S
         self._closing = threading.Event()
-        # What to do once the pool, which goes down, has given all that is needed to begin again elsewhere.
+        # Called once the job can begin again elsewhere, when the pool is about to go down.
         self._leave: Callable[[], None] | None = None
 
     @property
     def num_workers(self) -> int:
-        """Of the job of now."""
+        """The number of workers of the present job."""
         return int(self._opening.num_workers)
 
     def tell(self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]]) -> None:
         """Records an instruction; see `JobStream.send`."""
         if instruction.HasField("open"):
-            # The message's own, which another job may be told with other numbers.
+            # Kept by reference: another job may be opened with other numbers.
             self._opening = instruction.open
         self._history.tell(Told(instruction, tuple(contents)))
 
     def answered(self, serial: int) -> None:
-        """Records that the answer to a question is home."""
+        """Records that the client has the answer to a drain."""
         with self.order:
             self._history.answered(serial)
 
@@ -112,14 +112,14 @@ class Recovery:
 
     @property
     def is_due(self) -> bool:
-        """Whether a snapshot should be asked for."""
+        """Whether a snapshot should be requested."""
         due = time.monotonic() >= self._snapshot_due_s or self._history.num_bytes > _LOG_BYTES
-        # The next one lets the last one go, which may be on its way home.
+        # The next snapshot replaces the last one, which may still be downloading.
         free = not self._history.is_pending and self._home_due_s != math.inf
         return due and free and self._leave is None
 
     def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
-        """Returns what asks for a snapshot; see `ReplayLog.ask`."""
+        """Returns the instructions that request a snapshot; see `ReplayLog.ask`."""
         return self._history.ask(serials)
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
@@ -142,10 +142,10 @@ class Recovery:
         return unneeded
 
     def _bring_home(self, base: Base) -> None:
-        """Fetches a snapshot, in case the pool is lost with all it had; in a thread of its own."""
+        """Downloads a snapshot, in case the pool is lost with its files; runs in a thread of its own."""
         began_s = time.monotonic()
         with contextlib.suppress(FdtError):
-            # In memory: the pool's file goes with the next snapshot.
+            # Copied to memory: the pool deletes its file with the next snapshot.
             known = self._history.home.at_home()
             contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
             with self.order:
@@ -153,20 +153,20 @@ class Recovery:
         self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)
 
     def leave(self, serials: Iterator[int], then: Callable[[], None]) -> list[job_pb2.Instruction]:
-        """Brings home what another pool needs to go on, since this one goes down.
+        """Downloads what the job needs to go on in another pool, since this one goes down.
 
         Args:
             serials: See `questions`.
-            then: Called in another thread when that is done, or has failed: the log is here anyway. Not called if the pool is
-                not expected back.
+            then: Called in another thread when that is done, or has failed: the client has the log anyway. Not called if the
+                pool is not expected back.
 
         Returns:
-            What to ask for.
+            The instructions that request a snapshot.
         """
         if not self._brings_home or self._leave is not None or self._closing.is_set():
             return []
         self._leave = then
-        # One that was asked for before may be of long ago.
+        # Always a new snapshot: one requested before may be old.
         asked = self.questions(serials)
         if not self._history.is_pending:
             self._go_home()
@@ -178,11 +178,11 @@ class Recovery:
         self._couriers.submit(self._leave)
 
     def _look_for_more(self) -> None:
-        """Looks whether the job could go on with more workers; in a thread of its own."""
+        """Checks whether the job could go on with more workers; runs in a thread of its own."""
         lacking = self._workers[-1] - self.num_workers
         with contextlib.suppress(FdtError):
             before, self._more = self._more, min(self._described().num_free, lacking)
-            # Hosts join one after the other: all of them are taken at once.
+            # Hosts join one after another: waits until their number no longer grows, to restart only once.
             if self._more == lacking or 0 < self._more == before:
                 more, self._more, self._more_s = self._more, 0, min(2 * self._more_s, _MORE_LIMIT_S)
                 self._tell_more(f"{more} more worker(s) are there.")
@@ -198,7 +198,7 @@ class Recovery:
         self._history.drop_steps(first)
 
     def again(self, error: FdtError, serials: Iterator[int] | None, alone: bool) -> list[job_pb2.Instruction]:
-        """Returns what another job must be told in place of the lost one; the pool has what it names by then.
+        """Returns the instructions for a job that replaces the lost one, after sending the blobs that they name.
 
         Args:
             error: Why the job is lost.
@@ -206,7 +206,7 @@ class Recovery:
             alone: Whether each step is to be made to its end before the next one begins.
 
         Raises:
-            FdtError: There is no other to be had, or what it needs is no more.
+            FdtError: No other job can be opened, or data that it needs are lost.
         """
         self._leave = None
         if self._missing(self._history.newest.on_pool()):
@@ -220,7 +220,7 @@ class Recovery:
                 raise error
             instructions.append(self._resent(told))
             if alone and told.instruction.HasField("run"):
-                # The history's own message stays as it is.
+                # A copy: the log's own message must not change.
                 instructions[-1] = _alone(instructions[-1])
         return instructions
 
@@ -234,14 +234,14 @@ class Recovery:
             FdtError: It does not answer, or has too few.
         """
         end_s, pause_s, is_said = time.monotonic() + self._timing.reconnect_s, 0.1, False
-        # The pool may count those of the lost job as busy, of which it has not heard.
+        # The pool may not know of the loss, and count the lost job's workers as busy.
         is_known = isinstance(error, PoolRestartingError) or not isinstance(error, PoolUnreachableError)
         own = 0 if is_known else self.num_workers
         while not self._closing.is_set():
             try:
                 self._opening.num_workers = self._enough(self._described(), own)
                 return
-            # A pool that was just started may know its token before this user's clients can; one that ends cancels all calls.
+            # A pool that has just started may have a token that clients cannot read yet; one that ends cancels all calls.
             except (PoolUnreachableError, CapacityError, AccessError, JobCancelledError) as missing:
                 if time.monotonic() > end_s:
                     raise missing if isinstance(missing, CapacityError) else error from None
@@ -260,17 +260,17 @@ class Recovery:
             return pool_pb2_grpc.PoolStub(self._channel).Describe(request, timeout=self._timing.connect_s)
 
     def _enough(self, described: pool_pb2.DescribeReply, own: int) -> int:
-        """Returns with how many workers to go on.
+        """Returns the number of workers with which to go on.
 
         Args:
-            described: The pool.
-            own: Workers that are the job's, and count as busy.
+            described: Description of the pool.
+            own: Number of the job's own workers that count as busy.
 
         Raises:
             CapacityError: There are too few.
         """
         least, most = self._workers[0], self._workers[-1]
-        # A scheduler brings the others once there is a job that waits for them.
+        # A scheduler provides the others once a job waits for them.
         if max(described.num_workers, described.max_workers) < least:
             raise CapacityError(
                 f"The pool has {described.num_workers} worker(s) left, and {least} are needed at least."
@@ -281,7 +281,7 @@ class Recovery:
         return bool(refs) and bool(self._blobs.find_missing(refs))
 
     def _resent(self, told: Told) -> job_pb2.Instruction:
-        """Sends the content of an instruction's blobs, where the pool has it no more; returns the instruction."""
+        """Sends the contents of an instruction's blobs that the pool no longer has; returns the instruction."""
         if not told.contents:
             return told.instruction
         instruction = job_pb2.Instruction()
@@ -289,12 +289,12 @@ class Recovery:
         refs = _refs(instruction)
         serves_once = instruction.WhichOneof("kind") in ("run", "assign")
         if serves_once or (instruction.HasField("bind") and instruction.bind.passing):
-            # A name that serves once has served.
+            # One-time blobs have been used, so they get new names.
             for pieces in told.contents:
                 old = refs.pop(0)
                 fresh = one_time(old.size_bytes)
                 self._blobs.send(fresh, pieces)
-                # The inputs of a piece of a stream lie in one blob.
+                # All inputs of a chunk are in one blob.
                 for same in [old, *(ref for ref in refs if ref == old)]:
                     same.CopyFrom(fresh)
                 refs = [ref for ref in refs if ref != fresh]
@@ -309,7 +309,7 @@ class Recovery:
         return instruction
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Stops waits, and downloads that have not begun."""
         self._closing.set()
         self._couriers.shutdown(wait=False, cancel_futures=True)
 
@@ -322,7 +322,7 @@ def _alone(instruction: job_pb2.Instruction) -> job_pb2.Instruction:
 
 
 def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:
-    """Returns the blobs that an instruction names, as they stand in it."""
+    """Returns references to the blob messages within an instruction."""
     kind = instruction.WhichOneof("kind")
     if kind == "load":
         return [instruction.load.blob]

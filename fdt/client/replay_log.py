@@ -1,9 +1,9 @@
-"""Logs what a job was told since its last snapshot; replayed to a new job, the log leads to the same state.
+"""Logs a job's instructions since its last snapshot; replayed to a new job, the log leads to the same state.
 
-Pure: no channel, no thread, no clock. The client is the truth about a job (docs/decisions/0053): it gives out every step, in
-order, so it can give them out again. A snapshot is the answer to questions for all state, asked one behind the other, whose
-content stays on the pool; what was told before it need not be told again. Now and then the content of one is brought home, in
-case the pool is lost with all it had.
+Pure: no channel, no thread, no clock. The client is the truth about a job (docs/decisions/0053): it sends every step, in
+order, so it can send them again. A snapshot consists of the answers to consecutive drains of all state, whose contents stay on
+the pool; instructions before it need no replay. Now and then the client downloads the contents of one, in case the pool is lost
+with its files.
 """
 
 import dataclasses
@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fdt.transport.blobs import Buffer
 from fdt.v1 import blobs_pb2, job_pb2
 
-# A job that was lost while it repeated asks for a snapshot behind each part but the last of what it repeats: otherwise frequent
-# faults would bring it nowhere.
+# A job that was lost during a replay requests a snapshot after each part of the replay but the last; otherwise a job with
+# frequent faults would make no progress.
 _PARTS = 4
-# Data sets whose arrays are kept at hand, those with the newest steps; the pool's store most likely has the others, too.
+# Number of data sets, those used last, whose arrays the client keeps referenced; the pool's store most likely has the others.
 _DATA_AT_HAND = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """An instruction, and the contents of the blobs that it names, in their order; of each its pieces. () where they are not
-    at hand.
+    """An instruction, and the contents of the blobs that it names, in order, each in pieces; () if the client does not keep
+    them.
     """
 
     instruction: job_pb2.Instruction
@@ -30,18 +30,18 @@ class Told:
 
     @property
     def num_bytes(self) -> int:
-        """What keeping it takes."""
+        """The memory that it takes."""
         return self.instruction.ByteSize() + sum(memoryview(p).nbytes for pieces in self.contents for p in pieces)
 
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """Where another job may begin.
+    """A state from which another job may begin.
 
     Attributes:
-        place: Of the first entry of the log that is not in it.
-        steps: In it, since the beginning.
-        states: By program: what sets its variables, in this order.
+        place: Place of the first entry of the log after it.
+        steps: Number of steps in it, since the beginning.
+        states: By program, the instructions that set its variables, in this order.
     """
 
     place: int = 0
@@ -54,7 +54,7 @@ class Base:
         return [ref for each in told for ref in _blobs(each.instruction.assign.state)]
 
     def at_home(self) -> dict[bytes, Buffer]:
-        """Returns the contents of the blobs of snapshots that are here, by their digests."""
+        """Returns the contents of snapshots' blobs that the client has, by their digests."""
         told = [told for states in self.states.values() for told in states if told.contents]
         return {ref.digest: t.contents[0][0] for t in told for ref in _blobs(t.instruction.assign.state)}
 
@@ -74,13 +74,13 @@ class Base:
 
 @dataclasses.dataclass
 class _Snapshot:
-    """One that was asked for.
+    """A requested snapshot.
 
     Attributes:
-        place: Of the first entry of the log that is not in it.
-        steps: In it, since the beginning.
-        asked: The programs, by the serial number of the question.
-        states: What came.
+        place: Place of the first entry of the log after it.
+        steps: Number of steps in it, since the beginning.
+        asked: The programs, by the serial number of the drain.
+        states: The states received.
     """
 
     place: int
@@ -90,19 +90,19 @@ class _Snapshot:
 
 
 class ReplayLog:
-    """What one job was told.
+    """The instructions of one job.
 
     Attributes:
-        newest: From where another job would begin.
-        home: The same if the pool has lost what it kept.
-        steps_told: In all.
-        num_bytes: That the log takes.
+        newest: The state from which another job would begin.
+        home: The same, if the pool has lost its snapshots.
+        steps_told: Number of steps in all.
+        num_bytes: Memory that the log takes.
     """
 
     def __init__(self, brings_home: bool) -> None:
         """
         Args:
-            brings_home: Whether snapshots are brought home now and then; else the pool that keeps them is not lost alone.
+            brings_home: Whether the client downloads snapshots now and then; not if their pool is lost only with the client.
         """
         self.steps_told = self.num_bytes = 0
         self.newest = self.home = Base()
@@ -112,9 +112,9 @@ class ReplayLog:
         self._binds: dict[int, Told] = {}
         self._log: dict[int, Told] = {}
         self._next = 0
-        # Of questions that have not been answered: where they are in the log.
+        # Places in the log of the drains that have not been answered.
         self._questions: dict[int, int] = {}
-        # In the order in which they were asked for.
+        # In the order of the requests.
         self._pending: list[_Snapshot] = []
 
     # ---- what the job is told ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class ReplayLog:
         self.num_bytes += told.num_bytes
 
     def _keep_at_hand(self, data: int) -> None:
-        """Lets go of the arrays of data sets that had no steps for long."""
+        """Releases the arrays of data sets that are not among those used last."""
         if data in self._binds and next(reversed(self._binds)) != data:
             self._binds[data] = self._binds.pop(data)
         for other in list(self._binds)[:-_DATA_AT_HAND]:
@@ -162,14 +162,14 @@ class ReplayLog:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a snapshot was asked for and has not come."""
+        """Whether a requested snapshot has not arrived."""
         return bool(self._pending)
 
     def ask(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
-        """Returns the questions that make a snapshot of what has changed since the last one.
+        """Returns the drains that make a snapshot of all changes since the last one.
 
         Args:
-            serials: Gives each its number.
+            serials: Numbers the drains.
         """
         return self._ask(serials, self._next, self.steps_told)
 
@@ -189,17 +189,17 @@ class ReplayLog:
         ]
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
-        """Adds a part of a snapshot; the snapshot counts when all parts are here.
+        """Adds a part of a snapshot; the snapshot is valid once all parts have arrived.
 
         Returns:
-            Blobs that nobody needs any more; None if the answer is to a question of another's.
+            Blobs that are no longer needed; None if the answer is not to a snapshot's drain.
         """
         if drained.serial in self._questions:
             return None
         # The outputs of the last step belong to no snapshot.
         unneeded = [drained.outputs.blob] if drained.outputs.HasField("blob") else []
         if not self._pending or drained.serial not in self._pending[0].asked:
-            # Of a snapshot that was given up.
+            # The answer belongs to a snapshot that was given up.
             return _blobs(drained.state) + unneeded
         snapshot = self._pending[0]
         snapshot.states[snapshot.asked[drained.serial]] = drained.state
@@ -209,7 +209,7 @@ class ReplayLog:
 
     def _commit(self, snapshot: _Snapshot) -> list[blobs_pb2.BlobRef]:
         if any(place < snapshot.place for place in self._questions.values()):
-            # It came before and its answer is not home yet: it could not be asked again.
+            # A drain before the snapshot has no answer yet: with the log cut here, it could not be repeated.
             return [ref for state in snapshot.states.values() for ref in _blobs(state)]
         before = [told for place, told in self._log.items() if self.newest.place <= place < snapshot.place]
         states, unneeded = dict(self.newest.states), []
@@ -227,9 +227,9 @@ class ReplayLog:
         return unneeded
 
     def is_home(self, base: Base) -> None:
-        """Records that nothing before this is needed, whatever is lost: its contents are here."""
+        """Records that the client has a base's contents, so that the log before it is not needed."""
         if base.place > self.newest.place:
-            # It came too late: the job has begun again from one before it, and needs what came after that.
+            # Too late: the job has begun again from an earlier base, and needs the log after that.
             return
         self.home = base
         gone = [self._log.pop(place) for place in [place for place in self._log if place < base.place]]
@@ -238,13 +238,13 @@ class ReplayLog:
             del self._loads[program]
 
     def lose_newest(self) -> None:
-        """Records that the pool has lost what it had kept."""
+        """Records that the pool has lost its snapshots."""
         self.newest = self.home
 
     # ---- another job ------------------------------------------------------------------------------------------------
 
     def drop_steps(self, first: int) -> None:
-        """Leaves out all steps from one on. Whatever else was told stays, so the client's account of it still holds.
+        """Removes all steps from `first` on. Other instructions stay, so the client's records about them remain valid.
 
         Args:
             first: Counted from the beginning; none of those in the newest snapshot.
@@ -264,15 +264,15 @@ class ReplayLog:
         self.steps_told = first
 
     def again(self, serials: Iterator[int] | None = None) -> list[Told]:
-        """Returns all that another job must be told; snapshots that are on their way are given up.
+        """Returns all instructions for another job; pending snapshots are given up.
 
         Args:
-            serials: Gives the questions for snapshots on the way their numbers; None for no questions.
+            serials: Numbers the drains for snapshots during the replay; None for no such snapshots.
         """
         self._pending.clear()
         assert self._opening is not None
         states = [told for each in self.newest.states.values() for told in each]
-        # What has been forgotten since the snapshot that is home is not needed where the newest one is.
+        # Programs forgotten between the downloaded snapshot and the newest one are not needed after the newest.
         gone = _forgotten(told for place, told in self._log.items() if place < self.newest.place)
         loads = [told for program, told in self._loads.items() if program not in gone]
         return [self._opening, *loads, *self._binds.values(), *states, *self._repeated(serials)]
@@ -281,7 +281,7 @@ class ReplayLog:
         steps = self.newest.steps
         part = max(1, -(-(self.steps_told - steps) // _PARTS))
         due = steps + part
-        # A piece of a stream is told of, used and released in turn: a snapshot comes before all of it or behind.
+        # A chunk is bound, used and released in turn: a snapshot comes before or after all three.
         passing = 0
         for place, told in [(place, told) for place, told in self._log.items() if place >= self.newest.place]:
             yield told
@@ -293,7 +293,7 @@ class ReplayLog:
 
 
 def _first_batches(told: Told, num: int) -> Told:
-    """Returns the instruction to make the first of its steps alone."""
+    """Returns the instruction with only the first `num` of its steps."""
     instruction = job_pb2.Instruction()
     instruction.CopyFrom(told.instruction)
     del instruction.run.batches[num:]
@@ -316,7 +316,7 @@ def _assigns(instruction: job_pb2.Instruction, program: int) -> bool:
 
 
 def _needed(states: Sequence[Told]) -> list[Told]:
-    """Leaves out what later ones set anyway."""
+    """Leaves out assignments whose variables later ones set too."""
     needed: list[Told] = []
     known: set[int] = set()
     for told in reversed(states):
@@ -328,7 +328,7 @@ def _needed(states: Sequence[Told]) -> list[Told]:
 
 
 def _snapshots_among(states: Sequence[Told], needed: Sequence[Told]) -> list[blobs_pb2.BlobRef]:
-    """Returns the blobs of snapshots that are needed no more; what the client had sent has gone from the pool by itself."""
+    """Returns the blobs of snapshots that are no longer needed; the pool has already deleted those that the client sent."""
     gone = [told for told in states if not told.contents and all(told is not other for other in needed)]
     return [ref for told in gone for ref in _blobs(told.instruction.assign.state)]
 

@@ -1,4 +1,4 @@
-"""What a person is told: lines on the terminal, and the JSON report of `--report`."""
+"""Writes what a person reads: lines on the terminal, and the JSON report of `--report`."""
 
 import collections
 import dataclasses
@@ -18,12 +18,12 @@ from fdt.forecast.links import Hosts
 from fdt.forecast.step_time import CENTRAL, RING, SHARDED
 from fdt.v1 import job_pb2, program_pb2
 
-# Of an asynchronous run, for each worker: what workers meet that are equally fast is about one.
+# Largest delay of an asynchronous run, for each worker, that needs no remark; equally fast workers have about one.
 _LARGE_DELAY = 4
 
 
 def say(line: str) -> None:
-    """Tells one line of ours: on standard error, or where a program that uses `fdt.attach` logs."""
+    """Prints one line: on standard error, or where a program that uses `fdt.attach` logs."""
     WAITING.above(printable_lines(line))
 
 
@@ -33,16 +33,16 @@ class FitRecord:
 
     Attributes:
         seconds: From the call of `fit` to its return.
-        first_step_seconds: From the call of `fit` to the end of the first step, as the client heard of it.
-        step_seconds: From step to step after that, of all workers together; what came between two epochs is in it.
-        global_batch: Rows of a full step, over all workers; None where the script's data do not tell.
+        first_step_seconds: From the call of `fit` to the end of the first step, as reported to the client.
+        step_seconds: Mean time of a step after that, of all workers together; includes the time between epochs.
+        global_batch: Rows of a full step, over all workers; None if not known from the script's data.
         bytes_to_pool: Programs, arrays and values sent during this `fit`.
-        logs: Of the last epoch.
+        logs: Logs of the last epoch.
         ranks: What each worker did during this `fit`.
         updates_per_second: Steps of all workers, over `seconds`.
         delay: Asynchronous: mean, 95th percentile and maximum of the versions between pull and push.
-        correction: Asynchronous: mean of what compensation added to a gradient, as a part of its length; None if nothing was.
-        bytes_per_step: What pull and push (asynchronous) or the all-reduce was handed, for one step.
+        correction: Asynchronous: mean of compensation's part of a gradient, relative to its length; None without compensation.
+        bytes_per_step: Bytes given to pull and push (asynchronous) or to the all-reduce, for one step.
     """
 
     steps: int
@@ -62,7 +62,7 @@ class FitRecord:
     correction: float | None = None
 
     def __post_init__(self) -> None:
-        """Works out what follows from the rest."""
+        """Computes the fields that follow from the others."""
         if self.steps and self.seconds:
             self.updates_per_second = round(self.steps / self.seconds, 3)
             self.bytes_per_step = round(self.bytes_exchanged / self.steps, 1)
@@ -75,10 +75,10 @@ class FitRecord:
 
 
 def closing_line(fits: Sequence[FitRecord], plain_s: float | None = None) -> str | None:
-    """Returns what to say at the end of a run on several workers: how fast it was, and why; None if nothing was trained.
+    """Returns a line on the speed of a run on several workers, and its causes; None if nothing was trained.
 
     Args:
-        fits: What was trained.
+        fits: The records of all training.
         plain_s: Seconds that a step takes in plain Python, if that is known.
     """
     steps, seconds = sum(fit.steps for fit in fits), sum(fit.seconds for fit in fits)
@@ -105,7 +105,7 @@ def _of_updates(fits: Sequence[FitRecord], rate: float, delays: Mapping[int, int
 
 
 def _of_steps(fits: Sequence[FitRecord], steps: int, seconds: float, plain_s: float | None) -> str:
-    """Returns what synchronous workers did; what is none of theirs is the time of the script and its machine."""
+    """Returns a line on synchronous workers' time; the remaining time is the script's and its machine's."""
     before = [fit.first_step_seconds for fit in fits if fit.first_step_seconds is not None]
     later = [(fit.steps - 1, fit.step_seconds) for fit in fits if fit.step_seconds is not None and fit.steps > 1]
     num_later = sum(number for number, _ in later)
@@ -127,7 +127,7 @@ def _of_steps(fits: Sequence[FitRecord], steps: int, seconds: float, plain_s: fl
 
 
 class Report:
-    """Gathers what `--report` writes."""
+    """Collects the content of `--report`."""
 
     def __init__(self, config: RunConfig):
         self._config = config
@@ -146,14 +146,14 @@ class Report:
         partial.replace(path)
 
     def closing_line(self) -> str | None:
-        """Returns what to say at the end of the run; None if that is nothing."""
+        """Returns the line to print at the end of the run; None if there is none."""
         if self._config.num_workers == 1:
             return None
         known = None if self._config.prediction is None else read(self._config.prediction).workload.local
         return closing_line(self.fits, known)
 
     def content(self, exit_status: int) -> dict[str, Any]:
-        """Returns it as it is written."""
+        """Returns the report as it is written."""
         return {
             "format": 1,
             "script": self._config.script,
@@ -172,7 +172,7 @@ class Report:
         }
 
     def _compared(self) -> dict[str, Any] | None:
-        """Returns the prediction beside what was measured, of the training with the most steps."""
+        """Returns the prediction and the measurement of the training with the most steps."""
         if self._config.prediction is None or not self.fits:
             return None
         prediction = read(self._config.prediction)
@@ -182,7 +182,7 @@ class Report:
         form, mode = form_of(self._config), self._config.mode
         forecast = dataclasses.replace(prediction, batch=self._config.batch).of(form, mode, self._config.num_workers)
         fit = max(self.fits, key=lambda fit: fit.steps)
-        # A step with a batch for each worker is as many of the script's.
+        # A step with one batch for each worker counts as that many steps of the script.
         batches = self._config.num_workers if self._config.batch == "per-worker" else 1
         measured = None if fit.step_seconds is None else fit.step_seconds / batches
         return {
@@ -197,7 +197,7 @@ class Report:
 
 
 def form_of(config: RunConfig) -> str:
-    """Returns how a run exchanges, as `fdt.forecast.step_time` names it."""
+    """Returns the form of a run's exchange, as `fdt.forecast.step_time` names it."""
     if config.mode == "sync":
         return RING
     return CENTRAL if config.options.get("ps", "1") == "1" else SHARDED

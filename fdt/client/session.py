@@ -1,4 +1,4 @@
-"""One run of a script against a pool."""
+"""Runs a script against a pool: connects, opens the job, and ends both."""
 
 import contextlib
 import dataclasses
@@ -24,12 +24,12 @@ from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 
 
 class Session:
-    """One run of a script against a pool.
+    """Runs a script against a pool: connects, opens the job, and ends both.
 
     Attributes:
-        distributed: Whether the script came to a training step that is the pool's; it may have failed there.
+        distributed: Whether the script reached a training step for the pool, even if that failed.
         config: The run's configuration.
-        verification: Of `fdt verify`; else None.
+        verification: The comparison of `fdt verify`; else None.
     """
 
     def __init__(self, config: RunConfig):
@@ -60,12 +60,12 @@ class Session:
         address, credentials = config.server, config.credentials
         if address is None:
             if config.placing is not None and config.network is not None:
-                # Before anything is started for it; few runs need it.
+                # Checked before anything is started; imported here since few runs need it.
                 from fdt.scheduling.preflight import check
 
                 check(config.placing, config.network)
             pool = embedded_pool.start(config)
-            # It lives with this run; nobody starts it again.
+            # It ends with this run; it is never restarted.
             self.config = config = dataclasses.replace(
                 config, timing=dataclasses.replace(config.timing, reconnect_s=0.0)
             )
@@ -89,7 +89,7 @@ class Session:
         return self
 
     def _keep_files(self, *kept: Path) -> None:
-        """Keeps a script that is only compared from changing files; called while this process has one thread."""
+        """Keeps a script that `fdt verify` runs from changing files; called while this process has one thread."""
         if self.verification is not None:
             say(file_overlay.enter(kept))
 
@@ -136,7 +136,7 @@ class Session:
         return self._job
 
     def renew(self) -> bool:
-        """Replaces a failed job, once all that is of use has been fetched from it.
+        """Drops a failed job, whose useful values have been fetched; the next call of `job` opens another one.
 
         Returns:
             Whether it had failed.
@@ -149,7 +149,7 @@ class Session:
         return True
 
     def opening(self, lines: Sequence[str]) -> None:
-        """Says what is about to happen, each line once a run."""
+        """Prints opening lines, each once a run."""
         for line in lines:
             if line not in self._said:
                 self._said.add(line)
@@ -160,17 +160,17 @@ class Session:
         self._endings.append(do)
 
     def count(self, steps: int, leave_out: Callable[[], None]) -> None:
-        """Records steps that the script has made; ends the script when it was to make no more.
+        """Counts steps that the script has made; ends the script after `stop_after` steps.
 
         Args:
-            steps: How many.
+            steps: Number of steps just made.
             leave_out: Begins the account of this training anew; called once, when the warm-up is over.
         """
         before, self._steps = self._steps, self._steps + steps
         if before < self.config.warm_up <= self._steps:
             leave_out()
         if 0 < self.config.stop_after <= self._steps:
-            # Nothing that the script could catch by accident.
+            # SystemExit, so that the script does not catch it by accident.
             raise SystemExit(0)
 
     def record(self, fit: FitRecord) -> None:
@@ -179,7 +179,7 @@ class Session:
 
     def close(self, exit_status: int = 0) -> None:
         """Ends the job and, if the pool was started for this run, the pool."""
-        # A job that has failed has said so already.
+        # The error of a failed job has been raised already.
         with contextlib.suppress(FdtError):
             while self._endings:
                 self._endings.pop()()
@@ -197,7 +197,7 @@ class Session:
         return job.close(exit_status)
 
     def report(self, exit_status: int) -> dict[str, Any]:
-        """Returns what `write_report` writes, of what has been recorded so far."""
+        """Returns the content that `write_report` would write now."""
         return self._report.content(exit_status)
 
     def write_report(self, exit_status: int) -> None:

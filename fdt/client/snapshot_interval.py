@@ -1,19 +1,18 @@
-"""Chooses how often a snapshot is taken: seldom while nothing fails, as often as it pays once something does."""
+"""Chooses the interval between snapshots: long while nothing fails, the cheapest one in all once faults occur."""
 
 import collections
 import math
 
-# A snapshot keeps workers from their steps for this part of the time, at most, while nothing fails; and for this part where
-# faults are frequent.
+# Largest part of the workers' time that pauses for snapshots take while nothing fails, and where faults are frequent.
 _SHARE, _MOST_SHARE = 0.02, 0.2
-# What a snapshot costs beside the pause, at the client and the pool's disk, is not counted; so not more often than this.
+# Shortest interval, since a snapshot's cost at the client and the pool's disk, besides the pause, is not counted.
 _LEAST_S = 0.25
-# Faults that the mean time between two is taken of: the newest, so that it soon grows again.
+# Number of newest faults for the mean time between faults; few, so that the mean soon grows again.
 _FAULTS = 5
 
 
 class SnapshotInterval:
-    """Snapshots of one job.
+    """The interval between snapshots of one job.
 
     With a pause of c for each and a fault every M, snapshots every √(2 c M) lose the least to both: to pauses, and to steps
     that are made again (J. W. Young, A First Order Approximation to the Optimum Checkpoint Interval, CACM 17(9), 1974).
@@ -22,11 +21,11 @@ class SnapshotInterval:
     def __init__(self, usual_s: float, now_s: float) -> None:
         """
         Args:
-            usual_s: Between two, while nothing fails.
-            now_s: When the job begins, by the clock of all other times here.
+            usual_s: The interval while nothing fails.
+            now_s: The time when the job begins, by the same clock as all other times here.
         """
         self._usual_s = usual_s
-        # The beginning, or the fault before them, and the newest faults.
+        # Times of the newest faults, after that of the job's beginning or of the fault before them.
         self._moments = collections.deque([now_s], _FAULTS + 1)
 
     def lost(self, now_s: float) -> None:
@@ -37,8 +36,8 @@ class SnapshotInterval:
         """Returns the seconds to the next snapshot.
 
         Args:
-            pause_s: For which the last kept workers from their steps.
-            now_s: The moment.
+            pause_s: The time for which the last snapshot paused the workers.
+            now_s: The present time.
         """
         usual_s = max(self._usual_s, pause_s / _SHARE)
         num_faults = len(self._moments) - 1

@@ -10,7 +10,7 @@ from fdt.v1 import program_pb2
 
 
 class SharedState:
-    """Finds what changed on this side and puts in place what changed on the other.
+    """Finds values that changed on the client, and assigns values that changed on the pool.
 
     A change is found by comparing bytes, not by watching who assigns: it then does not matter whether a callback, the
     optimizer's property or TensorFlow itself wrote the variable, and comparing costs a read of the memory.
@@ -24,7 +24,7 @@ class SharedState:
     def changes(self, among: Collection[int] | None = None) -> tuple[list[int], bytearray]:
         """Returns the indices of the variables that the pool holds differently, and their values packed.
 
-        From then on the pool counts as holding them.
+        Records that the pool holds these values from now on.
 
         Args:
             among: Ids of the variables to look at; None for all.
@@ -42,17 +42,17 @@ class SharedState:
         return indices, pack(values)
 
     def forget(self, indices: Sequence[int]) -> None:
-        """Records that the pool has got other values of variables, and not from here."""
+        """Records that the pool has other values of variables, which the client did not send."""
         for i in indices:
             self._held[i] = None
 
     def accept(
         self, indices: Sequence[int], packed: bytes | bytearray | memoryview, among: Collection[int] | None = None
     ) -> None:
-        """Assigns what the pool sent.
+        """Assigns values that the pool sent.
 
         Args:
-            indices: Of the variables.
+            indices: Indices of the variables.
             packed: Their values.
             among: Ids of the variables to be assigned; None for all.
 

@@ -1,4 +1,4 @@
-"""What the processes of a run used, as scalars for TensorBoard: `fdt run --tensorboard DIR`."""
+"""Writes the resource usage of a run's processes as scalars for TensorBoard: `fdt run --tensorboard DIR`."""
 
 import itertools
 from collections.abc import Iterator, Sequence

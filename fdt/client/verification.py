@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, "np.ndarray"]
 
-# A sum over rows in another order rounds more often than once: so many times what the weights' last digit makes is rounding,
+# A sum over rows in another order rounds more than once: up to so many times the effect of the weights' last digit is rounding,
 _ROUNDINGS = 10
 # but never so many times the tolerance: an error of that size would pass as rounding.
 _STRETCH = 5
-# A difference that is so many times what rounding makes here is none.
+# A difference above so many times the effect of rounding on this machine is an error.
 _NO_ROUNDING = 100
-# In double precision, rounding is a billionth of what it is in single precision; an error stays what it is.
+# Factor for the tolerance in double precision: rounding is a billionth of that in single precision, an error is unchanged.
 _DOUBLE_SHRINKS = 1e-2
 # A weight that a step changes by less than this part of its largest change is compared with that part: its gradient may be
 # rounding alone, as that of a bias in front of a BatchNormalization is.
@@ -24,7 +24,7 @@ _SMALL = 1e-2
 
 
 class Verdict(enum.Enum):
-    """What comparing steps came to; its value is the exit status of `fdt verify`."""
+    """The result of comparing steps; its value is the exit status of `fdt verify`."""
 
     AGREES = 0
     DIFFERS = 1
@@ -33,10 +33,10 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far one value of the pool's is from this machine's.
+    """The difference between the pool's and this machine's value of one variable.
 
     Attributes:
-        name: Of the variable, or "loss".
+        name: Name of the variable, or "loss".
         value: The largest difference of an entry; see `differences`.
     """
 
@@ -52,10 +52,10 @@ class MadeTwice:
     """Variables by their names, before and after a step.
 
     Attributes:
-        before: Both began with these.
-        in_place: This machine's, after the step.
-        on_pool: The pool's, after the step.
-        trained: Names of those that are trained.
+        before: Values before the step, on both.
+        in_place: This machine's values after the step.
+        on_pool: The pool's values after the step.
+        trained: Names of the trained variables.
     """
 
     before: Values
@@ -70,9 +70,9 @@ class ComparedStep:
 
     Attributes:
         step: Counted from 1, over the whole script.
-        differences: Of the loss and of every variable, the largest first.
-        rounding: The largest difference that the step on this machine has from itself, from weights that were off by their last
-            digit; 0 where it was not asked for.
+        differences: Differences of the loss and of every variable, the largest first.
+        rounding: The largest difference on this machine between the step and the same step from weights that are off by their
+            last digit; 0 if it was not measured.
     """
 
     step: int
@@ -89,18 +89,18 @@ class ComparedStep:
 
 @dataclasses.dataclass(frozen=True)
 class InDouble:
-    """What the same steps came to in double precision.
+    """The result of the same steps in double precision.
 
     Attributes:
         verdict: UNPROVEN if the script does not make as many steps in double precision.
-        line: What there is to say of it.
+        line: A line about it.
     """
 
     verdict: Verdict
     line: str
 
     def text(self) -> str:
-        """Returns it as one text."""
+        """Returns the result as one text."""
         return f"{self.verdict.name} {self.line}"
 
     @classmethod
@@ -114,10 +114,9 @@ class Verification:
     """Gathers compared steps until there are enough."""
 
     def __init__(self, num_steps: int, tolerance: float, in_double: bool = False) -> None:
-        """Begins with none.
-
+        """
         Args:
-            num_steps: How many are enough.
+            num_steps: Number of steps to compare.
             tolerance: The largest difference that is only rounding, in single precision.
             in_double: Whether the script is to compute in double precision.
         """
@@ -125,19 +124,19 @@ class Verification:
         self.tolerance = tolerance * _DOUBLE_SHRINKS if in_double else tolerance
         self.in_double = in_double
         self.steps: list[ComparedStep] = []
-        # What is known to make a difference, in words.
+        # Known causes of a difference, in words.
         self.reasons: dict[str, None] = {}
-        # Trained variables that are of another precision although the script is to compute in double precision.
+        # Trained variables of another precision in a script that should compute in double precision.
         self._others: dict[str, None] = {}
 
     @property
     def complete(self) -> bool:
-        """Whether there are enough."""
+        """Whether enough steps have been compared."""
         return len(self.steps) >= self.num_steps
 
     @property
     def verdict(self) -> Verdict:
-        """What the steps show by themselves; no steps show nothing."""
+        """The verdict from the compared steps alone; DIFFERS without steps."""
         if not self.steps:
             return Verdict.DIFFERS
         verdicts = {step.verdict(self.tolerance) for step in self.steps}
@@ -145,16 +144,16 @@ class Verification:
 
     @property
     def within_tolerance(self) -> bool:
-        """Whether no step has a difference that rounding would have to explain."""
+        """Whether all differences of all steps are within the tolerance."""
         return bool(self.steps) and all(s.differences[0].value <= self.tolerance for s in self.steps)
 
     def add(self, losses: tuple[float, float] | None, made: MadeTwice, nudged: Callable[[], Values]) -> str:
         """Compares a step; returns a line about it.
 
         Args:
-            losses: In place and on the pool.
-            made: The variables.
-            nudged: Returns this machine's after the step again, from weights that were off by their last digit.
+            losses: The loss on this machine and on the pool.
+            made: The variables before and after the step.
+            nudged: Returns this machine's variables after the same step from weights that are off by their last digit.
         """
         if self.in_double:
             self._others |= dict.fromkeys(n for n in sorted(made.trained) if made.before[n].dtype.name != "float64")
@@ -171,10 +170,10 @@ class Verification:
         return f"step {len(self.steps)}: {shown}largest difference {found[0]}{also}"
 
     def shown_in_double(self, num_steps: int) -> InDouble:
-        """Returns what these steps, made in double precision, show.
+        """Returns the result of these steps, made in double precision.
 
         Args:
-            num_steps: How many the script has made in single precision.
+            num_steps: Number of steps that the script has made in single precision.
         """
         if self._others:
             name = next(iter(self._others))
@@ -189,10 +188,10 @@ class Verification:
         return max(self.steps, key=lambda step: step.differences[0].value)
 
     def conclusion(self, in_double: InDouble | None) -> tuple[Verdict, list[str]]:
-        """Returns what there is to say at the end.
+        """Returns the verdict and the lines to print.
 
         Args:
-            in_double: What the same steps came to in double precision; None if that was not asked for.
+            in_double: The result of the same steps in double precision; None if they were not made so.
         """
         if not self.steps:
             return Verdict.DIFFERS, ["no training step was found, so nothing was verified"]
@@ -214,7 +213,7 @@ class Verification:
         return verdict, [*lines, *self._arose(verdict)]
 
     def _arose(self, verdict: Verdict) -> list[str]:
-        """Returns where a difference came from, that is an error or may be one."""
+        """Returns lines on the origin of a difference that is or may be an error."""
         first = next(step for step in self.steps if step.differences[0].value > self.tolerance)
         beyond = [d for d in first.differences if d.value > self.tolerance]
         more = f", and {len(beyond) - 3} more" if len(beyond) > 3 else ""
@@ -232,15 +231,15 @@ class Verification:
 
 
 def differences(made: MadeTwice, after: Values) -> list[Difference]:
-    """Returns how far values after a step are from this machine's.
+    """Returns the differences between values after a step and this machine's.
 
-    Those of trained variables are relative to the largest change that the step makes to an entry, beyond the last two digits of
-    the values themselves: an error of a gradient is as visible at a small learning rate as at a large one. Those of other
-    numbers are relative to the largest entry, if that is above 1; what is no number of reals is equal or not.
+    For trained variables they are relative to the largest change that the step makes to an entry, beyond the last two digits of
+    the values themselves: an error of a gradient is as visible at a small learning rate as at a large one. For other numbers
+    they are relative to the largest entry, if that is above 1; values that are not real or complex numbers are equal or not.
 
     Args:
         made: The step.
-        after: What is compared with `made.in_place`.
+        after: The values to compare with `made.in_place`.
     """
     changes = {name: _largest(made.in_place[name], made.before[name]) for name in made.trained}
     least = _SMALL * max(changes.values(), default=0.0)
@@ -255,7 +254,7 @@ def differences(made: MadeTwice, after: Values) -> list[Difference]:
 
 
 def distance(one: "np.ndarray", other: "np.ndarray", scale: float | None = None) -> float:
-    """Returns the largest difference of an entry; inf for a NaN.
+    """Returns the largest difference of an entry; inf if only one of them is NaN.
 
     Args:
         one: An array.
@@ -279,9 +278,9 @@ def distance(one: "np.ndarray", other: "np.ndarray", scale: float | None = None)
 
 
 def nudged(value: "np.ndarray") -> "np.ndarray":
-    """Returns numbers off by their last digit, up or down; what is neither of NumPy's floats nor complex as it is.
+    """Returns numbers changed in their last digit, up or down; values of types other than NumPy's float and complex unchanged.
 
-    Zero stays what it is, however it is computed: it is where a ReLU turns.
+    Zero stays zero, since a ReLU has its kink there.
     """
     import numpy as np
 
@@ -295,7 +294,7 @@ def nudged(value: "np.ndarray") -> "np.ndarray":
 
 
 def _kind(array: "np.ndarray") -> Any:
-    """Returns the type in which an array's values are compared as numbers; None if they are equal or not."""
+    """Returns the type in which an array's values are compared as numbers; None if they can only be equal or not."""
     import ml_dtypes
     import numpy as np
 

@@ -1,7 +1,7 @@
-"""Processes that a script starts: FDT's hooks are not in them, so what they train they train on the script's machine.
+"""Watches processes that a script starts: FDT's hooks are not in them, so their training stays on the script's machine.
 
-They are looked at from outside, so that none is disturbed: which of them have TensorFlow in memory stands in Linux's /proc.
-Nobody looks before the script has started one: a script that starts none has no thread more than under plain python.
+The watch reads Linux's /proc, which tells which of them have TensorFlow in memory, and so does not disturb them. It begins with
+the script's first process: a script that starts none has no additional thread.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from wrapt import register_post_import_hook
 
 from fdt.base.patch import Patches
 
-# Between two looks. To import TensorFlow takes longer.
+# Seconds between two looks. Importing TensorFlow takes longer.
 _INTERVAL_S = 1.0
 _PROC = "/proc"
 _LIBRARY = b"libtensorflow"
 _SHOWN = 100
-# Where Python starts processes, but for forks: by module, the class if it is one's method, and the name. Not by audit events: a
-# hook for these is called for each `id()` of the script's, too, which then takes twenty times as long.
+# Where Python starts processes, except forks: module, class ("" for a function), name. Audit events are not used: their hook is
+# also called for each `id()` of the script's, which then takes twenty times as long.
 _STARTS = (
     ("subprocess", "Popen", "__init__"),
     ("os", "", "system"),
@@ -35,14 +35,14 @@ class Children:
     """Watches the processes that descend from this one, in a thread, from the first one on.
 
     Attributes:
-        num_found: How many had TensorFlow in memory.
+        num_found: Number of processes that had TensorFlow in memory.
     """
 
     def __init__(self, say: Callable[[str], None], interval_s: float = _INTERVAL_S):
         """
         Args:
-            say: Is told of the first that has TensorFlow in memory, and at the end of how many had it.
-            interval_s: Between two looks.
+            say: Called for the first process that has TensorFlow in memory, and at the end with the number of such processes.
+            interval_s: Seconds between two looks.
         """
         self._say, self._interval_s = say, interval_s
         self._own = _command(os.getpid())
@@ -54,7 +54,7 @@ class Children:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Within it they are watched."""
+        """Watches the processes that the script starts within the context."""
         patches = Patches()
         os.register_at_fork(after_in_parent=self.start)
         for module, owner, name in _STARTS:
@@ -79,7 +79,7 @@ class Children:
         return original(*args, **kwargs)
 
     def start(self) -> None:
-        """Begins to look, unless that has been done, or this is over."""
+        """Starts the watching thread, unless it was started before, or watching is over."""
         if self._thread is None and not self._ended.is_set() and os.getpid() == self._owner:
             self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
             self._thread.start()
@@ -94,7 +94,7 @@ class Children:
     def _computes(self, process: int) -> bool:
         """Whether a process has loaded TensorFlow itself.
 
-        One that was only forked off has inherited it, and its hooks too: there a `fit` is refused.
+        A fork of this process has inherited TensorFlow and our hooks: there a `fit` is refused.
         """
         command = _command(process)
         return command not in (self._own, "") and _LIBRARY in _content(process, "maps")
@@ -109,10 +109,10 @@ class Children:
 
 
 def _descendants(process: int) -> Iterator[int]:
-    """Yields the processes that descend from one, but for FDT's own."""
+    """Yields the descendants of a process, except FDT's own processes."""
     for child in _children(process):
         words = _content(child, "cmdline").split(b"\0")
-        # A pool of this run's, or another run of the command.
+        # FDT's own: a pool of this run, or another run of the command.
         if not any(os.path.basename(word) == b"fdt" or word.startswith(b"fdt.") for word in words[:4]):
             yield child
             yield from _descendants(child)
@@ -130,7 +130,7 @@ def _command(process: int) -> str:
 
 
 def _content(process: int, name: str) -> bytes:
-    """Returns what stands in a file of a process; nothing if it is gone, or another user's."""
+    """Returns the content of a process's file in /proc; b"" if the process has ended, or is another user's."""
     with contextlib.suppress(OSError), open(f"{_PROC}/{process}/{name}", "rb") as file:
         return file.read()
     return b""

@@ -1,4 +1,4 @@
-"""The file system as a script has it that is only looked at: what it writes goes into memory, and with the process.
+"""Keeps a script that is only checked from changing files: what it writes goes into memory, and is lost with the process.
 
 In a mount namespace of its own each folder that may hold the user's files is covered by an overlay whose upper layer is a
 tmpfs; everything else is read-only. Where the system allows no such namespace, Landlock leaves the script one temporary
@@ -23,7 +23,7 @@ from fdt.worker import landlock
 from fdt.worker.network_namespace import REMEDY, unshare
 from fdt.worker.sandbox import drop_capabilities, no_new_privileges
 
-# In the environment of what runs in such a view, and of all that it starts.
+# Environment variable of a process in such a view, and of all processes that it starts.
 _INSIDE = "FDT_WRITES"
 _OVERLAID, _REFUSED, _STAY = "overlaid", "refused", "stay"
 _TOLD = {
@@ -36,9 +36,9 @@ _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 0x1000, 0x4000, 0x40000
 # Flags of a mount that have the same number in statvfs(2) and mount(2): nosuid, nodev, noexec, noatime, nodiratime.
 _KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
-# Stay as they are: the kernel's, and devices.
+# Folders that stay as they are: the kernel's, and devices.
 _KERNEL = ("/proc", "/sys", "/dev")
-# Are read-only: no place for a user's files.
+# Folders that become read-only: they hold no files of the user's.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/etc", "/run")
 
 
@@ -46,10 +46,10 @@ def enter(kept: Sequence[Path] = ()) -> str:
     """Keeps this process, which must have one thread, and all that it starts from changing files of the user's.
 
     Args:
-        kept: Files, and folders, that stay as they are: what is written there stays. Absolute paths.
+        kept: Files and folders, as absolute paths, in which changes are permanent.
 
     Returns:
-        What is to be told of it; "" if the process has been in such a view before.
+        A line for the user; "" if the process is in such a view already.
 
     Raises:
         UsageError: Nothing on this system keeps files from being changed.
@@ -68,7 +68,7 @@ def enter(kept: Sequence[Path] = ()) -> str:
 
 
 def _refuse_writes(kept: Sequence[Path], missing: str) -> None:
-    """Leaves this process a temporary folder to write into."""
+    """Refuses this process all writes but those to a temporary folder and to `kept`."""
     folder = OwnFolder("fdt-run-")
     atexit.register(folder.remove)
     written = [folder.path, *kept, *map(Path, ("/dev", "/proc"))]
@@ -95,22 +95,22 @@ def _overlay(kept: Iterable[Path]) -> None:
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     mounts = [path for path in _mount_points() if not _below(path, _KERNEL)]
     with contextlib.ExitStack() as opened:
-        # All of them before the first is covered.
+        # All folders are opened before the first one is covered.
         lower = {path: opened.enter_context(_opened(path)) for path in _covered(mounts, temporary)}
         staying = {str(path): opened.enter_context(_opened(str(path))) for path in kept}
         for path in mounts:
             _remount(path, _MS_RDONLY)
         _mount("tmpfs", temporary, "tmpfs", 0, "mode=0700")
-        # Without the second, a folder of the lower layer cannot be renamed; a user's own namespace has the first alone.
+        # redirect_dir=on lets folders of the lower layer be renamed; a user's own namespace has userxattr only.
         option = "userxattr" if by_user else "redirect_dir=on"
         layers = _Layers(opened.enter_context(_opened(temporary)), mounts, option)
-        # What lies below is covered after what it lies in; in the temporary one lie the upper layers.
+        # A folder is covered after its parents; the temporary folder, which holds the upper layers, comes last.
         for path in sorted(lower, key=lambda path: (_below(path, (temporary,)), path.count("/"))):
             layers.cover(path, lower[path])
         for path, descriptor in staying.items():
             _mount(f"/proc/self/fd/{descriptor}", path, None, _MS_BIND)
             _remount(path, 0)
-    # The folder that was current is still the one below.
+    # The current folder is still that of the lower layer.
     os.chdir(current)
     if by_user:
         drop_capabilities()
@@ -119,27 +119,27 @@ def _overlay(kept: Iterable[Path]) -> None:
 
 
 def _covered(mounts: Sequence[str], temporary: str) -> set[str]:
-    """Returns what may be or hold files of the user's: the top folders, all that is mounted, and the temporary folder."""
+    """Returns folders that may hold files of the user's: the top folders, all mounts, and the temporary folder."""
     top = {entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)}
     return {path for path in top | set(mounts) | {temporary} if not _below(path, (*_KERNEL, *_SYSTEM))} - {"/"}
 
 
 class _Layers:
-    """Overlays, and the folder that holds what is written to them."""
+    """Makes overlays, whose upper layers are in one folder."""
 
     def __init__(self, folder: int, mounts: Sequence[str], option: str):
         self._folder, self._mounts, self._option = f"/proc/self/fd/{folder}", mounts, option
         self._number = 0
 
     def cover(self, path: str, descriptor: int) -> None:
-        """Covers a folder; where that cannot be, since something is mounted below, the folders in it."""
+        """Covers a folder by an overlay; if that fails because of mounts below it, covers the folders in it."""
         lower = f"/proc/self/fd/{descriptor}"
         try:
             if not os.path.isdir(lower):
                 raise NotADirectoryError
             _mount("overlay", path, "overlay", 0, self._layers(lower))
         except OSError:
-            # Something above may have been covered: what is there then is what lay under the mount.
+            # If a folder above is covered, the path shows what lay under the mount: the mount is bound there again.
             _mount(lower, path, None, _MS_BIND | _MS_REC)
             if any(_below(mount, (path,)) for mount in self._mounts if mount != path):
                 self._cover_inner(path, lower)
@@ -158,7 +158,7 @@ class _Layers:
             os.mkdir(folder)
         status = os.stat(lower)
         with contextlib.suppress(OSError):
-            # Another user's folder stays so where this process may give it away.
+            # The upper layer gets the folder's owner, if this process may change owners.
             os.chown(upper, status.st_uid, status.st_gid)
         shutil.copystat(lower, upper)
         return f"lowerdir={lower},upperdir={upper},workdir={work},{self._option}"

@@ -1,4 +1,4 @@
-"""Turns a notebook's cells into the script that they are when they run from the first to the last."""
+"""Turns a notebook's cells into a script that runs them from the first to the last."""
 
 import ast
 import json
@@ -8,20 +8,20 @@ import sys
 import traceback
 from typing import Any
 
-# `fdt run` does already what these ask for.
+# Magics of ours, which `fdt run` makes superfluous.
 _OURS = re.compile(r"^(\s*)%(load_ext\s+fdt|fdt)\b.*$", re.MULTILINE)
 
 
 def source_of(location: str, content: bytes, namespace: dict[str, Any]) -> bytes:
-    """Returns a notebook's code cells as one text, which tracebacks show too.
+    """Returns a notebook's code cells as one text, and makes tracebacks show its lines.
 
     Args:
-        location: Of the notebook.
-        content: Of that file, JSON.
-        namespace: The script's; it gets `get_ipython` if a cell has magics.
+        location: Path of the notebook.
+        content: Content of that file, JSON.
+        namespace: The script's namespace; gets `get_ipython` if a cell has magics.
 
     Raises:
-        SyntaxError: It is no notebook, or has magics and there is no IPython.
+        SyntaxError: The file is no notebook, or has magics while IPython is not installed.
     """
     try:
         cells = [cell for cell in json.loads(content)["cells"] if cell["cell_type"] == "code"]
@@ -29,16 +29,16 @@ def source_of(location: str, content: bytes, namespace: dict[str, Any]) -> bytes
     except (ValueError, KeyError, TypeError) as error:
         raise SyntaxError(f"{location} is no notebook of nbformat 4: {error!r}") from None
     source = "\n\n".join(_python(_OURS.sub(r"\1pass", text), location, namespace) for text in texts) + "\n"
-    # No time of change: the entry is then never compared with the file, which holds JSON.
+    # None as time of change: linecache then never compares the entry with the file, which holds JSON.
     linecache.cache[location] = (len(source), None, source.splitlines(keepends=True), location)
     if sys.excepthook is sys.__excepthook__:
-        # The interpreter's own reads lines from the file until Python 3.12.
+        # Until Python 3.12 the interpreter's own hook reads lines from the file, not from linecache.
         sys.excepthook = traceback.print_exception
     return source.encode()
 
 
 def _python(text: str, location: str, namespace: dict[str, Any]) -> str:
-    """Returns a cell as Python, in which IPython's own syntax has become calls of `get_ipython()`."""
+    """Returns a cell as Python, with IPython's own syntax replaced by calls of `get_ipython()`."""
     try:
         ast.parse(text)
         return text
@@ -50,7 +50,7 @@ def _python(text: str, location: str, namespace: dict[str, Any]) -> str:
         raise SyntaxError(f"{location} has magics or commands of a shell: install ipython to have them run") from None
     if "get_ipython" not in namespace:
         namespace["get_ipython"] = _shell(namespace).get_ipython
-    # A cell that is wrong stays as it is, for Python to say so.
+    # A wrong cell stays as it is, and Python raises its error.
     return str(TransformerManager().transform_cell(text))
 
 

@@ -1,18 +1,18 @@
-"""Runs a file as `python SCRIPT ARGS` would, inside a process that has already run something else: us.
+"""Runs a file as `python SCRIPT ARGS` would, inside a process that has already run our command.
 
-What python does for a script is done here again, step by step, so that the script cannot tell the difference: a fresh
-`__main__` module, `sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` holds both against each other.
+It repeats what python does for a script, step by step, so that the script cannot tell the difference: a fresh `__main__`
+module, `sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` compares both.
 
-**How it ends.** Python's order, kept as far as it can be seen from the script:
+**How it ends.** Python's order, kept as far as the script can see it:
 
 1. The top level ends. An exception is shown (`sys.excepthook`), the message of a `SystemExit` is printed. `run` returns.
-2. Our caller closes its session. It has to be here: step 3 stops the executors on which a pool in this process lives.
+2. Our caller closes its session. It must do so here: step 3 stops the executors of a pool in this process.
 3. Our caller returns `finish(status)` to the interpreter. Python waits for the script's non-daemon threads,
 4. calls the atexit handlers, last registered first: the script's come before ours and before those of what we imported,
-5. and destroys the modules. `__main__` is still the script's own: nothing of ours ever takes its place again.
+5. and destroys the modules. `__main__` is still the script's own: no module of ours ever replaces it.
 
-A script trains inside step 1. What trains later, from a thread or an atexit handler, meets a closed session and is
-refused; it never trains alone in silence.
+A script trains inside step 1. Later training, from a thread or an atexit handler, finds a closed session and is refused;
+it never runs unnoticed on this machine.
 """
 
 import builtins
@@ -46,7 +46,7 @@ _HOUSE = tuple(
 
 
 def unreadable(path: str) -> str | None:
-    """Returns what python says about a script that it cannot open, None when it can; opens nothing (a pipe stays full)."""
+    """Returns python's message about a script that it cannot open, None if it can; opens nothing (a pipe stays full)."""
     location = _absolute(path)
     try:
         os.stat(location)
@@ -68,9 +68,9 @@ def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
         is_module: Whether `path` is the name of a module, as after `python -m`.
 
     Returns:
-        The exit status, in [0, 255], or `INTERRUPTED`. Hand it to `finish`.
+        The exit status, in [0, 255], or `INTERRUPTED`. Pass it to `finish`.
     """
-    # The same function as the interpreter calls, whose frames python shows too.
+    # The function that the interpreter itself calls; python shows its frames too.
     run_module: Callable[..., object] = vars(runpy)["_run_module_as_main"]
     if is_module:
         sys.argv = ["-m", *arguments]
@@ -90,15 +90,15 @@ def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
 
 
 def never_began() -> bool:
-    """Whether nothing of the script has run, since its own text is no Python; python's words for it have been shown."""
+    """Whether no line of the script has run because of a SyntaxError in it, which has been shown."""
     error = getattr(sys, "last_value", None)
     return isinstance(error, SyntaxError) and error.__traceback__ is None
 
 
 def finish(status: int) -> int:
-    """Returns the status for `sys.exit`; raises KeyboardInterrupt, shown by nobody, where the script died of one.
+    """Returns the status for `sys.exit`; raises KeyboardInterrupt, without a traceback, if the script died of one.
 
-    Left to itself, python ends such a process by the signal (130 in a shell) once the atexit handlers have run.
+    Python then ends the process by the signal (130 in a shell) once the atexit handlers have run.
     """
     if status == INTERRUPTED:
         _interrupt_silently()
@@ -123,13 +123,13 @@ def _run_file(location: str, namespace: dict[str, Any]) -> int:
     _flush()
     status = _status_of(raised)
     if not isinstance(raised, SystemExit):
-        # As python does it: seen by atexit handlers and by threads that live on.
+        # As python does: atexit handlers and remaining threads can see it.
         namespace.pop("__file__", None)
         namespace.pop("__cached__", None)
     return status
 
 
-# Setting the stage.
+# Preparing `__main__` and `sys`.
 
 
 def _absolute(path: str) -> str:
@@ -142,7 +142,7 @@ def _cannot_open(location: str, error: OSError) -> str:
 
 
 def _set_path(location: str, *, is_package: bool) -> None:
-    """Puts the script's entry where the interpreter put ours. With `-P` there is none of ours."""
+    """Replaces our entry in `sys.path`, which the interpreter set, by the script's. With `-P` there is no entry of ours."""
     entry = location if is_package else os.path.dirname(os.path.realpath(location))
     if not sys.flags.safe_path:
         sys.path[0] = entry
@@ -184,7 +184,7 @@ def _compile(location: str, source: bytes) -> types.CodeType:
 
 
 def _check_text(location: str, source: bytes) -> None:
-    """Raises what python's reader of files raises; `compile` has other words for it, or lets it pass in a comment."""
+    """Raises the errors of python's file reader; `compile` words them differently, or accepts such text in a comment."""
     encoding = _declared_encoding(source)
     if encoding is None:
         _check_utf8(location, source)
@@ -229,12 +229,12 @@ def _declared_encoding(source: bytes) -> str | None:
     return "utf-8" if marked else None
 
 
-# Running, and telling how it ended.
+# Running, and showing errors.
 
 
 def _attempt(function: Callable[..., object], *arguments: object) -> BaseException | None:
     """Calls the function and returns what it raised, outside any `except`: hooks must see no exception being handled."""
-    # A debugger that steps off the script's end would walk into this frame, and from here into the rest of ours.
+    # Otherwise a debugger that steps past the script's end would step into this frame, and into our other frames.
     sys._getframe().f_trace_lines = False
     trace = sys.gettrace()
     try:
@@ -258,14 +258,14 @@ def _tell(text: object) -> None:
 
 
 def _status_of(error: BaseException | None) -> int:
-    """Shows what the script's top level raised and returns the exit status it stands for."""
+    """Shows the exception of the script's top level, and returns its exit status."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):
         return _exit_status(error)
     peel(error)
     if isinstance(error, FdtError) and getattr(sys, "excepthook", None) is sys.__excepthook__:
-        # Where in the script it happened: libraries on the way there are not at fault. What it says stands below, once.
+        # Shows only the script's frames, since libraries between them are not at fault, and the message once, below.
         peel(error, _is_a_librarys)
         _set_last(type(error), error, error.__traceback__)
         shown, said = traceback.format_exception(error), traceback.format_exception_only(error)
@@ -288,7 +288,7 @@ def _exit_status(leaving: SystemExit) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        # What does not fit into a C long is -1 there.
+        # Python's exit turns a number that does not fit a C long into -1.
         return (code if -(2**63) <= code < 2**63 else -1) & 0xFF
     _tell(code)
     return 1
@@ -326,7 +326,7 @@ def _flush() -> None:
 
 
 def _interrupt_silently() -> NoReturn:
-    """Raises a KeyboardInterrupt that leaves no trace in `sys`: the script's own has been shown already."""
+    """Raises a KeyboardInterrupt that is not shown and changes nothing in `sys`: the script's own has been shown already."""
     hook = sys.excepthook
     last = tuple(getattr(sys, name, None) for name in ("last_type", "last_value", "last_traceback"))
 
@@ -345,11 +345,11 @@ _Entries = list[types.TracebackType]
 
 
 def peel(error: BaseException, leaves: Callable[[_Entries, int], bool] | None = None) -> None:
-    """Takes frames out of the traceback of an exception and of all that are chained to it or grouped in it.
+    """Removes frames from the traceback of an exception and of all exceptions chained to it or grouped in it.
 
     Args:
         error: The exception.
-        leaves: Whether an entry goes, of all and its place among them; None: ours go.
+        leaves: Returns whether to remove an entry, given all entries and its index; None removes ours.
     """
     leaves = leaves or _is_ours
     waiting, seen = [error], set()
@@ -379,7 +379,7 @@ def _without(
 
 
 def _is_ours(entries: _Entries, index: int) -> bool:
-    """Ours, or a frame of the import system next to ours: python hides those, but not when our hook stands between."""
+    """Whether a frame is ours, or the import system's next to ours: python hides the latter only without our hook between."""
 
     def filename(position: int) -> str:
         return entries[position].tb_frame.f_code.co_filename
@@ -396,7 +396,7 @@ def _is_ours(entries: _Entries, index: int) -> bool:
 
 
 def _is_a_librarys(entries: _Entries, index: int) -> bool:
-    """Whether an entry is of no file of the script's: of what is installed, of Python's own, or made of a file by AutoGraph."""
+    """Whether an entry is not of the script's files: of an installed package, Python's own, or generated by AutoGraph."""
     code = entries[index].tb_frame.f_code
     if code.co_filename == getattr(sys.modules["__main__"], "__file__", None):
         return False

@@ -1,4 +1,4 @@
-"""Runs a script a second time, in a fork of this process that was made before the first run."""
+"""Runs a script a second time, in a fork of this process made before the first run."""
 
 import contextlib
 import os
@@ -14,14 +14,14 @@ _QUESTION_BYTES = 1024
 class SecondRun:
     """A process that waits for a question, then runs the script and answers.
 
-    What the script prints there is not shown; its last line on standard error is, if nothing was told.
+    The script's output there is not shown, except its last line on standard error if there is no answer.
     """
 
     def __init__(self, run: Callable[[str, Callable[[str], None]], None]) -> None:
         """Forks; called while this process has one thread.
 
         Args:
-            run: Runs the script in the fork; is given the question, and a function that takes the answer.
+            run: Runs the script in the fork; called with the question, and a function that takes the answer.
         """
         asked, self._ask = os.pipe()
         self._told, tell = os.pipe()
@@ -37,7 +37,7 @@ class SecondRun:
     def _wait_and_run(self, asked: int, tell: int, run: Callable[[str, Callable[[str], None]], None]) -> NoReturn:
         status = 1
         try:
-            # The other end of a pipe that was closed, by its process's end too, reads as nothing.
+            # Reading returns b"" if the other end of the pipe is closed, also by the end of its process.
             if question := os.read(asked, _QUESTION_BYTES):
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, 0)
@@ -53,7 +53,7 @@ class SecondRun:
             os._exit(status)
 
     def ask(self, question: str) -> str:
-        """Has it run the script; returns its answer; "" if it ended without."""
+        """Makes the process run the script; returns its answer, "" if it ended without one."""
         os.write(self._ask, question.encode())
         told = b""
         while piece := os.read(self._told, 1 << 16):
@@ -61,13 +61,13 @@ class SecondRun:
         return told.decode()
 
     def last_words(self) -> str:
-        """Returns the last line that it wrote to standard error."""
+        """Returns the last line that the process wrote to standard error."""
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()
         return lines[-1].removeprefix("fdt: ") if lines else "it said nothing"
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""Redirects what a script prints while it is only looked at: beside the verdict, not into it."""
+"""Redirects the output of a script that is only checked, to keep it out of the verdict on standard output."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def output_aside() -> Iterator[TextIO]:
-    """Within it what is printed, by whatever means, goes to standard error.
+    """Sends all output to standard error within the context, that of C code and child processes too.
 
     Yields:
-        What standard output was, for the verdict.
+        The former standard output, for the verdict.
     """
     sys.stdout.flush()
     kept = os.dup(1)

@@ -1,4 +1,4 @@
-"""What a model's callbacks can see: it decides how often they must be told, and what."""
+"""Finds out what a fit's callbacks read, which decides what the pool sends back, and how often."""
 
 import contextlib
 import dataclasses
@@ -16,17 +16,17 @@ _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq",
 # Horovod's, which gives the only rank the weights that it has.
 _BROADCASTS = "BroadcastGlobalVariablesCallback"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-# Of a training that does not happen, so many epochs have a file each.
+# A training that is only checked writes checkpoint files of at most so many epochs.
 _MAX_CHECKPOINTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Audience:
-    """Who looks at a training while it runs.
+    """What of a training is read while it runs.
 
     Attributes:
-        logs_each_step: Somebody wants every step's logs.
-        state_each_step: Somebody may look at the variables after every step, or change them.
+        logs_each_step: A callback or the script reads every step's logs.
+        state_each_step: A callback or the script may read or change the variables after every step.
         state_each_epoch: The same, after every epoch.
         progress: A progress bar is shown.
     """
@@ -53,12 +53,12 @@ class Audience:
 
     @classmethod
     def of_script(cls) -> "Audience":
-        """The script itself, between two steps."""
+        """Returns what a script that calls `train_on_batch` may read: everything, after every step."""
         return cls(logs_each_step=True, state_each_step=True, state_each_epoch=True, progress=False)
 
 
 def flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
-    """Returns the callbacks of the script's own that were given to `fit`."""
+    """Returns the callbacks that the script gave to `fit`, without Keras's own History and progress bar."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         kept = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
         return [callback for callback in callbacks.callbacks if not isinstance(callback, kept)]
@@ -69,16 +69,16 @@ def write_files(keras: KerasVersion, model: Any, arguments: Mapping[str, Any], n
     """Makes Keras's callbacks write their files although nothing was trained: the script may read them again.
 
     Args:
-        keras: The generation of Keras that the model is of.
-        model: As it is.
-        arguments: Of the `fit`.
-        names: Of the logs; all are 0.
+        keras: The model's generation of Keras.
+        model: The untrained model.
+        arguments: Those of `fit`.
+        names: Names of the logs; each is written as 0.
     """
     epochs, logs = range(arguments["initial_epoch"], arguments["epochs"]), dict.fromkeys(names, 0.0)
     for callback in flatten(keras, arguments["callbacks"]):
         if not isinstance(callback, (keras.callbacks.CSVLogger, keras.callbacks.ModelCheckpoint)):
             continue
-        # What cannot be written is missed where the script reads it.
+        # If a file cannot be written, the script fails where it reads it.
         with contextlib.suppress(OSError, ValueError):
             callback.set_model(model)
             callback.on_train_begin()
@@ -90,11 +90,11 @@ def write_files(keras: KerasVersion, model: Any, arguments: Mapping[str, Any], n
 
 
 def _written(callback: Any, epochs: range) -> Sequence[int]:
-    """Returns the epochs at whose ends a callback is to write, although nothing was trained."""
+    """Returns the epochs at whose end a callback is made to write its file."""
     path = str(getattr(callback, "filepath", ""))
     if not path:
         return epochs
-    # Each has a file of its own, and is in memory.
+    # One file an epoch, held in memory.
     own = epochs[:_MAX_CHECKPOINTS] if "{epoch" in path else ()
     return sorted({*own, *epochs[-1:]})
 

@@ -1,4 +1,4 @@
-"""`fit` and `train_on_batch` up to the first step: everything is looked at, nothing is trained."""
+"""Runs `fit` and `train_on_batch` up to the first step: checks everything, trains nothing."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -24,16 +24,16 @@ from fdt.v1 import program_pb2
 
 
 def figure(step: int) -> float:
-    """Returns what a script is given for a figure of a training that does not happen: it falls, and is never 0 or NaN.
+    """Returns a placeholder for a metric of a training that does not run: it falls with `step`, and is never 0 or NaN.
 
     Args:
-        step: Which step or epoch it is of, from 1.
+        step: Number of the step or epoch, from 1.
     """
     return 1.0 / step
 
 
 class CheckedError(BaseException):
-    """Ends `fit` where its first step would begin. No script catches it by accident."""
+    """Ends `fit` where its first step would begin. A BaseException, so that no script catches it by accident."""
 
 
 class KerasCheck(KerasHooks["CheckedRun"]):
@@ -102,12 +102,12 @@ class KerasCheck(KerasHooks["CheckedRun"]):
 
 
 class CheckedRun(TracedRun):
-    """A training that ends where it would begin."""
+    """A training that ends where its first step would begin."""
 
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         super().__init__(config, keras, model)
         self.traced: TracedStep | None = None
-        # Of the arrays of a batch.
+        # Shapes of a batch's arrays.
         self.shapes: list[tuple[int, ...]] = []
         # Which call of `train_on_batch` this is, from 1; 0 for a `fit`.
         self.on_batch = 0
@@ -116,7 +116,7 @@ class CheckedRun(TracedRun):
         """Called before a `fit` begins, with its arguments, which it may change."""
 
     def prepare(self, force: bool) -> None:
-        """Looks, and ends the `fit`, unless its first batch is wanted."""
+        """Traces the step of a `fit`, then ends the `fit` unless its first batch is needed for the shapes."""
         if force or not isinstance(self.model.train_function, RemoteTrainFunction):
             self.model.train_function = RemoteTrainFunction()
         self.model.train_function.run = self
@@ -127,7 +127,7 @@ class CheckedRun(TracedRun):
             raise CheckedError
 
     def run_step(self, iterator: Any) -> Any:
-        """Reads the batch, and ends the `fit`; `train_on_batch` goes on with figures that are none."""
+        """Reads the batch and ends the `fit`; in `train_on_batch` traces the step and returns placeholder figures."""
         item = next(iter(iterator))
         if not self.on_batch:
             self.take(item)
@@ -149,13 +149,13 @@ class CheckedRun(TracedRun):
         """Nothing to do: nothing was trained."""
 
     def _needs_batch(self) -> bool:
-        """Whether only a batch tells how large they are."""
+        """Whether shapes are known only once a batch is read."""
         return not isinstance(self.batches, ArrayBatches)
 
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""
         assert self.batches is not None
-        # As Keras does, which traces a model again when it is compiled, and not when a layer is frozen.
+        # Traced again only after `compile`, as in Keras; freezing a layer does not retrace the step.
         traced = self.model.train_function.step(self.batches.element, self._trace).traced
         admission.admit(traced.program, self._config.admitted)
         self.traced = traced
@@ -164,7 +164,7 @@ class CheckedRun(TracedRun):
             self.shapes = [(rows, *array.shape[1:]) for array in self.batches.arrays]
 
     def describe(self) -> list[str]:
-        """Returns what would happen."""
+        """Returns lines that describe the training."""
         assert self.batches is not None and self.traced is not None
         lines = opening_lines(self._config, self.batches.batch_size, self.traced)
         if isinstance(self.batches, ArrayBatches):
@@ -178,7 +178,7 @@ class CheckedRun(TracedRun):
 
 
 def step_lines(config: RunConfig, traced: TracedStep, shapes: Sequence[Sequence[int]]) -> list[str]:
-    """Returns what is said of a step: how it is divided, or what of it is exchanged."""
+    """Returns lines on how a synchronous step is divided, or what asynchronous workers exchange."""
     if config.mode == "sync":
         return divided_lines(traced, shapes, config) if config.num_workers > 1 else []
     holes, variables = traced.program.holes, traced.program.variables
@@ -196,7 +196,7 @@ def _num_bytes(tensor: program_pb2.Tensor) -> int:
 
 
 def _history(keras: KerasVersion, model: Any, traced: TracedStep | None, arguments: dict[str, Any]) -> Any:
-    """Returns a History with the keys that a script may ask for, and figures that are none."""
+    """Returns a History with the keys that the training would give it, and placeholder figures."""
     history = keras.callbacks.History()
     history.set_model(model)
     history.on_train_begin()

@@ -1,8 +1,8 @@
-"""Keras's `fit` and `train_on_batch`, distributed: Keras runs on, only what it calls for each step goes to the pool.
+"""Distributes Keras's `fit` and `train_on_batch`: Keras's own loop runs here, and each step that it calls runs on the pool.
 
-Keras calls `make_train_function()` once and `train_function(iterator)` for each step. We stand in for these two, and have
+Keras calls `make_train_function()` once and `train_function(iterator)` for each step. The hooks replace these two, and make
 its iterator yield row numbers where the data are arrays. Callbacks, History, the progress bar, validation and everything
-else is Keras, untouched.
+else are Keras's own.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from fdt.errors import FdtError, UnsupportedError
 
 
 class KerasFit(KerasHooks[Run]):
-    """The hooks. One thread trains at a time; a `fit` in whose callback another one is called waits for it."""
+    """The hooks that train. One thread trains at a time; a `fit` called in another fit's callback suspends the outer one."""
 
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         super().__init__(keras)
         self._session, self._variables = session, variables
         self._thread = 0
-        # From the first `train_on_batch` after a `fit` to the next `fit`.
+        # Set from the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
 
     def close(self) -> None:
-        """Ends what no `fit` has ended."""
+        """Ends the run of `train_on_batch` calls, if no `fit` has ended it."""
         if self._on_batch is not None:
             on_batch, self._on_batch = self._on_batch, None
             on_batch.finish()
@@ -57,7 +57,7 @@ class KerasFit(KerasHooks[Run]):
             except FdtError:
                 raise
             except BaseException:
-                # The script may catch it and go on: it then finds the weights as far as the training came.
+                # The script may catch the error and continue: it then finds the weights of the last step made.
                 with contextlib.suppress(FdtError):
                     run.finish()
                 raise
@@ -88,14 +88,14 @@ class KerasFit(KerasHooks[Run]):
         say(f"{what} runs on this machine: the model has no trainable weights, so nothing is trained")
 
     def _renew(self) -> None:
-        # What a job still has comes home; of one that has failed the script is told.
+        # Fetches the values that a job still has; raises the error of a failed job.
         self._variables.come_home()
         if self._session.renew():
             self._on_batch = None
 
     @contextlib.contextmanager
     def _outer_suspended(self) -> Iterator[None]:
-        """Within it another run may train; the `fit` in whose callback that is done goes on afterwards."""
+        """Suspends the outer `fit` while another run trains in one of its callbacks; resumes it afterwards."""
         outer, arguments = self._run, self._arguments
         if outer is not None:
             outer.suspend()
@@ -103,7 +103,7 @@ class KerasFit(KerasHooks[Run]):
         try:
             yield
         finally:
-            # What ran inside holds its model.
+            # Drops the inner run, which keeps its model alive.
             self._run, self._arguments = outer, arguments
             if outer is not None:
                 outer.resume()

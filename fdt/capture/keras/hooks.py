@@ -17,14 +17,14 @@ RunT = TypeVar("RunT", bound=TracedRun)
 
 
 class KerasHooks(abc.ABC, Generic[RunT]):
-    """They stand in for `fit`, `train_on_batch` and `make_train_function`."""
+    """Replaces `fit`, `train_on_batch` and `make_train_function`."""
 
     def __init__(self, keras: KerasVersion):
         self._keras = keras
         self._run: RunT | None = None
-        # Of the `fit` that runs.
+        # Arguments of the running `fit`.
         self._arguments: dict[str, Any] = {}
-        # Whose `fit` or `train_on_batch` runs on this machine, because it trains nothing; and of which that has been said.
+        # The model whose call runs on this machine because it trains nothing, and the calls for which that was said.
         self._here: Any = None
         self._said: set[str] = set()
 
@@ -32,8 +32,8 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         """Puts the hooks in place.
 
         Args:
-            patches: Takes them.
-            row_numbers: Has been installed before the script made its first data set.
+            patches: Receives the hooks.
+            row_numbers: Installed before the script makes its first data set.
         """
         self._row_numbers = row_numbers
         patches.wrap(self._keras.trainer, "fit", self._fit)
@@ -48,7 +48,7 @@ class KerasHooks(abc.ABC, Generic[RunT]):
     def rows_of(self, dataset: Any) -> Rows | None:
         """Returns a data set as arrays and row numbers; None if it is to be streamed."""
         run = self.awaiting_data()
-        # What makes one of several batches has to know how the data set would go on.
+        # To make one batch of several (--batch per-worker), one has to know how the data set continues.
         if run is None or not run.sends_arrays or run.num_together > 1:
             return None
         return self._row_numbers.of(dataset, self._num_batches)
@@ -57,7 +57,7 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         """Returns how many batches the `fit` will take.
 
         Args:
-            epoch: How many its data make, gone through once.
+            epoch: Number of batches in one pass over its data.
         """
         epochs, steps = self._arguments["epochs"] - self._arguments["initial_epoch"], self._arguments["steps_per_epoch"]
         return float(epochs * (epoch if steps is None else steps))
@@ -105,10 +105,10 @@ class KerasHooks(abc.ABC, Generic[RunT]):
 
 
 def check_model(keras: KerasVersion, model: Any) -> None:
-    """Refuses what cannot be captured.
+    """Refuses a model whose step cannot be captured.
 
     Raises:
-        UnsupportedError: The model runs eagerly, is distributed already, or replaces the step that would be.
+        UnsupportedError: The model runs eagerly, is distributed already, or overrides Keras's train function.
     """
     if not keras.is_compiled(model):
         return  # Keras itself says so.

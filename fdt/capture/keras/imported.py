@@ -1,4 +1,4 @@
-"""The generations of Keras that a script has imported: a step may use either."""
+"""Hooks the generations of Keras that a script has imported: a step may use either."""
 
 import sys
 
@@ -7,7 +7,7 @@ from fdt.capture.step.observer import StepObserver
 
 
 def hook_imported(patches: Patches, seen: StepObserver) -> None:
-    """Hooks what a step calls of each imported generation, so that it tells `seen`."""
+    """Hooks the functions of each imported generation that a step calls, so that they report to `seen`."""
     if "keras.src.optimizers" in sys.modules:
         from fdt.capture.keras import keras_3_step
 

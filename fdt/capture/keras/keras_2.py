@@ -19,7 +19,7 @@ from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
 from fdt.client.data import ArrayBatches, StreamedBatches, is_numbers
 
-# What Keras 2 takes where it is told no batch size.
+# Keras 2's default batch size.
 _BATCH_SIZE = 32
 
 
@@ -53,7 +53,7 @@ class Keras2:
         return getattr(model.train_step, "__func__", None) is Model.train_step
 
     def trains_nothing(self, model: Any) -> bool:
-        """Keras 2 raises an error where there is nothing to train."""
+        """Returns False: Keras 2 raises an error where there is nothing to train."""
         return False
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -69,7 +69,7 @@ class Keras2:
         tf_keras.backend.set_floatx("float64")
 
     def averages_in_bar(self) -> bool:
-        """What a train_step returns of its own."""
+        """Returns True: the bar averages what a train_step returns besides metrics."""
         return True
 
     def steps_per_execution(self, model: Any) -> int:
@@ -81,7 +81,7 @@ class Keras2:
         return list(model.metrics)
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
-        """Keras 2 shows no such shapes."""
+        """Does nothing: Keras 2 shows no such shapes."""
         return contextlib.nullcontext()
 
     def counter(self, model: Any) -> tf.Variable | None:
@@ -91,13 +91,13 @@ class Keras2:
 
 
 class _Data:
-    """The training data of `fit`: where they are arrays, its iterator yields row numbers."""
+    """Hooks the data handler of `fit`: where the training data are arrays, its iterator yields row numbers."""
 
     def __init__(self, fit: DataHooks):
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
         self._reading: TracedRun | None = None
-        # A run's, as long as the `fit` has it.
+        # The run of each data handler, as long as a `fit` uses the handler.
         self._runs: WeakKeyDictionary[Any, TracedRun] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
@@ -112,7 +112,7 @@ class _Data:
             return original(*args, **kwargs)
         if run.num_together > 1 and data_adapter.TensorLikeDataAdapter.can_handle(kwargs["x"], kwargs["y"]):
             kwargs["batch_size"] = (kwargs["batch_size"] or _BATCH_SIZE) * run.num_together
-        # Class weights are looked up in, and "batch" shuffles, what the iterator yields.
+        # Class weights and shuffle="batch" are applied to what the iterator yields, so it must yield the data.
         if run.sends_arrays and not kwargs["class_weight"] and kwargs["shuffle"] != "batch":
             self._reading = run
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
@@ -135,7 +135,7 @@ class _Data:
         if self._reading is None or not all(map(is_numbers, leaves)):
             return original(adapter, indices, inputs)
         self._reading.batches = batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
-        # The same data set, of the rows' numbers, is shuffled and cut exactly as it would be of the data.
+        # Keras shuffles and cuts the row numbers exactly as it would the data.
         return untuned(original(adapter, indices, tf.range(len(batches.arrays[0]), dtype=tf.int64)))
 
     @contextlib.contextmanager

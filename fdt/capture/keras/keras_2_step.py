@@ -1,4 +1,4 @@
-"""Hooks what a training step calls of Keras 2, and tells the observer of a trace."""
+"""Hooks the functions of Keras 2 that a training step calls, and reports the calls to a trace's observer."""
 
 import functools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ OPTIMIZERS = (Optimizer, OptimizerV2, LossScaleOptimizer, LossScaleOptimizerV3)
 
 
 class _Active:
-    """The observer of the trace that is going on."""
+    """Holds the observer of the running trace."""
 
     seen: StepObserver | None = None
 
@@ -56,13 +56,13 @@ def hook_metrics(patches: Patches) -> None:
 
 
 class StepHooks:
-    """The hooks besides those of metrics; they do nothing outside a seen."""
+    """All hooks but those of metrics; they do nothing outside a trace."""
 
     def __init__(self, seen: StepObserver):
         self._seen = seen
 
     def install(self, patches: Patches) -> None:
-        """Puts them in place."""
+        """Installs the hooks."""
         patches.set(_Active, "seen", self._seen)
         patches.wrap(BatchNormalizationBase, "call", self._normalise)
         for optimizer in OPTIMIZERS:
@@ -91,7 +91,7 @@ class StepHooks:
         return result
 
     def _scale_loss(self, original: Callable[..., Any], optimizer: Any, loss: Any) -> Any:
-        # Who differentiates by himself takes the scale out of gradients before an optimizer gets them.
+        # A script that computes gradients itself divides them by the scale before an optimizer gets them.
         return self._seen.scales(original(optimizer, loss), optimizer.loss_scale)
 
     def _learning_rate(self, original: Callable[..., Any]) -> Callable[..., Any]:

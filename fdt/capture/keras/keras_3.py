@@ -30,7 +30,7 @@ class Keras3:
     trainer = tf_trainer.TensorFlowTrainer
 
     def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
-        """See `KerasVersion`: in the place of the epoch iterator stands one that yields row numbers instead of data."""
+        """See `KerasVersion`: replaces the epoch iterator by one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(self.trainer, "__init__", _remember_strategy)
         patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
@@ -53,17 +53,17 @@ class Keras3:
         return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
 
     def trains_nothing(self, model: Any) -> bool:
-        """Only `compile` makes a step anew: a model that was frozen after it, and before its first step, stays as it is."""
+        """See `KerasVersion`: only `compile` makes a new step; a model frozen between it and its first step trains nothing."""
         return bool(
             self.is_compiled(model) and model.built and self.has_own_step(model) and not model.trainable_weights
         )
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Keras 3 has nothing converted."""
+        """Returns `train_step` itself: Keras 3 converts nothing by AutoGraph."""
         return train_step
 
     def step_in_place(self, model: Any) -> Any:
-        """See `KerasVersion`: a function around it draws other numbers, since seeds are taken from places in the graph."""
+        """See `KerasVersion`: an enclosing function would draw other numbers, since seeds depend on places in the graph."""
 
         def step(data: Any) -> Any:
             return model.distribute_strategy.run(model.train_step, args=(data,))
@@ -75,7 +75,7 @@ class Keras3:
         keras.config.set_floatx("float64")
 
     def averages_in_bar(self) -> bool:
-        """Keras 3 shows the last one there."""
+        """Returns False: Keras 3 shows the last step's value."""
         return False
 
     def steps_per_execution(self, model: Any) -> int:
@@ -88,7 +88,7 @@ class Keras3:
 
     @contextlib.contextmanager
     def building_layers(self, model: Any, rows: int | None) -> Iterator[None]:
-        """See `KerasVersion`: a summary shows them."""
+        """See `KerasVersion`: a model's summary shows these shapes."""
         layers = [layer for layer in model._flatten_layers() if not layer.built]
         yield
         for layer in layers if rows is not None else ():
@@ -98,18 +98,18 @@ class Keras3:
                     shapes[name] = (rows, *shape[1:])
 
     def counter(self, model: Any) -> tf.Variable | None:
-        """Keras 3 counts in its loop."""
+        """Returns None: Keras 3 counts steps in its Python loop."""
         return None
 
 
 def _remember_strategy(original: Callable[..., None], trainer: Any) -> None:
-    """Keras asks TensorFlow for the strategy, which has none in the scope of one replica."""
+    """Sets the strategy that a model was made under: of a strategy with one replica, TensorFlow tells Keras nothing."""
     original(trainer)
     trainer._distribute_strategy = trainer._distribute_strategy or made_under()
 
 
 def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = None, data_batch: Any = None) -> None:
-    """Keras takes a batch to build a model by that was made under a strategy; ours may yield the numbers of its rows."""
+    """Builds a model made under a strategy from a batch's rows; our iterator may yield only their numbers to Keras."""
     run = getattr(iterator, "_fdt_run", None)
     if model._distribute_strategy is not None and run is not None and isinstance(run.batches, ArrayBatches):
         _, _, steps = next(iter(iterator))
@@ -120,7 +120,7 @@ def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = No
 
 def _epoch_iterator_class(fit: DataHooks) -> type:
     class EpochIterator(tf_trainer.TFEpochIterator):  # type: ignore[misc]
-        """Keras's, but the one that trains has our adapter, and drains the job at the end of an epoch."""
+        """Keras's epoch iterator; in training it reads from our adapter, and drains the job at the end of an epoch."""
 
         _fdt_run: TracedRun | None = None
 
@@ -156,7 +156,7 @@ class _RowNumbers(ArrayDataAdapter):  # type: ignore[misc]
 
 
 def _batches(adapter: Any, run: TracedRun, fit: DataHooks) -> tuple[Batches, Any]:
-    """Reads what Keras made of the arguments of `fit`; returns it, and the adapter that Keras is to iterate over."""
+    """Returns the training data that Keras's adapter holds, and the adapter that Keras is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
     if structure is not None:
         batch_size = adapter.batch_size * run.num_together

@@ -1,4 +1,4 @@
-"""Hooks what a training step calls of Keras 3, and tells the observer of a trace."""
+"""Hooks the functions of Keras 3 that a training step calls, and reports the calls to a trace's observer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +16,20 @@ from fdt.capture.step.variables import tf_variables
 
 
 class StepHooks:
-    """The hooks; they do nothing outside a seen."""
+    """The hooks; they do nothing outside a trace."""
 
     def __init__(self, seen: StepObserver):
         self._seen = seen
 
     def install(self, patches: Patches) -> None:
-        """Puts them in place."""
+        """Installs the hooks."""
         patches.wrap(keras.layers.BatchNormalization, "call", self._normalise)
         for optimizer in (BaseOptimizer, LossScaleOptimizer):
             patches.wrap(optimizer, "apply", self._apply)
             patches.wrap(optimizer, "scale_loss", self._scale_loss)
         patches.wrap(BaseOptimizer, "_get_current_learning_rate", self._learning_rate)
         for metric_class in _subclasses(Metric):
-            # A container of metrics shows the variables of those in it; the metric itself is the one to name.
+            # A container lists its metrics' variables too; the observer must record the metric itself.
             if issubclass(metric_class, CompileMetrics):
                 continue
             if "result" in vars(metric_class):
@@ -77,7 +77,7 @@ class StepHooks:
 
 
 def _loss_scale(optimizer: Any) -> Any:
-    """Returns what an optimizer multiplies a loss by, and takes for granted in its gradients; None if nothing."""
+    """Returns the factor by which an optimizer scales the loss, and which it expects in its gradients; None if it has none."""
     if isinstance(optimizer, LossScaleOptimizer):
         return optimizer.dynamic_scale.value if optimizer.built else optimizer.initial_scale
     return optimizer.loss_scale_factor
@@ -94,7 +94,7 @@ def _parts(optimizer: Any) -> OptimizerParts:
 
 
 def _subclasses(base: type) -> list[type]:
-    """Returns all that exist, the script's own included."""
+    """Returns all direct and indirect subclasses, the script's own included."""
     found: list[type] = []
     subclasses: list[type] = base.__subclasses__()
     for subclass in subclasses:

@@ -1,4 +1,4 @@
-"""Writes the opening lines of a training: what will happen, and what each asynchronous worker has for itself."""
+"""Writes the opening lines of a training: what will happen, and which state each worker keeps for itself."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,14 +23,14 @@ _HALF = (
 
 
 def stateful(layers: Sequence[Any]) -> list[str]:
-    """Returns the names of layers that go on, with row i of a batch, where row i of the batch before ended."""
+    """Returns the names of stateful layers: they carry state from row i of a batch to row i of the next."""
     found = [layer for layer in layers if getattr(layer, "stateful", False)]
     # A model is stateful if one of its layers is.
     return [layer.name for layer in found if not hasattr(layer, "layers")] or [layer.name for layer in found]
 
 
 def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep) -> list[str]:
-    """Returns what to say before the first step.
+    """Returns the lines to print before the first step.
 
     Args:
         config: The run's configuration.
@@ -76,7 +76,7 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
 
 
 def apart(config: RunConfig, traced: TracedStep) -> list[str]:
-    """Returns, in words, why a step that is made twice, here and on the pool, is not the same to the last digit.
+    """Returns the reasons why a step gives results here and on the pool that are not identical to the last digit.
 
     Args:
         config: The run's configuration.
@@ -88,11 +88,11 @@ def apart(config: RunConfig, traced: TracedStep) -> list[str]:
 
 
 def turns(config: RunConfig, is_watched: bool) -> list[str]:
-    """Returns what to say of workers that cannot work at once.
+    """Returns the message that workers take turns, where they cannot work at once.
 
     Args:
         config: The run's configuration.
-        is_watched: Whether somebody looks at every step before the next one is made.
+        is_watched: Whether the script or a callback reads each step's results before the next step.
     """
     if config.mode == "sync" or config.num_workers == 1 or not is_watched:
         return []
@@ -100,7 +100,7 @@ def turns(config: RunConfig, is_watched: bool) -> list[str]:
 
 
 def own_views(config: RunConfig, traced: TracedStep) -> list[str]:
-    """Returns, in words, what every worker has for itself, so that the result is not that of one machine to the last digit.
+    """Returns messages on what each worker computes for itself, so that results are not identical to one machine's.
 
     Args:
         config: The run's configuration.

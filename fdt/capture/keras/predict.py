@@ -1,4 +1,4 @@
-"""`fit` and `train_on_batch` up to the first step, of which one batch is kept: `fdt predict` measures it afterwards."""
+"""Runs `fit` and `train_on_batch` up to the first step and keeps one batch, which `fdt predict` measures afterwards."""
 
 import hashlib
 from typing import Any
@@ -44,12 +44,12 @@ class _SampledRun(CheckedRun):
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         super().__init__(config, keras, model)
         self.arrays: list[np.ndarray] | None = None
-        # `train_on_batch` makes one.
+        # One for `train_on_batch`.
         self._epochs_to_come = 1
         self._listener: Any = None
 
     def listen(self, arguments: dict[str, Any]) -> None:
-        """Learns from Keras how many steps an epoch has, as every callback does."""
+        """Adds a callback, which Keras tells how many steps an epoch has."""
         self._epochs_to_come = arguments["epochs"] - arguments["initial_epoch"]
         self._listener = self.keras.callbacks.Callback()
         callbacks = arguments["callbacks"]

@@ -1,4 +1,4 @@
-"""Runs one training of a Keras model on the pool: it stands behind `train_function` while that lasts."""
+"""Runs one training of a Keras model on the pool; `train_function` calls it for each step."""
 
 import collections
 import contextlib
@@ -32,7 +32,7 @@ _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Run(TracedRun):
-    """One call of `fit`, or the calls of `train_on_batch` of one model, that the pool makes."""
+    """One call of `fit`, or the calls of `train_on_batch` of one model, run on the pool."""
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
         super().__init__(session.config, keras, model)
@@ -61,13 +61,13 @@ class Run(TracedRun):
         self._steps = self._epochs = 0
 
     def _leave_out(self) -> None:
-        """Begins the account anew."""
+        """Waits for the steps so far, then starts the account anew without them."""
         self._refreshing.settle()
         self._pull(_ALL)
         self._begin_account()
 
     def prepare(self, force: bool) -> None:
-        """Sends the data. The step is traced where Keras would do it: in its first call, within what callbacks have set up."""
+        """Sends the data. The step is traced in its first call, as in Keras, so that it finds what callbacks have set up."""
         assert self.batches is not None
         self.batches.begin(self._job)
         if force or not isinstance(self.model.train_function, RemoteTrainFunction):
@@ -75,14 +75,14 @@ class Run(TracedRun):
         self.model.train_function.run = self
 
     def _open(self) -> None:
-        """Says what is about to happen."""
+        """Prints the opening lines."""
         assert self._step is not None and self.batches is not None
         is_watched = self._audience.state_each_step or self._audience.logs_each_step
         lines = opening_lines(self._config, self.batches.batch_size, self._step.traced)
         self._session.opening([*lines, *turns(self._config, is_watched)])
 
     def _check_unchanged(self) -> None:
-        """Refuses to go on with a step that would be another by now, if it ran eagerly."""
+        """Refuses to continue if Python values that an eager step reads have changed since it was traced."""
         assert self._step is not None
         watch = self._step.traced.watch
         changed = [] if watch is None else watch.changed()
@@ -94,13 +94,13 @@ class Run(TracedRun):
             )
 
     def run_step(self, iterator: Any) -> Any:
-        """Stands for one call of Keras's train_function."""
+        """Replaces one call of Keras's train_function."""
         with self._told():
             return self._run_step(iterator)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Within it the script is told of a step's error as of TensorFlow's, and finds all as it was before that step."""
+        """Raises a step's error as TensorFlow's, after restoring all values to those before that step."""
         try:
             yield
         except StepError as error:
@@ -142,14 +142,14 @@ class Run(TracedRun):
         elif self._audience.progress:
             self._refresh_logs(len(items), first)
         elif not self._logs:
-            # Nobody shows these; they have Keras's keys, so that the end of the epoch can fill them in.
+            # These values are not shown; they have Keras's keys, and the end of the epoch fills them in.
             self._logs = self._step.traced.placeholder()
         self._write_summaries(ready_only=True)
         self._session.count(len(items), self._leave_out)
         return self._logs
 
     def _run_item(self, item: Any) -> None:
-        """Gives a step out; a count of steps that it reads has been sent, and counts on here, as in plain Keras."""
+        """Sends a step, after Keras's step counter if the step reads it; the counter advances here, as in plain Keras."""
         assert self._step is not None and self.batches is not None
         step, counter = self._step, self.keras.counter(self.model)
         if counter is not None and id(counter) in step.places:
@@ -162,37 +162,37 @@ class Run(TracedRun):
         self._steps += 1
 
     def _write_summaries(self, ready_only: bool = False) -> None:
-        """Writes those of the steps so far, or of those whose results have come: in any case before the script can look."""
+        """Writes the summaries of all steps so far, or only of those with results, before the script can read them."""
         assert self._step is not None
         while self._unwritten and (not ready_only or self._unwritten[0].ready()):
             self._step.traced.write_summaries(self._unwritten.popleft().outputs())
 
     @property
     def _bar_averages(self) -> bool:
-        """Whether the progress bar has to hear of every step, because it averages what it is told."""
+        """Whether the progress bar needs every step's values, because it averages them."""
         assert self._step is not None
         return self.keras.averages_in_bar() and any(map(tf.is_tensor, self._step.traced.outputs()))
 
     def _group(self) -> None:
-        """Goes on with a step for batches whose tensors differ in their numbers of rows."""
+        """Switches to a step for batches whose tensors differ in their numbers of rows."""
         assert self.batches is not None
         self._bring_home()
         self.batches.element = self.batches.element.in_groups()
         self._take_up()
 
     def _take_up(self) -> None:
-        """Begins, or goes on, with the step that there is for the batches by now, and with the script's values."""
+        """Starts or resumes with the step for the batches' current form, and sends the values that the script changed."""
         step = self._find_step()
         self._job.assign(step.program, *step.state.changes())
         self._was_suspended = False
 
     def _find_step(self) -> RemoteStep:
-        """Returns the step for the batches as they are, traced if there is none yet; the workers have it."""
+        """Returns the step for the batches' current form, traced if there is none yet, and loaded by the workers."""
         assert self.batches is not None and isinstance(self.model.train_function, RemoteTrainFunction)
         step = self.model.train_function.step(self.batches.element, self._trace)
         step.begin(self._job)
         if step is not self._step:
-            # Logs of another have other keys.
+            # Another step's logs have other keys.
             self._step, self._logs = step, {}
             self._open()
         return step
@@ -204,7 +204,7 @@ class Run(TracedRun):
         self._write_summaries()
 
     def suspend(self) -> None:
-        """Another run is about to train, in a callback: it finds this one's values, and its steps are on no other account."""
+        """Fetches all values before another run trains in a callback, and records the steps so far; none counts twice."""
         if self._step is not None:
             with self._told():
                 self._bring_home()
@@ -212,16 +212,16 @@ class Run(TracedRun):
                 self._record()
 
     def resume(self) -> None:
-        """The other run has ended. What it has left in the script's objects goes to the pool with the next step."""
+        """Continues after the other run; the values that it left in the script's objects go to the pool with the next step."""
         if isinstance(self.model.train_function, RemoteTrainFunction):
             self.model.train_function.run = self
         self._was_suspended = True
         self._begin_account()
 
     def _refresh_logs(self, steps: int, first: bool) -> None:
-        """Gives the progress bar the newest numbers, and waits for them in an epoch's first and last step alone.
+        """Gives the progress bar the newest numbers; waits for them only in an epoch's first and last step.
 
-        Behind the last one all is waited for anyway, and a bar that is full has figures that stay where they are printed.
+        After the last step the epoch's end waits anyway, and the figures of a full bar stay on the screen.
         """
         assert self._step is not None
         program = self._step.program
@@ -233,7 +233,7 @@ class Run(TracedRun):
         self._refreshing.sent(steps, self._job.ahead, lambda: self._job.request(program, _METRICS_SO_FAR))
 
     def end_epoch(self) -> None:
-        """Waits for the epoch's steps and puts their outcome into the script's own objects."""
+        """Waits for the epoch's steps and stores their results in the script's own objects."""
         if self._step is None or not (self._in_epoch or self._ran_out):
             return
         if self._in_epoch:
@@ -245,7 +245,7 @@ class Run(TracedRun):
             # Keras may keep the dict it was given last: it has to see the final numbers.
             if isinstance(last, dict) and isinstance(self._logs, dict):
                 last.update(self._logs)
-        # A step of several fails as one, and so does a compiled one: nothing of it is done. An eager one is never begun.
+        # A call of several steps, or a compiled step, fails as a whole, without effects. An eager step is never begun.
         model = self.model
         if (
             self._ran_out
@@ -257,7 +257,7 @@ class Run(TracedRun):
         self._in_epoch, self._ran_out = 0, False
 
     def finish(self) -> None:
-        """Brings everything home and writes the account of this training."""
+        """Fetches all values from the pool and records the account of this training."""
         if self._step is None:
             return
         with self._told():
@@ -301,7 +301,7 @@ class Run(TracedRun):
 
 
 class OnBatchRun(Run):
-    """The calls of `train_on_batch`, of one model or of several in turn: the script sees metrics after each, all else stays."""
+    """The calls of `train_on_batch`, of one or several models: metrics return after each, all else stays on the pool."""
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
         super().__init__(session, keras, model, Audience.of_script())
@@ -312,13 +312,13 @@ class OnBatchRun(Run):
         self._begin_account()
 
     def prepare(self, force: bool) -> None:
-        """Waits for the first batch: only it tells what is to be traced."""
+        """Leaves the tracing to the first batch, which determines the form of the step."""
         if force or not isinstance(self.model.train_function, RemoteTrainFunction):
             self.model.train_function = RemoteTrainFunction()
         self.model.train_function.run = self
 
     def run_step(self, iterator: Any) -> Any:
-        """Stands for one call of Keras's train_function."""
+        """Replaces one call of Keras's train_function."""
         with self._variables.told():
             job = self._variables.job()
             if job is not self._job:
@@ -336,7 +336,7 @@ class OnBatchRun(Run):
         return self._logs
 
     def _made(self, job: Job, item: Any) -> Any:
-        """Makes a step; returns what it gives the script."""
+        """Runs a step on the pool and returns its logs."""
         assert self._step is not None and self.batches is not None
         with self._variables.paused():
             self._variables.enter(job, self._step)
@@ -348,17 +348,17 @@ class OnBatchRun(Run):
         return logs
 
     def finish(self) -> None:
-        """Brings everything home and writes the account of this training."""
+        """Fetches all values from the pool and records the account of this training."""
         self._variables.come_home()
         if self._step is not None:
             self._record()
 
 
 def batches_like(keras: KerasVersion, item: Any) -> tuple[Batches, Any]:
-    """Returns the data set of which a batch is one, and the batch with all its leaves arrays or tensors."""
+    """Returns a description of batches like `item`, and `item` with all its leaves arrays or tensors."""
     item = keras.tree.map_structure(_as_array, item)
     batches = StreamedBatches(keras.tree.map_structure(_spec_of, item), keras.tree)
-    # The next one may have another.
+    # The next batch may have another size.
     batches.batch_size = None
     return batches, item
 

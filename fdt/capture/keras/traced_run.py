@@ -26,11 +26,11 @@ class TracedRun(abc.ABC):
 
     Attributes:
         model: The Keras model.
-        keras: The generation of Keras that it is of.
+        keras: The model's generation of Keras.
         batches: The training data, once Keras has read its arguments.
-        steps_in_epoch: How many an epoch has; None if Keras does not know that either.
+        steps_in_epoch: Steps in an epoch; None if Keras does not know.
         sends_arrays: Whether data that are arrays are sent as a whole.
-        num_together: How many of the script's batches make one of ours.
+        num_together: How many of the script's batches are sent as one batch.
     """
 
     sends_arrays = True
@@ -43,19 +43,19 @@ class TracedRun(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, force: bool) -> None:
-        """Stands for Keras's make_train_function.
+        """Replaces Keras's make_train_function.
 
         Args:
-            force: Whether a train function that there is already is to be made anew.
+            force: Whether to replace an existing train function.
         """
 
     @abc.abstractmethod
     def run_step(self, iterator: Any) -> Any:
-        """Stands for one call of Keras's train_function; returns the newest logs."""
+        """Replaces one call of Keras's train_function; returns the newest logs."""
 
     @abc.abstractmethod
     def end_epoch(self) -> None:
-        """Stands behind the last step of an epoch."""
+        """Runs after the last step of an epoch."""
 
     @property
     def num_together(self) -> int:
@@ -63,10 +63,10 @@ class TracedRun(abc.ABC):
         return self._config.num_workers if self._config.batch == "per-worker" else 1
 
     def check_streamed(self, reader: str) -> None:
-        """Refuses data that have to be streamed where that cannot be done.
+        """Refuses data that have to be streamed if `--batch per-worker` needs arrays.
 
         Args:
-            reader: What of Keras's reads them.
+            reader: Name of the Keras class that reads them.
         """
         if self.num_together > 1:
             raise UnsupportedError(
@@ -96,7 +96,7 @@ class TracedRun(abc.ABC):
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[Watch | None]:
-        """Within it the step is traced; one that runs eagerly must do nothing that a traced step does not do again."""
+        """Watches the trace of an eager step, and refuses Python side effects, which a traced step would not repeat."""
         if not self.model.run_eagerly:
             yield None
             return
@@ -105,7 +105,7 @@ class TracedRun(abc.ABC):
             try:
                 yield watch
             except (AttributeError, NotImplementedError, TypeError) as error:
-                # What TensorFlow and Python raise for a tensor that has no value yet, and what they say of it.
+                # Errors that TensorFlow and Python raise for a symbolic tensor, and a word of their messages.
                 if "symbolic" not in str(error).lower():
                     raise
                 raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Stands in the place of `model.train_function`."""
+"""Replaces `model.train_function`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from fdt.program.element import Element
 
 
 class RemoteTrainFunction:
-    """Like Keras's own it lives until the next compile."""
+    """The train function of a model; like Keras's own it lives until the next compile."""
 
     def __init__(self) -> None:
         self._steps: dict[Any, RemoteStep] = {}
         self.run: TracedRun | None = None
 
     def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
-        """Returns the step for batches of this form, traced at the first time."""
+        """Returns the step for batches of this form, traced at the first call."""
         key = element.key()
         watch = self._steps[key].traced.watch if key in self._steps else None
         if key not in self._steps or (watch is not None and watch.changed()):

@@ -1,4 +1,4 @@
-"""Traces a model's train_step: for any number of rows; where it works for the script's own number only, for that."""
+"""Traces a model's train_step for any number of rows, or, where that fails, for the script's own number."""
 
 import contextlib
 import io
@@ -30,14 +30,14 @@ def trace_train_step(
 
     Args:
         config: The run's configuration.
-        keras: The generation of Keras that the model is of.
+        keras: The model's generation of Keras.
         model: The model.
         element: What a batch looks like.
         scale_learning_rate: See `StepObserver`.
-        rows: Of every batch, if that is known.
+        rows: Rows of every batch; None if not known.
 
     Returns:
-        The step; if it works for the script's number of rows only, for that one.
+        The step; traced for `rows` only if it does not work for any number.
     """
 
     def traced(element: Element) -> TracedStep:
@@ -51,7 +51,7 @@ def trace_train_step(
     except FdtError:
         raise
     except Exception:  # the script's own code runs here
-        # It may ask for x.shape[0], which plain Keras knows where all batches are equal.
+        # The step may read x.shape[0], which plain Keras knows where all batches are equal.
         if rows is None:
             raise
         with _once_more(before):
@@ -62,6 +62,6 @@ def trace_train_step(
 
 @contextlib.contextmanager
 def _once_more(before: States) -> Iterator[None]:
-    """Within it the script's Python runs once more than it would: what it prints it has printed, what it draws it has drawn."""
+    """Hides that the script's Python runs a second time: drops what it prints again, and repeats the random numbers it drew."""
     with as_before(before), replayed(), contextlib.redirect_stdout(io.StringIO()):
         yield

@@ -1,4 +1,4 @@
-"""A `fit` whose first steps are made twice, on this machine and on the pool, from the same state."""
+"""Runs the first steps of a `fit` twice, on this machine and on the pool, from the same state."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _METRIC = program_pb2.ROLE_METRIC
 class VerifiedRun(Run):
     """See `fdt.capture.keras.run.Run`: the script goes on with what this machine computed."""
 
-    # So that every batch is here too.
+    # Data are streamed, so that this machine has every batch too.
     sends_arrays = False
 
     def __init__(
@@ -35,10 +35,10 @@ class VerifiedRun(Run):
     ):
         super().__init__(session, keras, model, audience)
         self._verification = verification
-        # Plain Keras's step, and the same again for weights that are off by their last digit: each draws what the other does.
+        # Plain Keras's step, and a second trace of it for weights off by their last digit: both draw the same numbers.
         self._local: Any = None
         self._again: Any = None
-        # What the variables were here after the last step: a metric that is another by the next one, the script has reset.
+        # This machine's variables after the last step: a metric that differs at the next step was reset by the script.
         self._known: list[np.ndarray] | None = None
 
     def run_step(self, iterator: Any) -> Any:
@@ -62,15 +62,15 @@ class VerifiedRun(Run):
         self._steps += 1
         self._in_epoch += 1
         if self._verification.complete:
-            # Nothing that the script could catch by accident: enough has been seen.
+            # Enough steps are compared. SystemExit, so that the script does not catch it by accident.
             raise SystemExit(0)
         return logs
 
     def _on_pool(self, item: Any, before: Sequence[np.ndarray]) -> tuple[dict[int, np.ndarray], Answer]:
-        """Makes a step there; returns the variables after it, by their places, and the answer that they came with."""
+        """Runs a step on the pool; returns the variables after it, by place, and the answer that held them."""
         assert self._step is not None and self.batches is not None
         program, known, roles = self._step.program, self._known, self._roles()
-        # States of metrics may be in other units there; see `_seen`.
+        # Metric states on the pool may be in other units; see `_seen`.
         sent = [
             place
             for place, value in enumerate(before)
@@ -93,7 +93,7 @@ class VerifiedRun(Run):
         self._verification.reasons |= dict.fromkeys(apart(self._config, self._step.traced))
 
     def _nudged(self, item: Any, before: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the variables after the step, here, if the weights had been off by their last digit."""
+        """Returns the variables after the step on this machine, from weights that are off by their last digit."""
         trained = [role == program_pb2.ROLE_TRAINABLE for role in self._roles()]
         self._assign(
             [nudged(value) if of_trained else value for value, of_trained in zip(before, trained, strict=True)]
@@ -104,14 +104,13 @@ class VerifiedRun(Run):
         return after
 
     def _seen(self, values: Any, places: Iterable[int]) -> dict[str, np.ndarray]:
-        """Returns variables by their names, and of metrics the results.
+        """Returns variables by name, and metrics' results in place of their states.
 
-        Their states may be in other units: a mean counts rows where it is told while it is traced how many these are, and
-        else steps.
+        The states may be in other units: a mean counts rows if their number is known when it is traced, otherwise steps.
 
         Args:
-            values: By their places in the step.
-            places: Of those that there are values of.
+            values: Values of variables, by place in the step.
+            places: The places for which there are values.
         """
         assert self._step is not None
         variables, now, names = self._step.traced.variables, self._values(), self._names()
@@ -144,7 +143,7 @@ class VerifiedRun(Run):
         """Writes no account: the time was spent on comparing."""
 
     def _names(self) -> list[str]:
-        """Returns a name for each variable that says whose it is, and that no other has."""
+        """Returns a unique name for each variable, by its owner's path where it has one."""
         assert self._step is not None
         owners = [self.model, self.model.optimizer, *self.model.metrics]
         paths = {id(tf_variable(v)): getattr(v, "path", v.name.removesuffix(":0")) for o in owners for v in o.variables}
@@ -158,7 +157,7 @@ class VerifiedRun(Run):
     def _losses(
         self, logs: Any, answer: Answer, theirs: dict[int, np.ndarray], mine: list[np.ndarray]
     ) -> tuple[float, float] | None:
-        """Returns both losses; the pool's comes from its metrics' state, which is put in place for that."""
+        """Returns this machine's loss and the pool's; for the latter, assigns the pool's metric states for the moment."""
         assert self._step is not None
         if not isinstance(logs, dict) or np.ndim(logs.get("loss", [0])) > 0:
             return None

@@ -1,4 +1,4 @@
-"""What differs between the generations of Keras, as capture uses it."""
+"""The interface of a generation of Keras: what capture uses and the generations do differently."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from fdt.base.patch import Patches
 
 
 class DataHooks(Protocol):
-    """What `fit` asks when it is about to read its training data."""
+    """What Keras's data classes ask when `fit` is about to read its training data."""
 
     def awaiting_data(self) -> Any | None:
         """Returns the run whose training data Keras is about to read; None if it reads for something else."""
@@ -49,7 +49,7 @@ class KerasVersion(Protocol):
         """Returns whether a model trains with Keras's own train_step."""
 
     def trains_nothing(self, model: Any) -> bool:
-        """Returns whether a model's step, Keras's own, will find nothing to train, and go on without."""
+        """Returns whether a model has Keras's own step, with nothing to train, and Keras raises no error."""
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a train_step as this Keras would trace it."""
@@ -58,24 +58,24 @@ class KerasVersion(Protocol):
         """Returns a tf.function of one batch that makes a step on this machine, as this Keras traces it for its own `fit`."""
 
     def compute_in_double(self) -> None:
-        """Has all that is built from now on compute in double precision, unless the script chooses another."""
+        """Makes double precision the default of all that is built from now on."""
 
     def averages_in_bar(self) -> bool:
-        """Returns whether the progress bar averages what is no metric over the steps that it hears of, to an epoch's end."""
+        """Returns whether the progress bar averages values that are no metrics over the steps of an epoch that it is given."""
 
     def steps_per_execution(self, model: Any) -> int:
         """Returns how many steps one call of the train function makes."""
 
     def metrics(self, model: Any) -> list[Any]:
-        """Returns a model's metrics, without those that only hold others."""
+        """Returns a model's metrics, without containers of metrics."""
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
-        """Within it a trace for any number of rows may build layers, which then know what plain Keras would have told them.
+        """Gives layers that are built in a trace for any number of rows the shapes that plain Keras would have given them.
 
         Args:
             model: The model.
-            rows: Of every batch; None if they differ.
+            rows: Rows of every batch; None if they differ.
         """
 
     def counter(self, model: Any) -> tf.Variable | None:
-        """Returns what Keras's own train function counts steps on, beside train_step; None if there is none."""
+        """Returns the variable in which Keras's train function counts steps outside train_step; None if there is none."""

@@ -1,6 +1,6 @@
 """Splits the arguments of a step of the script's own into data and everything else.
 
-They travel as a batch of one row, which holds everything.
+The data travel as a batch of one row, which holds all of them.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ class Arguments:
 
     Attributes:
         num_rows: Size of the first tensor that has a dimension; None if there is none.
-        form: What they look like; the same for calls that one traced step can serve.
+        form: Their structure, constants and specs; calls with an equal key share one traced step.
     """
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], as_they_are: bool = False):
-        """Reads them.
+        """Splits the arguments.
 
         Args:
             function: The tf.function that is called.
-            args: By position.
-            kwargs: By name.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
             as_they_are: Whether the step is traced for these shapes alone; else for any number of rows.
         """
         args = as_declared(function, args)
@@ -44,7 +44,7 @@ class Arguments:
 
 
 class Form:
-    """What the arguments of a call look like; offers to a trace what `fdt.program.element.Element` does."""
+    """The form of a call's arguments; has the methods of `fdt.program.element.Element` that a trace needs."""
 
     def __init__(self, structure: Any, constants: list[Any], specs: list[Any]):
         self._structure, self._constants, self._specs = structure, constants, specs
@@ -53,11 +53,11 @@ class Form:
         self._element = Element(rows, list, lambda _, leaves: leaves)
 
     def key(self) -> Any:
-        """Returns what is equal for calls that one traced step can take."""
+        """Returns a key that is equal for calls which can share one traced step."""
         return tuple(map(_identity, self._constants)), repr(self._specs)
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Returns what the arrays look like."""
+        """Returns the specs of the arrays."""
         # A step without any data still has a row, so that it is run once.
         return self._element.specs() or [tf.TensorSpec([None], tf.int32)]
 
@@ -68,14 +68,14 @@ class Form:
         return [np.ascontiguousarray(array) for array in arrays] or [np.zeros(1, np.int32)]
 
     def decode(self, batch: Sequence[tf.Tensor]) -> Any:
-        """Returns (args, kwargs) of the arrays."""
+        """Rebuilds (args, kwargs) from the arrays."""
         parts = [row[0] for row in self._element.decode(batch)] if self._specs else []
         values = iter(tf.nest.pack_sequence_as(self._specs, parts, expand_composites=True))
         leaves = [next(values) if constant is _DATA else constant for constant in self._constants]
         return tf.nest.pack_sequence_as(self._structure, leaves)
 
 
-# Stands among constants where data are.
+# Marks the places of data among the constants.
 _DATA = object()
 
 
@@ -119,7 +119,7 @@ def _as_signature(value: Any, signature: Any) -> Any:
 
 
 def _identity(constant: Any) -> Any:
-    """Returns what tells a constant from another: an object by itself, a number by type and value."""
+    """Returns a constant's key: type and value of a number or string, the id of any other object."""
     if isinstance(constant, str | bytes | bool | int | float | type(None)):
         return type(constant), constant
     return id(constant)

@@ -1,7 +1,7 @@
-"""Carries what Keras attaches to tensors through a step: masks, and the logits that probabilities were made of.
+"""Carries what Keras attaches to tensors through a step: masks, and the logits of probabilities.
 
-A loss of probabilities that finds their logits computes with these, unclipped. A step that takes or gives such a tensor takes
-and gives what is attached to it.
+A loss that finds the logits of its probabilities computes with the logits, unclipped. A step takes and returns a tensor
+together with what is attached to it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ NAMES = ("_keras_logits", "_keras_mask")
 
 
 def attached(tensor: Any) -> dict[str, Any]:
-    """Returns the tensors that are attached to a tensor, by the attributes' names; none to anything else."""
+    """Returns the tensors attached to a tensor, by attribute name; {} for any other value."""
     if not tf.is_tensor(tensor) or isinstance(tensor, tf.Variable):
         return {}
     found = {name: getattr(resolved(tensor), name, None) for name in NAMES}

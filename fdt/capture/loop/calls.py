@@ -26,9 +26,9 @@ from fdt.script.outline.sites import SITES
 
 
 class Steps(Protocol):
-    """Where the script's steps are run."""
+    """Runs the script's steps."""
 
-    # Whether outputs are no real values.
+    # Whether outputs are placeholders.
     pretends: bool
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
@@ -39,14 +39,14 @@ class Steps(Protocol):
 
 
 class Loops:
-    """The hooks. TensorFlow traces the script's functions as ever; running those that train is what we do."""
+    """The hooks. TensorFlow traces the script's functions as usual; `Steps` runs those that train."""
 
     def __init__(self, make_steps: Callable[[VariableAccess], Steps], refusals: Refusals, touch: VariableAccess):
         """
         Args:
             make_steps: Called when the script calls a step for the first time.
-            refusals: What becomes of others.
-            touch: Tells of the script's looks at variables.
+            refusals: Refuses training that cannot be captured.
+            touch: Reports when the script reads variables.
         """
         self._make_steps, self._refusals = make_steps, refusals
         self._steps: Steps | None = None
@@ -72,13 +72,13 @@ class Loops:
         patches.wrap(ConcreteFunction, "_call_flat", self._executed)
 
     def steps(self) -> Steps:
-        """Returns what runs the steps."""
+        """Returns the object that runs the steps, made at the first call."""
         if self._steps is None:
             self._steps = self._make_steps(self._touch)
         return self._steps
 
     def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Remembers with what the script called a function."""
+        """Remembers a function that the script calls, and its arguments."""
         if not tf.executing_eagerly():
             return original(function, *args, **kwargs)
         token = self._call.set((function, args, kwargs))
@@ -88,7 +88,7 @@ class Loops:
             self._call.reset(token)
 
     def _executed(self, original: Callable[..., Any], concrete: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
-        """Stands where TensorFlow runs a function that it has traced."""
+        """Replaces TensorFlow's execution of a traced function."""
         tensor_inputs = [resolved(t) for t in tensor_inputs]
         trains = self._observer.trains(concrete.graph)
         if not tf.executing_eagerly():
@@ -151,7 +151,7 @@ class Loops:
 
 
 def _structured(concrete: Any, outputs: list[tf.Tensor]) -> Any:
-    """Returns what the script's function returns; tensors made of several wait for their parts."""
+    """Returns what the script's function returns; if there are ragged or sparse tensors, waits for all."""
     specs = tf.nest.flatten(concrete.structured_outputs)
     if any(isinstance(spec, tf.RaggedTensorSpec | tf.SparseTensorSpec) for spec in specs):
         outputs = [resolved(output) for output in outputs]

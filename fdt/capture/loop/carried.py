@@ -1,6 +1,6 @@
 """Carries attributes and names that a step sets beside its arguments, such as `self.loss = loss`.
 
-They are set while the step is traced, are put back, and are set in each step to what has come out of it.
+The trace sets them and restores their values; each step then sets them to its outputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +13,16 @@ from fdt.capture.watching import Place, Watch
 
 
 class Carried:
-    """Those of one step.
+    """The attributes and names that one step sets.
 
     Attributes:
-        places: Where they are.
+        places: Their places.
     """
 
     def __init__(self, watch: Watch, leaves: Callable[[Any], Sequence[Any]]) -> None:
-        """Begins.
-
+        """
         Args:
-            watch: Sees what the step sets, when it is traced for the first time.
+            watch: Records what the step sets when it is traced for the first time.
             leaves: Returns the leaves of a value.
         """
         self.places: list[Place] = []
@@ -32,17 +31,17 @@ class Carried:
     def traced(
         self, step: Callable[[], Any], lifted: Sequence[Place], values: Sequence[Any]
     ) -> tuple[Any, dict[Any, Any]]:
-        """Runs a step that is traced, and puts back what it sets.
+        """Runs a step under trace, and restores what it sets.
 
         Args:
-            step: It.
-            lifted: Places of which it reads arguments.
-            values: These.
+            step: The step.
+            lifted: Places that hold further arguments.
+            values: The values of these arguments.
 
         Returns:
-            What it returns, and what it has set, by keys of places.
+            The step's result, and the values that it set, by keys of places.
         """
-        # Of each place: what was there, and what the step finds.
+        # Of each place: its value before the step, and the value that the step finds.
         before = {place.key: (place, place.get(), place.get()) for place in self.places}
         before |= {place.key: (place, place.get(), value) for place, value in zip(lifted, values, strict=True)}
         for place, value in zip(lifted, values, strict=True):
@@ -58,10 +57,10 @@ class Carried:
                 place.set(before[place.key][1])
 
     def set(self, value_of: Callable[[Any], Any]) -> None:
-        """Sets them to what came out of a step.
+        """Sets the places to a step's outputs.
 
         Args:
-            value_of: From the key of a place to its value.
+            value_of: Returns the value for the key of a place.
         """
         for place, value in [(place, value_of(place.key)) for place in self.places]:
             place.set(value)

@@ -1,6 +1,6 @@
-"""Loops of the script's own, looked at: their steps are traced; each is made here once, and what it has changed is put back.
+"""Checks loops of the script's own: traces their steps, runs each once on this machine, and undoes its changes.
 
-What counts steps goes on counting: a loop may end by it.
+Variables that count steps still advance, because a loop may end by them.
 """
 
 import collections
@@ -31,18 +31,18 @@ class LoopCheck:
     def __init__(self, config: RunConfig, findings: Findings):
         self._config, self._findings = config, findings
         self._steps: dict[Any, tuple[TracedStep, Arguments]] = {}
-        # What the keys of these steps name by identity has to stay alive.
+        # Keeps alive the objects whose ids are in the keys of these steps.
         self._kept: list[Call] = []
-        # What was said of each when it came first: a last batch may be smaller.
+        # The lines about each step, from its first call: a last batch may be smaller.
         self._lines: dict[Any, tuple[str, ...]] = {}
-        # What each returned when it was made, by the shapes of its arguments too; and how often it was called.
+        # Each step's outputs when it was run, by its key and its arguments' shapes.
         self._outputs: dict[Any, list[tf.Tensor]] = {}
-        # The variables by which each counts.
+        # The variables in which each step counts.
         self._counters: dict[Any, list[_Counter]] = {}
         self._num_calls: collections.Counter[Any] = collections.Counter()
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
-        """Looks at a step when it is called for the first time."""
+        """Traces and checks a step at its first call; returns placeholder outputs."""
         call = Call(function, args, kwargs)
         key = (id(function), call.arguments.form.key())
         called = getattr(function.python_function, "__name__", "a step")
@@ -59,7 +59,7 @@ class LoopCheck:
         return self._pretended(key, call, args, kwargs)
 
     def _pretended(self, key: Any, call: Call, args: Any, kwargs: Any) -> list[tf.Tensor]:
-        """Returns outputs of the right form, whose figures are the first step's and fall from call to call."""
+        """Returns placeholder outputs: the first step's, made smaller from call to call."""
         shapes = key, call.as_they_are.form.key()
         if shapes not in self._outputs:
             with _putting_back(self._steps[key][0].variables) as counters, in_place():
@@ -94,7 +94,7 @@ class LoopCheck:
 
 @dataclasses.dataclass(frozen=True)
 class _Counter:
-    """A variable that a step adds to, and its values before and after the step that was made."""
+    """A variable that a step adds to, and its values before and after the step that was run."""
 
     variable: tf.Variable
     before: tf.Tensor
@@ -102,7 +102,7 @@ class _Counter:
 
 
 def _counted(output: tf.Tensor, counters: Sequence[_Counter]) -> tf.Tensor:
-    """Returns an output, as it is in the step that is made next if it is the value of a counter."""
+    """Returns an output; if it is a counter's value, that value in the present step."""
     for counter in counters:
         if (
             output.dtype == counter.variable.dtype
@@ -115,7 +115,7 @@ def _counted(output: tf.Tensor, counters: Sequence[_Counter]) -> tf.Tensor:
 
 @contextlib.contextmanager
 def _putting_back(variables: Sequence[tf.Variable]) -> Iterator[list[_Counter]]:
-    """Undoes what variables are set to within it; yields a list, to which it adds those that count, at the end."""
+    """Restores variables at the end; yields a list, to which it then adds the counters among them."""
     before = [tf.identity(variable) for variable in variables]
     counters: list[_Counter] = []
     try:

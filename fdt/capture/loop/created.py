@@ -1,7 +1,7 @@
 """Creates variables at once while a step of an eager loop is traced, as the script's own Python would do.
 
-A function of TensorFlow's gives the variables that it creates their first values when its trace has come to an end. A trace
-that fails would leave them in the script's model without any.
+A tf.function initialises the variables that it creates only at the end of its trace. A trace that fails would leave
+uninitialised variables in the script's model.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ _ARGUMENTS = inspect.signature(tf.Variable.__init__).parameters
 
 @contextlib.contextmanager
 def created_at_once() -> Iterator[None]:
-    """Within it, what creates variables does so outside of the graph that is being traced."""
+    """Makes traced code create its variables outside of the traced graph."""
     with tf.variable_creator_scope(_create):
         yield
 
 
 def _create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-    # A first value that the step has computed is known at the end of the trace only; options of TensorFlow 1's are left to it.
+    # A first value that the step computes is known only at the end of the trace; TensorFlow 1's options are left to TensorFlow.
     if not callable(kwargs["initial_value"]) or not _ARGUMENTS.keys() >= kwargs.keys():
         return next_creator(**kwargs)
     return created_outside(**kwargs)

@@ -1,6 +1,6 @@
 """Tells whether the script handles the errors of each step itself, by a `try` inside its loop.
 
-Such a script skips what fails and goes on, so it must be told of an error before it calls the next step.
+Such a script skips a failed step, so the error must be raised before it calls the next one.
 """
 
 import ast
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from fdt.script.outline.files import is_own
 
-# What a step does not raise by its operations: it ends iterators, which run on this machine.
+# Not raised by a step's operations: it marks the end of an iterator, and iterators run on this machine.
 _NOT_OF_A_STEP = "OutOfRangeError"
 _OF_TENSORFLOW = {name for name in dir(tf.errors) if name.endswith("Error")} - {_NOT_OF_A_STEP}
 _CAUGHT = _OF_TENSORFLOW | {"Exception", "BaseException"}
@@ -22,7 +22,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def handles_each_step() -> bool:
-    """Returns whether, outwards from where this is called, there is a handler before there is a loop."""
+    """Returns whether, from the caller's line outwards, a handler comes before a loop."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         found = _around(frame.f_code.co_filename).get(frame.f_lineno)
@@ -34,7 +34,7 @@ def handles_each_step() -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _around(filename: str) -> dict[int, bool | None]:
-    """Returns, for the lines of a file that a handler or a loop is around, whether the handler is nearer; None for neither."""
+    """Returns for each line of a file whether it is nearer inside a handler (True) or a loop (False); None if in neither."""
     lines: dict[int, bool | None] = {}
     if not is_own(filename):
         return lines
@@ -48,7 +48,7 @@ def _around(filename: str) -> dict[int, bool | None]:
 
 def _note(node: ast.AST, nearest: bool | None, lines: dict[int, bool | None]) -> None:
     if isinstance(node, _FUNCTIONS):
-        # What is around a definition is not around its calls.
+        # A handler or loop around a definition does not enclose its calls.
         nearest = None
     if isinstance(node, ast.stmt):
         lines.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), nearest))

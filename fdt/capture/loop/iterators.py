@@ -1,4 +1,4 @@
-"""Iterators that a step reads from: they stay on the script's machine, and what they yield is handed to the step as data."""
+"""Keeps a step's iterators on the script's machine, and passes their elements to the step as data."""
 
 import contextlib
 import dataclasses
@@ -15,18 +15,18 @@ from fdt.errors import UnsupportedError
 
 _NEXT = ("IteratorGetNext", "IteratorGetNextSync")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# What a step is traced with: the elements that it has not taken yet.
+# The elements that a step under trace has still to take.
 _elements: ContextVar[Iterator[Sequence[tf.Tensor]] | None] = ContextVar("fdt_elements", default=None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """One time that a function takes an element.
+    """One read of an element in a function.
 
     Attributes:
-        input: Which of the function's inputs, captured ones included, the iterator is.
-        types: Of the element's tensors.
-        shapes: The same.
+        input: Index of the iterator among the function's inputs, captured ones included.
+        types: Types of the element's tensors.
+        shapes: Shapes of the element's tensors.
     """
 
     input: int
@@ -37,7 +37,7 @@ class Read:
         """Returns the next element, flat.
 
         Raises:
-            OutOfRangeError: There is none, which the script expects to be told.
+            OutOfRangeError: There is none; the script expects this error.
         """
         found: Sequence[tf.Tensor] = tf.raw_ops.IteratorGetNext(
             iterator=inputs[self.input], output_types=list(self.types), output_shapes=list(self.shapes)
@@ -46,13 +46,13 @@ class Read:
 
 
 def reads_of(graph: Any) -> list[Read]:
-    """Returns what a traced function takes from iterators, in the order of its code.
+    """Returns a traced function's reads from iterators, in the order of its code.
 
     Args:
         graph: FuncGraph.
 
     Raises:
-        UnsupportedError: It does so in a loop or branch of the graph.
+        UnsupportedError: It reads in a loop or branch of the graph.
     """
     return list(_reads(graph, {tensor.ref(): number for number, tensor in enumerate(graph.inputs)}))
 
@@ -71,7 +71,7 @@ def _reads(graph: Any, inputs: Mapping[Any, int]) -> Iterator[Read]:
 
 
 def _check_branch(graph: Any, operation: Any) -> None:
-    """Refuses a loop or branch that takes elements: how many is not known before it is run."""
+    """Refuses a loop or branch that takes elements: their number is not known before it runs."""
     names = [operation.get_attr(name) for name in ("body", "then_branch", "else_branch") if _has(operation, name)]
     nodes = [node.op for name in names for node in graph._get_function(name.name).cached_definition.node_def]
     if operation.type == "IteratorGetNextAsOptional" or any(op.startswith("IteratorGetNext") for op in nodes):
@@ -88,7 +88,7 @@ def _has(operation: Any, name: str) -> bool:
 
 @contextlib.contextmanager
 def feeding(elements: Sequence[Sequence[tf.Tensor]]) -> Iterator[None]:
-    """Within it, code that is being traced takes these elements from its iterators, one after the other."""
+    """Makes iterators yield these elements, in order, to code that is being traced."""
     token = _elements.set(iter(elements))
     try:
         yield

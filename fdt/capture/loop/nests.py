@@ -1,11 +1,11 @@
-"""Lists, tuples and dicts within each other: taken apart, and put together as they were."""
+"""Flattens nested lists, tuples and dicts, and packs them again."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """Returns the leaves of lists, tuples and dicts; what else there is, is a leaf."""
+    """Returns the leaves of lists, tuples and dicts; any other value is a leaf."""
     if type(value) is dict:
         return [leaf for item in value.values() for leaf in leaves_of(item)]
     if type(value) in (list, tuple) or hasattr(value, "_fields"):
@@ -19,7 +19,7 @@ def structure_of(value: Any) -> Any:
 
 
 def packed(structure: Any, leaves: Sequence[Any]) -> Any:
-    """Returns leaves in the form of a value."""
+    """Returns leaves packed into a structure."""
     rest = iter(leaves)
 
     def pack(value: Any) -> Any:
@@ -35,7 +35,7 @@ def packed(structure: Any, leaves: Sequence[Any]) -> Any:
 
 
 def put_into(container: Any, value: Any) -> None:
-    """Gives a list or dict of the script's what a step has made of it."""
+    """Replaces the content of the script's list, or updates its dict, with what a step computed."""
     if isinstance(container, list):
         container[:] = value
     else:

@@ -14,9 +14,9 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from fdt.base.patch import Patches
 from fdt.capture.step.draws import States, states
 
-# How the names of operations begin that write variables.
+# Prefixes of the types of operations that write variables.
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
-# Modules through which an assignment comes from whoever calls for it: ours, and those of Keras's variables.
+# Modules that are skipped in search of an assignment's caller: ours, and those of Keras's variables.
 _NOT_CALLERS = ("fdt.", "keras.src.backend.common.variables", "keras.src.backend.tensorflow.core")
 
 
@@ -36,7 +36,7 @@ _current: ContextVar[Observation | None] = ContextVar("fdt_observation", default
 
 
 def observation() -> Observation | None:
-    """Returns that of the function being traced in this context, None if there is none."""
+    """Returns the observation of the function being traced in this context, None if there is none."""
     return _current.get()
 
 
@@ -46,11 +46,11 @@ class Observer:
     def __init__(self, refuse: Callable[[str], None], refuse_strategy: Callable[[str], None] = lambda _: None):
         """
         Args:
-            refuse: Called with what a loop does that no tf.function is around.
-            refuse_strategy: Called with what a step does that may run under a distribution strategy.
+            refuse: Called with a description of training outside any tf.function.
+            refuse_strategy: Called with a description of training that may run under a distribution strategy.
         """
         self._refuse, self._refuse_strategy = refuse, refuse_strategy
-        # Each with where the generators of random numbers were before its trace.
+        # Each with the states of the random number generators before its trace.
         self._training: WeakKeyDictionary[Any, States | None] = WeakKeyDictionary()
         # Variables whose gradients were computed outside any function.
         self._eager: set[Any] = set()
@@ -64,15 +64,15 @@ class Observer:
             patches.wrap_inherited(ResourceVariable, name, self._assign)
 
     def trains(self, graph: Any) -> bool:
-        """Returns whether a traced function trains; one that calls it does so too."""
+        """Returns whether a traced function trains, itself or in a function that it calls."""
         return graph in self._training
 
     def take_for_training(self, graph: Any) -> None:
-        """Counts a traced function among those that train: it is a part of a step, the rest of which comes later."""
+        """Marks a traced function as one that trains: it is part of a step that later functions complete."""
         self._training.setdefault(graph, None)
 
     def before_trace(self, graph: Any) -> States | None:
-        """Returns where the generators of random numbers were when TensorFlow began to trace a function that trains."""
+        """Returns the states of the random number generators before TensorFlow traced a function that trains."""
         return self._training.get(graph)
 
     def _trace(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +96,7 @@ class Observer:
     ) -> Any:
         variables = [source for source in tf.nest.flatten(sources) if hasattr(source, "assign")]
         if variables:
-            # In the thread of a replica, which knows nothing of the function around it.
+            # This may be a replica's thread, whose context does not have the enclosing function's observation.
             self._refuse_strategy("GradientTape.gradient by variables")
         seen = _current.get()
         if seen is not None:
@@ -107,7 +107,7 @@ class Observer:
         return original(tape, target, sources, *args, **kwargs)
 
     def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-        """`tf.gradients`, which also the gradients of functions are made by."""
+        """Hooks `tf.gradients`, which TensorFlow uses for the gradients of functions too."""
         seen = _current.get()
         if seen is not None:
             seen.differentiates |= any(hasattr(source, "assign") for source in tf.nest.flatten(xs))
@@ -130,7 +130,7 @@ def writes(graph: Any) -> bool:
 
 
 def _by_a_library() -> bool:
-    """Returns whether an assignment was called for inside TensorFlow or Keras: to restore weights, for example."""
+    """Returns whether TensorFlow or Keras itself called an assignment, to restore weights for example."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_CALLERS):
         frame = frame.f_back

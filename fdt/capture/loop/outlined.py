@@ -26,20 +26,20 @@ from fdt.client.report import say
 from fdt.errors import FdtError, UnsupportedError
 from fdt.script.outline.rewriting import Site
 
-# A step that reads numbers which change is traced so often before it is given up.
+# Limit of traces for a step that reads changing values; beyond it the step is not outlined.
 _MAX_TRACES = 16
 _DATA, _UNKNOWN = object(), object()
 _NUMBERS = (int, float)
-# What may be computed again: nothing is drawn.
+# Kinds of numbers that may be computed again, since that draws no random numbers.
 _REPEATABLE = ("computed", "looked up")
-# Of lists that are drawn, longer ones are no arguments.
+# Length of the longest drawn list that becomes an argument.
 _MAX_DRAWN = 256
-# Of what TensorFlow says of a step that cannot be traced, so much is quoted.
+# Characters quoted of TensorFlow's error for a step that cannot be traced.
 _MAX_SAID = 200
-# What TensorFlow says of a function that makes variables when it is traced again.
+# TensorFlow's error for a function that makes variables when it is traced again.
 _MAKES_VARIABLES = "tf.function only supports singleton tf.Variables"
-# How numbers that change are given to a step, one way after the other: as what they are, as the type of most tensors, and as
-# constants of a trace each.
+# How changing numbers are passed to a step, tried in this order: as tensors of their own type, as tensors of the most common
+# type, and as constants, each with a trace of its own.
 _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {int: tf.float32, float: tf.float32}, {})
 
 
@@ -49,8 +49,8 @@ class Outlined:
     def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
         """
         Args:
-            observer: Is told of graphs that train.
-            is_on: Whether training that the script begins now is to be taken over.
+            observer: Receives graphs that train.
+            is_on: Returns whether training that the script begins now is captured.
         """
         self._observer, self._is_on = observer, is_on
         self._steps: dict[int, _Step] = {}
@@ -76,28 +76,28 @@ class Outlined:
 
 
 class _StaysError(Exception):
-    """A step is no function of TensorFlow's."""
+    """A step cannot be made a tf.function."""
 
 
 class _SetsError(Exception):
-    """A step sets what Python was to look up, or compute, for it beforehand."""
+    """A step changes a value that Python looks up or computes before the step."""
 
 
 class _MakesVariablesError(Exception):
-    """A step makes variables, which a function of TensorFlow's can make at one time only."""
+    """A step makes variables, which a tf.function can do in its first call only."""
 
 
 @dataclasses.dataclass
 class _Traced:
-    """A step for certain constants.
+    """A step, traced for certain constants.
 
     Attributes:
-        function: Of tensors.
-        watch: What else its Python read.
-        lifted: Where numbers are that are given to it behind its arguments.
-        num_seeds: How many random operations are given a seed in each step, behind those.
+        function: A tf.function of tensors.
+        watch: What its Python read besides its arguments.
+        lifted: Places of numbers and tensors that are passed after its arguments.
+        num_seeds: Number of random operations; each takes a seed, passed after the lifted values.
         results: What it leaves in names and places.
-        names: Of these, names that are bound.
+        names: The names among these that it binds.
         changed: Names of lists and dicts that are changed in place.
         carried: Attributes and other names that it sets.
     """
@@ -114,14 +114,14 @@ class _Traced:
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """What a step is traced with.
+    """The inputs of a step's trace.
 
     Attributes:
         function: The step.
-        given: By names of its parameters.
-        data: The leaves of these that are tensors in its traced form, by their places.
-        lifted: Places of numbers and tensors that are given to it beside.
-        numbers: Compute those of its arguments that Python has computed beforehand, by names.
+        given: Values, by names of its parameters.
+        data: The leaves of `given` that are tensors in the trace, by place.
+        lifted: Places of numbers and tensors that are passed after its arguments.
+        numbers: By name, functions that compute again the arguments which Python computed beforehand.
     """
 
     function: Callable[..., Any]
@@ -131,42 +131,42 @@ class _Call:
     numbers: Mapping[str, Callable[[], Any]]
 
     def argument(self, name: str, values: Iterator[Any]) -> Any:
-        """Returns what the function is called with for a parameter, given the rest of the tensors."""
+        """Returns a parameter's argument; takes its tensors from `values`."""
         value = self.given[name]
         return packed(value, [_argument((name, i), leaf, values, self.data) for i, leaf in enumerate(leaves_of(value))])
 
     def set_by_step(self) -> set[str]:
-        """Returns, at the end of the step, which of `numbers` are not what they were."""
+        """Returns, at the end of the step, the names in `numbers` whose values have changed."""
         return {name for name, compute in self.numbers.items() if not _is_same(_computed(compute), self.given[name])}
 
 
 class _Step:
-    """A place in the script."""
+    """The step at one place in the script."""
 
     def __init__(self, site: Site, observer: Observer) -> None:
         self.site, self._observer = site, observer
         self.problem: str | None = None
         self._traced: dict[Any, list[_Traced]] = {}
         self._num_traces = 0
-        # Numbers among the leaves, by their places: what they were when they came first, and those that have changed since.
+        # Numbers among the leaves, by place: their first values, and the places whose value has changed since.
         self._numbers: dict[Any, Any] = {}
         self._changing: set[Any] = set()
-        # The same of numbers that functions of the script find elsewhere.
+        # Places outside the arguments whose numbers or arrays have changed.
         self._lifted: dict[Any, Place] = {}
-        # By kinds of arguments: which results are numbers, as a trace tells in which all numbers are as they are.
+        # By form of the arguments: which results are numbers, found by a trace in which all numbers are constants.
         self._kinds: dict[Any, Kinds] = {}
-        # As what numbers that change are given to the step: its place in _WAYS.
+        # How changing numbers are passed to the step: an index of _WAYS.
         self._way = 0
-        # Whether arrays of float64 are given to the step as float32, as TensorFlow takes those that meet such tensors: where it
+        # Whether float64 arrays are passed as float32, as TensorFlow converts them beside float32 tensors: only if the step
         # cannot be traced otherwise.
         self._is_narrow = False
-        # Whether arrays that NumPy makes in the step are made before it: where it cannot be traced otherwise.
+        # Whether arrays that the step makes by NumPy are made before it: only if it cannot be traced otherwise.
         self._has_arrays = False
-        # Whether a call was made here because it made variables.
+        # Whether a call has run on this machine because it made variables.
         self._made_variables = False
-        # What of the script's expressions were no numbers when they were looked at.
+        # Places of the script's expressions whose values were found to be no numbers.
         self._no_numbers: set[int] = set()
-        # What constants are known by has to stay alive.
+        # Keeps alive the objects whose ids identify constants.
         self._kept: list[Any] = []
 
     def run(
@@ -185,7 +185,7 @@ class _Step:
             draws.undo()
             return self.run(function, names, numbers)
         except _StaysError:
-            # The script draws for itself, unless there is another way.
+            # The script will run the step, and draw, itself, unless the next attempt succeeds.
             draws.undo()
             if self._has_arrays or "array" not in self.site.numbers:
                 raise
@@ -194,7 +194,7 @@ class _Step:
         return self._results(traced, traced.function(*tensors), given)
 
     def _run_here(self, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes a step as plain Python does; the next one finds the variables that it has made."""
+        """Runs a step as plain Python does; the next call finds the variables that it made."""
         if self._made_variables:
             raise _StaysError("it makes variables in more than its first call")
         self._made_variables = True
@@ -215,7 +215,7 @@ class _Step:
             try:
                 return self._find(call, leaves)
             except _StaysError:
-                # Numbers may be needed in another form, or as they are.
+                # The step may need numbers as another type, or as constants.
                 if self._way < len(_WAYS) - 1 and (self._changing or self._lifted):
                     self._way += 1
                 elif not self._is_narrow and any(map(_is_wide, leaves.values())):
@@ -226,16 +226,16 @@ class _Step:
     # ---- what it is given ---------------------------------------------------------------------------------------
 
     def _parameters(self, function: Callable[..., Any]) -> Sequence[str]:
-        """Returns the names of what Python computes for the step."""
+        """Returns the parameters whose values Python computes before the step."""
         code = function.__code__
         return code.co_varnames[len(self.site.reads) : code.co_argcount]
 
     def _computed(
         self, function: Callable[..., Any], numbers: Sequence[Callable[[], Any]], draws: Draws
     ) -> dict[str, Any]:
-        """Returns what Python computes for the step, by the names of its parameters."""
+        """Returns the values that Python computes before the step, by parameter."""
         values: list[Any] = []
-        # Those that are there, or are a part of one that is.
+        # Places of expressions that have a value, or are part of one that has.
         there: set[int] = set()
         for place, compute in enumerate(numbers):
             value = None if self.site.within[place] in there else self._number(place, compute, draws)
@@ -247,7 +247,7 @@ class _Step:
     def _computing(
         self, function: Callable[..., Any], numbers: Sequence[Callable[[], Any]], given: Mapping[str, Any]
     ) -> dict[str, Callable[[], Any]]:
-        """Returns what computes the numbers that were given, and draws nothing."""
+        """Returns, by parameter, the functions that compute given numbers without drawing random ones."""
         kinds = zip(self._parameters(function), numbers, self.site.numbers, strict=True)
         return {name: compute for name, compute, kind in kinds if kind in _REPEATABLE and given[name] is not None}
 
@@ -256,7 +256,7 @@ class _Step:
         if place in self._no_numbers or (kind == "array" and not self._has_arrays):
             return None
         value = _computed(lambda: draws.draw(*compute()) if kind == "drawn" else compute())
-        # What is computed of tensors belongs into the step: a tape may have to see it.
+        # A value computed from tensors belongs in the step: a tape may have to record it.
         if isinstance(value, bool | int | float | np.generic) or (kind == "looked up" and _is_array(value)):
             return value
         if kind in ("drawn", "array") and _is_plain(value):
@@ -304,7 +304,7 @@ class _Step:
         return traced, [*data.values(), *self._beside(traced)]
 
     def _trace_as_python(self, call: _Call, numbers: set[Any], form: Any) -> _Traced:
-        """Traces a step whose results are numbers where those of plain Python are.
+        """Traces a step so that its results are numbers where plain Python's are.
 
         Args:
             call: The step.
@@ -324,7 +324,7 @@ class _Step:
         return traced
 
     def _beside(self, traced: _Traced) -> list[Any]:
-        """Returns what is given to a step behind its arguments."""
+        """Returns the values that are passed to a step after its arguments."""
         return [*self._values(traced.lifted), *seeds.drawn(traced.num_seeds)]
 
     def _values(self, lifted: Sequence[Place]) -> list[Any]:
@@ -382,7 +382,7 @@ class _Step:
             self._no_numbers |= {parameters.index(name) for name in stale}
             raise _SetsError
         if watch.taken is not None:
-            # What was taken is gone: the step cannot be run as it was either.
+            # The element that the trace took is lost, so plain Python cannot run the step either.
             raise UnsupportedError(
                 f"{self.site.file}: the step in lines {self.site.line} to {self.site.end_line} cannot be outlined: "
                 f"{watch.taken}. Take it before the step, in a statement of the loop itself: batch = next(batches)."
@@ -394,10 +394,10 @@ class _Step:
         return _Traced(traced, watch, call.lifted, num_taken, results, names, frozenset(changed), carried)
 
     def _check_changed(self, name: str, value: Any, before: Contents) -> None:
-        """Refuses what the step, or what it calls, has changed in place, unless it can be changed so in each step.
+        """Refuses an object that the step has changed in place, unless every step can change it so.
 
         Raises:
-            _StaysError: It is no list or dict.
+            _StaysError: The object is neither a list nor a dict.
         """
         if type(value) not in (list, dict):
             before.restore()
@@ -414,17 +414,17 @@ class _Step:
 
 
 def _content_of(name: str) -> Any:
-    """Returns the key of what a step has put into a list or dict that it was given."""
+    """Returns the key of the new content of a list or dict that the step was given."""
     return "content", name
 
 
 def _is_kept(name: str, after: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether a name is still bound to the list or dict that the step was given: that is changed in place, if at all."""
+    """Whether a name is still bound to the list or dict that the step was given: a step can change this one only in place."""
     return type(after[name]) in (list, dict) and after[name] is given.get(name)
 
 
 def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Mapping[Any, Any]) -> Any:
-    """Returns what a step is traced with for a leaf."""
+    """Returns a leaf as the trace sees it: a tensor from `values`, or the leaf itself."""
     if place not in data:
         return leaf
     tensor = next(values)
@@ -432,7 +432,7 @@ def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Ma
 
 
 def _computed(compute: Callable[[], Any]) -> Any:
-    """Returns what an expression of the script's comes to; None if it cannot be computed: it may not be come to at all."""
+    """Returns the value of a script's expression; None if it raises, since the step may never evaluate it."""
     try:
         return compute()
     except Exception:  # the script's own
@@ -478,7 +478,7 @@ def _identity(leaf: Any) -> Any:
 
 
 def _reason(error: Exception, file: str) -> str:
-    """Returns in which line of the script's file a step could not be traced, and what TensorFlow says of it, in a sentence."""
+    """Returns, in a sentence, the script's line at which a step could not be traced, and TensorFlow's reason."""
     lines = [f"line {frame.lineno}: " for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     said = " ".join(str(error).split()).split(". ")[0].rstrip(".")
     return f"{(lines or [''])[-1]}it cannot be traced ({type(error).__name__}: {said[:_MAX_SAID]})"

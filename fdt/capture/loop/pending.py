@@ -1,4 +1,4 @@
-"""Tensors whose values are on their way."""
+"""Tensors whose values the pool has still to send."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import tensorflow as tf
 # Not `type(tf.constant(0))`: an operation at import initialises TensorFlow before the script configures it.
 from tensorflow.python.framework.ops import EagerTensor
 
-# What Python needs of the object itself.
+# Names that Python must find on the object itself.
 _OWN = {
     "__abstractmethods__", "__array__", "__class__", "__class_getitem__", "__delattr__", "__dict__", "__dir__", "__doc__",
     "__getattr__", "__getattribute__", "__init__", "__init_subclass__", "__module__", "__new__", "__setattr__",
@@ -18,25 +18,25 @@ _OWN = {
 
 
 class PendingTensor(tf.Tensor):  # type: ignore[misc]
-    """A tensor of a step that may still be running; whoever looks at it waits.
+    """A tensor of a step that may still be running; reading it waits for the step.
 
-    It is no EagerTensor, because TensorFlow's own pending ones deadlock with Python threads: their shape and their memory
-    are asked for with the interpreter's lock held. TensorFlow converts it as it converts any tensor-like object.
+    It is no EagerTensor, because TensorFlow's own pending ones deadlock with Python threads: TensorFlow reads
+    their shape and memory while it holds the interpreter's lock. TensorFlow converts it as it converts any tensor-like object.
     """
 
     def __init__(self, dtype: tf.DType, shape: tf.TensorShape, get: Callable[[], tf.Tensor]):
-        """Waits for nothing.
+        """Creates the tensor without waiting.
 
         Args:
-            dtype: Of the value.
-            shape: Of the value, as far as it is known.
+            dtype: Type of the value.
+            shape: Shape of the value, as far as known.
             get: Waits for the value.
         """
         for name, value in {"_fdt_dtype": dtype, "_fdt_shape": shape, "_fdt_get": get, "_fdt_value": None}.items():
             object.__setattr__(self, name, value)
 
     def __getattribute__(self, name: str) -> Any:
-        """Passes on everything but what is known beforehand."""
+        """Waits for the value and asks it, except for attributes that are known beforehand."""
         if name in _OWN or name.startswith("_fdt_"):
             return object.__getattribute__(self, name)
         return getattr(self._fdt_resolved(), name)
@@ -70,7 +70,7 @@ class PendingTensor(tf.Tensor):  # type: ignore[misc]
 
 
 def resolved(value: Any) -> Any:
-    """Returns the tensor itself, once it is there; anything else as it is."""
+    """Waits for a pending tensor and returns its value; returns anything else as it is."""
     return value._fdt_resolved() if isinstance(value, PendingTensor) else value
 
 
@@ -84,7 +84,7 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 
 def _pass_on_special_methods() -> None:
-    """Python looks these up on the class, past __getattribute__."""
+    """Defines special methods on the class, where Python looks them up, past __getattribute__."""
     for name in dir(EagerTensor):
         if name.startswith("__") and name not in _OWN and callable(getattr(EagerTensor, name)):
             setattr(PendingTensor, name, _passed_on(name))

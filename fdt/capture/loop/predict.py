@@ -1,4 +1,4 @@
-"""Loops of the script's own, whose first batches are kept: `fdt predict` measures their steps afterwards."""
+"""Keeps the first batch of each step in the script's own loops, for `fdt predict` to measure afterwards."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a step prints with `tf.print`: the values are outputs of the step, and they are printed on the script's machine."""
+"""Prints a step's `tf.print` calls on the script's machine: their values are outputs of the step."""
 
 import contextlib
 import dataclasses
@@ -19,13 +19,13 @@ _NAME = "fdt_printed"
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """Something that a step prints.
+    """One `tf.print` in a step.
 
     Attributes:
         values: Tensors of the trace.
-        form: How TensorFlow makes a text of them, as attributes of its operation.
-        stream: Where to, as TensorFlow names it.
-        end: What comes after it.
+        form: Attributes of TensorFlow's operation that makes a text of them.
+        stream: TensorFlow's name of the output stream.
+        end: Text to print after it.
     """
 
     values: Sequence[tf.Tensor]
@@ -35,13 +35,13 @@ class Printed:
 
 
 def prints(graph: Any) -> bool:
-    """Returns whether a traced function prints; what a loop or branch of it does is not counted."""
+    """Returns whether a traced function prints outside of loops and branches."""
     return any(operation.type == "PrintV2" for operation in graph.get_operations())
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Printed]]:
-    """Within it, numbers that code being traced prints are collected instead; in loops and branches it prints where it runs."""
+    """Collects the numbers that traced code prints; code in loops and branches still prints where it runs."""
     found: list[Printed] = []
     token = _recorded.set((tf.compat.v1.get_default_graph(), found))
     try:
@@ -51,7 +51,7 @@ def recording() -> Iterator[list[Printed]]:
 
 
 def write(printed: Sequence[Printed], values: Sequence[tf.Tensor]) -> None:
-    """Prints what was recorded; the values are those of all, one after the other."""
+    """Prints the recorded calls; `values` holds the values of all, in order."""
     rest = iter(values)
     for each in printed:
         text = tf.raw_ops.StringFormat(inputs=list(itertools.islice(rest, len(each.values))), **each.form)

@@ -12,7 +12,7 @@ from fdt.capture.loop.pending import resolved
 from fdt.capture.step.unseen import Unseen
 from fdt.script.outline.rewriting import Site
 
-# By name, or by key of a place: of each leaf the type, where Python has a number; None where it has anything else.
+# By name or key of a place: for each leaf its type if it is a number in plain Python, otherwise None.
 Kinds = Mapping[Any, Sequence[type | None]]
 
 
@@ -25,8 +25,7 @@ class Results:
     """
 
     def __init__(self, site: Site, known: set[int], kinds: Kinds) -> None:
-        """Has none yet.
-
+        """
         Args:
             site: The step.
             known: Ids of the leaves that the step was given.
@@ -35,11 +34,11 @@ class Results:
         self.tensors: list[tf.Tensor] = []
         self.kinds: dict[Any, list[type | None]] = {}
         self._site, self._known, self._in_python = site, known, kinds
-        # Of each result the structure, and what makes its leaves of the function's outputs.
+        # Each result's structure, and the functions that make its leaves from the traced function's outputs.
         self._leaves: dict[Any, tuple[Any, list[Callable[[Sequence[Any]], Any]]]] = {}
 
     def add(self, key: Any, value: Any) -> None:
-        """Adds what the step has left in a name or place."""
+        """Adds the value that the step has left in a name or place."""
         leaves = leaves_of(value)
         self.kinds[key] = [type(leaf) if isinstance(leaf, bool | int | float) else None for leaf in leaves]
         numbers = self._in_python.get(key, ())
@@ -71,13 +70,13 @@ class Results:
 
 
 class Spent:
-    """Stands for what a step has made beside tensors, and left in a name: a tape, for example."""
+    """Stands for an object other than a tensor that a step made and left in a name, such as a tape."""
 
     def __init__(self, name: str, site: Site) -> None:
         object.__setattr__(self, "_fdt_why", f"{name!r} was made by the step in lines {site.line} to {site.end_line}")
 
     def __getattr__(self, name: str) -> Any:
-        """Raises.
+        """Refuses every attribute.
 
         Raises:
             AttributeError: Always.
@@ -87,6 +86,6 @@ class Spent:
 
 
 def _may_leave(leaf: Any, known: set[int]) -> bool:
-    """Whether what a step was traced with is right for the script, too."""
+    """Whether the script may have a leaf of the trace itself: a simple value, or one that the step was given."""
     simple = leaf is None or isinstance(leaf, bool | int | float | str | bytes | tf.Variable | np.generic)
     return simple or id(leaf) in known

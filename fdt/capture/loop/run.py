@@ -1,4 +1,4 @@
-"""The steps that the script's own loop runs, on the pool."""
+"""Runs the steps of the script's own loop on the pool."""
 
 import contextlib
 import functools
@@ -24,9 +24,9 @@ from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
 
-# Tells the pool of numbers, by their names; see `Job.show`.
+# Sends numbers, by name, for the pool to show; see `Job.show`.
 Show = Callable[[Callable[[], Mapping[str, float]]], None]
-# Within it the script is told of a job that has failed.
+# Raises a failed job's error in the script.
 Told = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -62,12 +62,12 @@ class LoopRun:
             return [] if result is None else step.pending(result, self._variables.told, job.show)
 
     def _leave_out(self, job: Job) -> None:
-        """Begins the account anew."""
+        """Waits for the steps so far, then starts the account anew without them."""
         self._variables.come_home()
         self._account = _Account(job)
 
     def close(self) -> None:
-        """Brings everything home and writes the account."""
+        """Fetches all values from the pool and records the account."""
         if self._account is not None:
             account, self._account = self._account, None
             with as_tensorflow_2():
@@ -94,7 +94,7 @@ class LoopRun:
         return step, arguments
 
     def ran_out(self, function: Any) -> None:
-        """Counts on what TensorFlow counts on in a step that fails for want of data."""
+        """Applies to the variables what TensorFlow still does in a step that fails because its data have ended."""
         for key, step in self._steps.items():
             if key[0] == id(function):
                 step.traced.run_out()
@@ -102,19 +102,19 @@ class LoopRun:
 
 
 class LoopStep(RemoteStep):
-    """A step of a loop: its results come when somebody looks at them."""
+    """A step of a loop: its results are waited for when the script reads them."""
 
     def __init__(self, traced: TracedStep, kept: Any):
         """
         Args:
             traced: The step.
-            kept: What the key of this step names by identity, and so has to stay alive.
+            kept: Objects whose ids are in this step's key; kept alive with the step.
         """
         super().__init__(traced)
         self._kept = kept
 
     def pending(self, result: StepResult, told: Told, show: Show) -> list[tf.Tensor]:
-        """Returns a step's outputs, which come when somebody looks at them; then the pool is told of them as well."""
+        """Returns a step's outputs as pending tensors; when the script reads them, they are also shown on the pool."""
 
         @functools.cache
         def values() -> list[tf.Tensor]:
@@ -132,7 +132,7 @@ class LoopStep(RemoteStep):
 
 
 def loop_lines(config: RunConfig, traced: TracedStep, num_rows: int | None) -> list[str]:
-    """Returns what to say before the first step."""
+    """Returns the lines to print before the first step."""
     lines = opening_lines(config, num_rows, traced)
     if num_rows is None and config.mode == "sync" and config.num_workers > 1:
         lines[1] = (
@@ -142,7 +142,7 @@ def loop_lines(config: RunConfig, traced: TracedStep, num_rows: int | None) -> l
 
 
 def _numbers(outputs: list[tf.Tensor]) -> dict[str, float]:
-    """Returns those of a step's outputs that are one real number, by their place in what the step returns."""
+    """Returns a step's outputs that are single real numbers, named by their place."""
     scalars = {n: float(o.numpy()) for n, o in enumerate(outputs) if o.dtype.is_floating and not o.shape.rank}
     return {"result" if len(scalars) == 1 else f"result {n}": value for n, value in scalars.items()}
 
@@ -152,7 +152,7 @@ def _element(values: Callable[[], list[tf.Tensor]], number: int) -> tf.Tensor:
 
 
 class _Account:
-    """What is written down of the steps."""
+    """The account of the steps that one job has run."""
 
     def __init__(self, job: Job):
         self.job = job

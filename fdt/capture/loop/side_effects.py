@@ -19,13 +19,13 @@ from fdt.capture.step.summaries import Recording
 
 
 class Outside:
-    """Finds them among the script's functions, and makes functions of them that only compute."""
+    """Finds the script's functions with side effects, and makes functions of them that only compute."""
 
     def __init__(self) -> None:
-        """Knows none yet."""
-        # By what TensorFlow traced of the script: what it takes, and whether it writes.
+        """Knows no functions yet."""
+        # By traced function: its reads from iterators, and whether it writes summaries or prints.
         self._known: WeakKeyDictionary[Any, tuple[list[Read], bool]] = WeakKeyDictionary()
-        # By id, with the function that keeps the id its own.
+        # By id of a function, which is kept alive so that the id stays unique.
         self._computing: dict[int, tuple[Any, ComputingStep]] = {}
         self._iterators: dict[str, Any] = {}
 
@@ -36,10 +36,10 @@ class Outside:
         summaries.install(patches)
 
     def computing(self, concrete: Any, function: Any) -> "ComputingStep | None":
-        """Returns what stands for a function while it is a step; None if it may stand for itself.
+        """Returns the step that replaces a function on the pool; None if the function itself only computes.
 
         Args:
-            concrete: What TensorFlow has traced of it for this call.
+            concrete: The function's trace for this call.
             function: The tf.function.
 
         Raises:
@@ -56,13 +56,13 @@ class Outside:
         return self._computing[id(function)][1]
 
     def arguments(self, concrete: Any, inputs: Sequence[tf.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """Returns the arguments of a call of `ComputingStep.function`: takes the elements.
+        """Takes the elements from the iterators, and returns the arguments for `ComputingStep.function`.
 
         Args:
             concrete: See `computing`.
-            inputs: Of it, captured ones included.
-            args: Of the script's call.
-            kwargs: The same.
+            inputs: Its inputs, captured ones included.
+            args: Positional arguments of the script's call.
+            kwargs: Keyword arguments of the script's call.
 
         Raises:
             OutOfRangeError: An iterator has no more.
@@ -71,7 +71,7 @@ class Outside:
         return elements, *tf.nest.map_structure(self._alike, (args, kwargs))
 
     def _alike(self, leaf: Any) -> Any:
-        """Returns the first iterator that yielded such elements: another epoch's is no other step."""
+        """Returns, for an iterator, the first one with such elements, so that a new epoch's iterator makes no new step."""
         return self._iterators.setdefault(repr(leaf.element_spec), leaf) if isinstance(leaf, OwnedIterator) else leaf
 
 
@@ -83,7 +83,7 @@ class ComputingStep:
     """
 
     def __init__(self, original: Any):
-        """Makes one of a tf.function."""
+        """Makes the computing step of a tf.function."""
         # Of the last trace.
         self._recording: Recording | None = None
         self._printed: list[Printed] = []
@@ -98,7 +98,7 @@ class ComputingStep:
                 result = in_graph(original)(*as_declared(original, args), **kwargs)
             return result, self._recording.tensors(), [value for printed in self._printed for value in printed.values]
 
-        # Not the original's signature.
+        # The signature is not the original's.
         del step.__wrapped__  # type: ignore[attr-defined]
         self.function = tf.function(step, autograph=False)
 
@@ -107,7 +107,7 @@ class ComputingStep:
 
         Args:
             outputs: Of `function`, flat.
-            pretended: Whether they are no real values.
+            pretended: Whether they are placeholders.
         """
         assert self._recording is not None
         printed = len(outputs) - sum(len(each.values) for each in self._printed)

@@ -39,7 +39,7 @@ class LoopTrace(StepTrace):
         return traced
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
-        """Lets them have any size: the script gets them step by step."""
+        """Accepts outputs of any size: the script gets them step by step."""
 
     def _role(self, variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
         if id(variable) in self._seen.added and writes.follow_inputs and not writes.follow_holes:
@@ -52,8 +52,8 @@ class Call:
 
     Attributes:
         function: The tf.function.
-        arguments: For any number of rows.
-        as_they_are: For these shapes alone: the step may ask for its number of rows while it is traced.
+        arguments: Its arguments, for any number of rows.
+        as_they_are: Its arguments, for these shapes alone: the step may read its number of rows while it is traced.
     """
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -73,7 +73,7 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
     def traced(arguments: Arguments) -> tuple[TracedStep, Arguments]:
         return LoopTrace(config).step(call.function, arguments.form), arguments
 
-    # What the step's Python prints it has printed as TensorFlow traced it.
+    # TensorFlow's own trace has already printed what the step's Python prints.
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             step, arguments = traced(call.arguments)

@@ -2,11 +2,11 @@
 
     @tf.function
     def epoch(dataset):
-        for x, y in dataset:    # in the graph, AutoGraph makes a loop of it that nobody outside can look into
+        for x, y in dataset:    # in the graph, AutoGraph makes a loop of it that hides its steps
             ...
 
-Such a function is not run as TensorFlow traced it: its Python is, converted by AutoGraph as ever, but for loops over data. Each
-makes a tf.function of its body and calls it for every element, which is then a step like any other.
+In place of TensorFlow's trace, the function's Python runs, converted by AutoGraph as usual. Only a loop over data differs: it
+makes a tf.function of its body and calls it for every element, as a step like any other.
 """
 
 import contextlib
@@ -29,18 +29,18 @@ from fdt.capture.step.inlining import in_graph
 _OVER_DATA = {"ReduceDataset", "ScanDataset", "TakeWhileDataset"}
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("While", "StatelessWhile")
-# For what trains outside the loops that can be driven.
+# The remedy for training outside the loops that can be driven.
 _REMEDY = (
     "The tf.function around it loops over data in a way that is no `for` over a data set or an iterator, or trains outside of "
     "that. Write all that trains into such a `for`; or put the loop around the tf.function, in Python, and have that take one "
     "element."
 )
-# What loops are being driven for, None while none are.
+# The bodies of the function whose loops are being driven, None if there is none.
 _driving: ContextVar["_Bodies | None"] = ContextVar("fdt_driving", default=None)
 
 
 def is_driving() -> bool:
-    """Whether loops of a function are being driven: what trains outside of these is in the function's graph, not in a step."""
+    """Whether a function's loops are being driven; training outside them belongs to the function's graph, not to a step."""
     return _driving.get() is not None
 
 
@@ -48,10 +48,10 @@ class Unrolling:
     """Finds functions with such loops, and runs them."""
 
     def __init__(self) -> None:
-        """Knows none yet."""
-        # By what TensorFlow has traced.
+        """Knows no functions yet."""
+        # By traced function.
         self._known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        # By id of a function, which is kept so that it stays its own.
+        # By id of a function, which is kept alive so that the id stays unique.
         self._bodies: dict[int, tuple[Any, _Bodies]] = {}
 
     def install(self, patches: Patches) -> None:
@@ -65,11 +65,11 @@ class Unrolling:
         return self._known[concrete]
 
     def run(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Runs a function's Python; returns what that returns."""
+        """Runs a function's Python; returns its result."""
         _, bodies = self._bodies.setdefault(id(function), (function, _Bodies()))
         token = _driving.set(bodies)
         try:
-            # What it prints it has printed when TensorFlow traced it.
+            # TensorFlow's own trace has already printed what the function prints.
             with contextlib.redirect_stdout(io.StringIO()), remedy_for_eager(_REMEDY):
                 return in_graph(function)(*args, **kwargs)
         finally:
@@ -85,7 +85,7 @@ class _Bodies:
     def of(
         self, body: Callable[..., Any], get_state: Any, set_state: Any, cells: Mapping[str, Any], seen: dict[str, Any]
     ) -> "_Body":
-        """Returns the step for a body: one traced before, if all that it sees beside tensors is the same."""
+        """Returns the step for a body: an earlier one, if all that the body sees besides tensors is the same."""
         known = self._steps.setdefault(body.__code__, [])
         for before, step in known:
             if before.keys() == seen.keys() and all(_is_same(before[name], seen[name]) for name in seen):
@@ -95,13 +95,13 @@ class _Bodies:
 
 
 def _cells(body: Callable[..., Any], names: Any) -> dict[str, Any]:
-    """Returns the cells in which a body finds what it sees of its function beside the loop's variables."""
+    """Returns a body's closure cells, without those of the loop's variables."""
     cells = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
     return {name: cell for name, cell in cells if name not in names and _is_filled(cell)}
 
 
 class _Body:
-    """A loop's body as a function of the loop's variables, of tensors that it sees beside these, and of an element."""
+    """A loop's body as a function of the loop's variables, of other tensors that it sees, and of an element."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Body:
 
         def step(state: list[Any], seen: dict[str, Any], element: Any) -> list[Any]:
             before, contents = get_state(), {name: cells[name].cell_contents for name in seen}
-            # What is no tensor is as it is outside, and no input.
+            # Values other than tensors are no inputs; they keep their outer value.
             set_state(tuple(old if new is None else new for old, new in zip(before, state, strict=True)))
             _fill(cells, seen)
             try:
@@ -127,7 +127,7 @@ class _Body:
             self._others = [None if _is_value(value) else value for value in after]
             return [value if _is_value(value) else None for value in after]
 
-        # Converted already.
+        # AutoGraph has converted the body already.
         self._function = tf.function(step, autograph=False, reduce_retracing=True)
 
     def __call__(self, state: list[Any], seen: dict[str, Any], element: Any) -> list[Any]:
@@ -136,7 +136,7 @@ class _Body:
         Args:
             state: The loop's variables that are tensors, None for others.
             seen: Tensors of the function around it, by their names there.
-            element: Of what the loop is over.
+            element: An element of the data that the loop is over.
         """
         values = self._function(state, seen, element)
         return [other if value is None else value for value, other in zip(values, self._others, strict=True)]
@@ -164,7 +164,7 @@ def _for(
                 return
             body(element)
         return
-    # What the body defines it does not need from before.
+    # Variables that the body itself defines are not needed from before.
     needed = [not _is_undefined(value) for value in get_state()]
     cells = _cells(body, names)
     contents = {name: cell.cell_contents for name, cell in cells.items()}
@@ -235,5 +235,5 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _as_variable(value: Any) -> Any:
-    """Returns a variable of a loop as the graph's loop would have it: a number is a tensor."""
+    """Returns a loop's variable as a loop in the graph would hold it: a number as a tensor."""
     return tf.convert_to_tensor(value) if isinstance(value, bool | int | float) else value

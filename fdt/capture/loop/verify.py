@@ -1,4 +1,4 @@
-"""Loops of the script's own whose first steps are made twice, on this machine and on the pool, from the same state."""
+"""Runs the first steps of the script's own loops twice, on this machine and on the pool, from the same state."""
 
 import contextlib
 import io
@@ -28,8 +28,8 @@ class VerifiedLoop(LoopRun):
     def __init__(self, session: Session, variables: RemoteVariables, verification: Verification):
         super().__init__(session, variables)
         self._verification = verification
-        # Of each function another that is traced by itself: each draws what the other does. And the functions themselves, which
-        # the keys name.
+        # By id, each function and a clone that is traced separately: both draw the same random numbers. Keeping the function
+        # keeps its id unique.
         self._again: dict[int, tuple[Any, Any]] = {}
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
@@ -47,7 +47,7 @@ class VerifiedLoop(LoopRun):
                 outputs = flat_outputs(function(*args, **kwargs))
             step.traced.follow(dict(enumerate(theirs)))
             mine = _values(variables)
-        # The pool holds its own outcome: all is compared with ours, and sent, before the next step.
+        # The pool still holds its own results: before the next step all values are compared with ours, and sent.
         self._variables.changed_at_home(step)
         self._verification.reasons |= dict.fromkeys(apart(self._session.config, step.traced))
         names = _names(step)
@@ -60,19 +60,19 @@ class VerifiedLoop(LoopRun):
         made = MadeTwice(named(before), named(mine), named(theirs), trained)
         say(self._verification.add(_losses(outputs, on_pool), made, lambda: named(again)))
         if self._verification.complete:
-            # Nothing that the script could catch by accident: enough has been seen.
+            # Enough steps are compared. SystemExit, so that the script does not catch it by accident.
             raise SystemExit(0)
         return outputs
 
     def _nudged(
         self, step: LoopStep, before: Sequence[np.ndarray], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[np.ndarray]:
-        """Returns the variables after the step, here, if the weights had been off by their last digit."""
+        """Returns the variables after the step on this machine, from weights that are off by their last digit."""
         variables = step.traced.variables
         pairs = zip(before, _trained(step), strict=True)
         _assign(variables, [nudged(value) if is_trained else value for value, is_trained in pairs])
         _, again = self._again.setdefault(id(function), (function, function._clone(None)))
-        # It is traced, which TensorFlow has done for the script.
+        # This call traces the clone; the script's Python has already run once, in TensorFlow's own trace.
         with replayed(), contextlib.redirect_stdout(io.StringIO()):
             again(*args, **kwargs)
         return _values(variables)
@@ -100,7 +100,7 @@ def _names(step: LoopStep) -> list[str]:
 
 
 def _losses(outputs: Sequence[tf.Tensor], on_pool: Sequence[tf.Tensor]) -> tuple[float, float] | None:
-    """Returns the first number that the step returns, of both."""
+    """Returns the step's first scalar output from both runs; None if it has none."""
     for mine, theirs in zip(outputs, on_pool, strict=True):
         if mine.dtype.is_floating and not mine.shape.rank:
             return float(mine), float(theirs)

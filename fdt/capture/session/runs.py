@@ -1,11 +1,11 @@
-"""Runs sessions of TensorFlow 1: a `Session.run` that trains is a step on the pool; every other runs where the script does.
+"""Runs sessions of TensorFlow 1: a `Session.run` that trains is a step on the pool; every other one runs here.
 
-Variables of the graph have stand-ins that the pool knows. Their values go from the session to the stand-ins before a step,
-where the script may have changed them, and back before anything else that looks at them is run.
+Each variable of the graph has a stand-in that the pool knows. Values that the script may have changed go from the session to
+the stand-ins before a step, and all go back before any other run that reads them.
 
-A variable of the old kind, which `disable_v2_behavior()` asks for, is a buffer. What is computed of it in a run that also
-changes it comes from before the change, because the change waits for it; fetching the variable itself gives the buffer, as the
-change has left it. Variables of the new kind, which the graph gets from us, would leave both to chance, so they are told.
+A variable of the old kind, which `disable_v2_behavior()` asks for, is a buffer. A value computed from it in a run that also
+changes it uses the old content, because the change waits for the reads; fetching the variable itself gives the buffer after the
+change. Variables of the new kind, which we give the graph, leave both orders undefined, so a plan fixes them (`early`, `late`).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ class Sessions:
     def __init__(self, steps: Callable[[], Steps]):
         """
         Args:
-            steps: Returns what runs the steps.
+            steps: Returns the object that runs the steps.
         """
         self._steps = steps
-        # By graph: what tf.gradients returned, and what is known of each set of fetches and feeds.
+        # By graph: the results of tf.gradients, and the plan of each set of fetches and feeds.
         self._gradients: dict[Any, list[Gradients]] = {}
         self._plans: dict[Any, dict[Any, _Plan]] = {}
         self._states: WeakKeyDictionary[Any, _SessionState] = WeakKeyDictionary()
@@ -46,7 +46,7 @@ class Sessions:
         patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
         patches.wrap(BaseSession, "_do_run", self._do_run)
         patches.wrap(BaseSession, "_make_callable_from_options", self._make_callable)
-        # Of the old kinds of variables and loops nothing can be shared; the new ones compute the same.
+        # The old kinds of variables and loops cannot be shared with workers; the new ones compute the same.
         patches.wrap(resource_variables_toggle, "resource_variables_enabled", lambda original: True)
         patches.wrap(control_flow_v2_toggles, "disable_control_flow_v2", lambda original: None)
 
@@ -84,7 +84,7 @@ class Sessions:
         options: Any,
         metadata: Any,
     ) -> Any:
-        """Stands where a session has read the arguments of `run`: feeds are NumPy arrays by references to tensors."""
+        """Replaces a session's `run` once its arguments are read: feeds are NumPy arrays by references to tensors."""
         fed = sorted((reference.deref() for reference in feeds), key=lambda tensor: str(tensor.name))
         plan = self._plan(session.graph, fetches, targets, fed)
 
@@ -92,7 +92,7 @@ class Sessions:
             return original(session, None, list(targets), list(fetches), feeds, None, None)
 
         state = self._states.setdefault(session, _SessionState())
-        # Where a feed is missing, the session says so itself.
+        # If a feed is missing, the session itself raises the error.
         if plan.trains and not is_in_place() and not plan.closure.lacks_a_feed():
             if session.sess_str:
                 raise UnsupportedError(
@@ -118,7 +118,7 @@ class Sessions:
     def _step(
         self, plan: "_Plan", state: "_SessionState", run: Callable[..., Any], fed: Sequence[Any], feeds: Any
     ) -> dict[str, Any]:
-        """Makes a training step on the pool; returns the values of what was fetched, by name."""
+        """Runs a training step on the pool; returns the fetched values, by name."""
         given = {**_by_name(fed, [feeds[tensor.ref()] for tensor in fed]), **_read(run, plan.closure.local, feeds)}
         arrays = [np.asarray(given[tensor.name]) for tensor in plan.inputs]
         function = plan.function(state.take(plan, run))
@@ -142,16 +142,16 @@ class Sessions:
 
 
 class _Plan:
-    """What is known of a set of fetches and feeds.
+    """How to run one set of fetches and feeds.
 
     Attributes:
-        closure: What they need of the graph.
-        inputs: Tensors that a step is given, those of whole batches first: they tell the number of rows.
-        fetches: Those that a step returns.
-        summaries: Those that are computed from them.
+        closure: The part of the graph that they need.
+        inputs: A step's input tensors, whole batches first, since they tell the number of rows.
+        fetches: Tensors that a step returns.
+        summaries: Summaries that are computed from the fetches.
         trains: Whether running them updates variables by their gradients.
-        late: Fetches that are variables themselves, as their updates leave them.
-        early: If nothing trains, what is read of variables before they are updated.
+        late: Fetches of variables themselves, read after their updates.
+        early: If nothing trains, reads of variables that come before their updates.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class _SessionState:
         return {name: self._stand_ins[name][1] for name in names}
 
     def give(self, plan: _Plan, run: Callable[..., Any]) -> None:
-        """Gives the session the newest values, if it is about to look at one."""
+        """Gives the session the newest values, if it is about to read one."""
         if not self.newer or not plan.closure.handles() & self._stand_ins.keys():
             return
         with as_tensorflow_2():
@@ -245,7 +245,7 @@ def plan_variables(plan: _Plan) -> dict[str, Any]:
     """Returns the variables of a plan's graph, by the names of their handle operations."""
     graph = plan._graph
     found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
-    # What `tf.assign` returns has the variable's handle and no initializer: whoever reads it runs the assignment.
+    # What `tf.assign` returns has the variable's handle and no initializer: reading it runs the assignment.
     return {variable.handle.op.name: variable for variable in found if variable.initializer is not None}
 
 
@@ -254,12 +254,12 @@ def _by_name(tensors: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _read(run: Callable[..., Any], tensors: Sequence[Any], feeds: Any = None) -> dict[str, Any]:
-    """Returns the values of tensors, by name. A session that is asked for nothing fails."""
+    """Returns the values of tensors, by name. Skips the session if there are none, since it fails without fetches."""
     return _by_name(tensors, run((), tensors, feeds or {})) if tensors else {}
 
 
 def _has_known_length(tensor: Any) -> bool:
-    """Whether the graph says how long a tensor is, which it mostly does not of a batch."""
+    """Whether the graph states a tensor's length; a batch's is mostly unknown."""
     return tensor.shape.rank is not None and (tensor.shape.rank == 0 or tensor.shape.as_list()[0] is not None)
 
 

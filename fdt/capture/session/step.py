@@ -1,8 +1,8 @@
-"""Makes a function of what one `Session.run` of TensorFlow 1 computes, with holes for its gradients.
+"""Makes a function of one `Session.run` of TensorFlow 1, with holes for its gradients.
 
-The graph is cut twice. What stands before the step (an iterator's batch, a queue's, a Python function's) is computed where the
-script runs and handed over as data. What stands before the gradients is imported first; they pass through a hole; the rest
-is imported on top of what comes out.
+The graph is cut twice. Operations before the step (an iterator's batch, a queue's, a Python function's) run on the script's
+machine, and the step gets their results as data. Operations before the gradients are imported first; the gradients pass through
+a hole; the other operations are imported on top of the exchanged gradients.
 """
 
 import dataclasses
@@ -54,20 +54,20 @@ class Gradients:
 
 
 class Closure:
-    """What some fetches need of a graph.
+    """The part of a graph that some fetches need.
 
     Attributes:
-        operations: By name.
+        operations: Its operations, by name.
         local: Tensors that are computed where the script runs, in a fixed order.
     """
 
     def __init__(self, fetches: Iterable[Any], targets: Iterable[Any], fed: Iterable[str]):
-        """Walks back from what is fetched.
+        """Walks back from the fetches.
 
         Args:
             fetches: Tensors.
             targets: Operations.
-            fed: Names of the tensors that are given.
+            fed: Names of the fed tensors.
         """
         given = set(fed)
         local: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class Closure:
         return {name for name, operation in self.operations.items() if operation.type == _VARIABLE}
 
     def written(self) -> set[str]:
-        """Returns those of variables that may be changed."""
+        """Returns the names of the handle operations of variables that may be changed."""
         return {t.op.name for operation in self._writing() for t in operation.inputs if t.op.type == _VARIABLE}
 
     def after_updates(self) -> set[str]:
@@ -118,7 +118,7 @@ class Closure:
         return found
 
     def reads_of(self, variables: set[str]) -> list[Any]:
-        """Returns what is read of variables, given by the names of their handle operations, and waits for nothing."""
+        """Returns the reads that wait for nothing, of variables given by the names of their handle operations."""
         reads = (o for _, o in sorted(self.operations.items()) if o.type == "ReadVariableOp" and not o.control_inputs)
         return [read.outputs[0] for read in reads if read.inputs[0].op.name in variables]
 
@@ -160,7 +160,7 @@ def beneath_summaries(fetches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Divides fetches into those that a step returns and summaries, which are written where the script runs.
 
     Returns:
-        The tensors that the step returns: the fetches that are no summaries, then what the summaries are of; the summaries.
+        The tensors that the step returns: the fetches that are no summaries, then the tensors in summaries; the summaries.
     """
     summaries = [tensor for tensor in fetches if tensor.op.type in _SUMMARIES]
     found = {tensor.name: tensor for tensor in fetches if tensor.op.type not in _SUMMARIES}
@@ -188,16 +188,16 @@ def step_function(
 
     Args:
         graph: The tf.Graph.
-        closure: What the step needs of it.
+        closure: The part of it that the step needs.
         inputs: Tensors that are given: fed, or computed by the script.
         fetches: Tensors that it returns.
-        gradients: Those that pass through a hole.
-        variables: By the names of the handle operations, those that stand for the graph's.
-        exchange: What is done to gradients.
+        gradients: The gradients that pass through a hole.
+        variables: The stand-ins of the graph's variables, by the names of handle operations.
+        exchange: Exchanges gradients.
         last: Reads of variables that come after all updates.
 
     Raises:
-        UnsupportedError: The step uses what cannot leave the graph.
+        UnsupportedError: The step uses a variable or resource that cannot leave the graph.
     """
     _check(closure)
     roots = [tensor for call in gradients for gradient in call.of.values() for tensor in _tensors(gradient)]
@@ -235,11 +235,11 @@ def step_function(
 def _in_order(
     nodes: Iterable[str], closure: Closure, before: Container[str], last: Sequence[Any]
 ) -> tuple[dict[str, None], list[str]]:
-    """Returns the operations of a step that come before its gradients, and the others, as they are to be imported."""
+    """Returns the operations of a step that come before its gradients, and the others, in the order of their import."""
     handles = closure.handles()
     kept = [name for name in nodes if name in closure.operations and name not in handles]
     after, ends = closure.after_updates(), {tensor.op.name for tensor in last}
-    # A session begins with whatever waits for nothing, so what is not told to come after an update sees the old value.
+    # A session first runs operations that wait for nothing, so one that is not ordered after an update sees the old value.
     second = sorted((name for name in kept if name not in before), key=lambda name: (name in ends, name in after))
     return dict.fromkeys(name for name in kept if name in before), second
 
@@ -256,7 +256,7 @@ def _imported(
         node.device = ""
         if "_class" in node.attr:
             del node.attr["_class"]
-        # What is not imported with it has come before, or is given.
+        # Operations outside `names` have been imported before, or are given.
         kept = [i for i in node.input if not i.startswith("^") or i[1:] in chosen]
         del node.input[:]
         node.input.extend(kept)
@@ -283,7 +283,7 @@ def _check(closure: Closure) -> None:
 
 
 def _tensors(gradient: Any) -> list[Any]:
-    """Returns what a gradient is made of."""
+    """Returns the tensors that a gradient consists of."""
     return [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
 
 

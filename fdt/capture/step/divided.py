@@ -14,7 +14,7 @@ from fdt.program.graphs import described
 from fdt.program.layout import PARTIAL, WHOLE, batch_layouts
 from fdt.v1 import program_pb2
 
-# Of operations that are computed whole, so many kinds are named.
+# At most so many kinds of operations that are computed whole are named.
 _NAMED = 5
 
 
@@ -23,8 +23,8 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
 
     Args:
         traced: The step.
-        shapes: Of the arrays of a batch.
-        config: The run's configuration; of at least 2 workers.
+        shapes: Shapes of a batch's arrays.
+        config: The run's configuration, with at least 2 workers.
     """
     num_workers, given = config.num_workers, relaxed(config.options)
     built = _built(traced, shapes, num_workers, given)
@@ -50,11 +50,11 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
 
 
 def layer_exchanges(traced: TracedStep, shapes: Sequence[Sequence[int]], config: RunConfig) -> tuple[int, int]:
-    """Returns what two workers exchange in a step beside gradients: how often they wait for each other, and bytes.
+    """Returns what two workers exchange in a step besides gradients: the number of collectives, and their bytes.
 
     Args:
         traced: The step.
-        shapes: Of the arrays of a batch.
+        shapes: Shapes of a batch's arrays.
         config: The run's configuration.
     """
     built = _built(traced, shapes, 2, relaxed(config.options))

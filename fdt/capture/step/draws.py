@@ -1,7 +1,7 @@
 """Replays random numbers that a script's Python draws while a function is traced (`random`, `numpy.random`).
 
-A step is traced again by us, more than once. Each time its Python must draw what it drew for TensorFlow, and the script must
-find the generators afterwards as TensorFlow's trace has left them.
+The client traces a step again, more than once. Each time its Python must draw the numbers that it drew in TensorFlow's trace,
+and afterwards the generators must be in the states in which TensorFlow's trace left them.
 """
 
 import contextlib
@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-# Of `random` and of `numpy.random`.
+# States of `random` and of `numpy.random`.
 States = tuple[Any, Any]
 
 _before: ContextVar[States | None] = ContextVar("fdt_draws", default=None)
 
 
 def states() -> States:
-    """Returns where the generators are."""
+    """Returns the states of the generators."""
     return random.getstate(), np.random.get_state()
 
 
 @contextlib.contextmanager
 def as_before(trace: States | None) -> Iterator[None]:
-    """Within it, `replayed` goes back to where the generators were before TensorFlow's own trace."""
+    """Makes `replayed` go back to the generators' states before TensorFlow's own trace."""
     token = _before.set(trace)
     try:
         yield
@@ -36,7 +36,7 @@ def as_before(trace: States | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replayed() -> Iterator[None]:
-    """Within it, Python draws the same numbers again."""
+    """Makes Python draw the same numbers again; restores the generators' states at the end."""
     before = _before.get()
     if before is None:
         yield
@@ -67,14 +67,14 @@ _OF_ARRAYS = frozenset(
 
 
 class Draws:
-    """Numbers that are drawn for a step, which may turn out to draw them itself."""
+    """Numbers drawn before a step; they are undone if the step turns out to draw them itself."""
 
     def __init__(self) -> None:
-        # Of each expression: its generators, and where they were.
+        # For each expression: its generators, and their states before it.
         self._before: list[list[tuple[Generator, Any]]] = []
 
     def draw(self, functions: Sequence[Any], compute: Callable[[], Any]) -> Any:
-        """Returns what is computed of what functions draw, or arrays give; None, and nothing is drawn, if there is another."""
+        """Returns an expression's value if it calls only generators' and arrays' methods; else None, without drawing."""
         self._before.append([])
         for function in functions:
             generator = getattr(function, "__self__", None)
@@ -86,30 +86,30 @@ class Draws:
         return compute()
 
     def undo_last(self) -> None:
-        """Restores the generators to where they were before the last expression."""
+        """Restores the generators' states from before the last expression."""
         for generator, before in self._before.pop() if self._before else ():
             set_state(generator, before)
 
     def undo(self) -> None:
-        """Restores the generators to where they were before all of them."""
+        """Restores the generators' states from before all expressions."""
         while self._before:
             self.undo_last()
 
 
 def state(generator: Generator) -> Any:
-    """Returns where a generator is."""
+    """Returns a generator's state."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     return generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state()
 
 
 def is_at(generator: Generator, before: Any) -> bool:
-    """Whether a generator is where it was."""
+    """Whether a generator is in the state `before`."""
     return pickle.dumps(state(generator)) == pickle.dumps(before)
 
 
 def set_state(generator: Generator, to: Any) -> None:
-    """Restores a generator."""
+    """Sets a generator's state."""
     if isinstance(generator, random.Random):
         generator.setstate(to)
     elif isinstance(generator, np.random.Generator):

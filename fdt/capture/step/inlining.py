@@ -1,4 +1,4 @@
-"""Calls of a tf.function inside a step that is being traced: its Python is called, so that its holes are at the top level."""
+"""Inlines tf.functions that a step under trace calls: runs their Python, so that their holes are at the top level."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from fdt.program.holes import current_holes
 
 
 def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Calls a tf.function's Python again: one that was traced before has no holes, and a hole is found at the top level."""
+    """Calls a tf.function's Python in a step's trace: an earlier trace has no holes, and only top-level holes are found."""
     if current_holes() is None:
         return original(function, *args, **kwargs)
     with none_taken():
@@ -28,11 +28,11 @@ def in_graph(function: Any) -> Callable[..., Any]:
 
 
 def with_autograph(function: Callable[..., Any], features: Any = None) -> Callable[..., Any]:
-    """Returns a function converted by AutoGraph, as is what it calls; for use in a trace that is not."""
+    """Returns a function converted by AutoGraph, together with all that it calls, for use in a trace that is not converted."""
     converted = autograph_util.py_func_from_autograph(function, features)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Our own trace is not converted, and would pass that on.
+        # Our own trace is not converted, and what it calls would not be either.
         options = ConversionOptions(recursive=True, optional_features=features, user_requested=True)
         with ControlStatusCtx(status=Status.ENABLED, options=options):
             return converted(*args, **kwargs)

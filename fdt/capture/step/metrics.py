@@ -1,4 +1,4 @@
-"""Tells which metrics may be summed over workers: those whose state only ever has something added to it."""
+"""Tells which metrics may be summed over workers: those whose state is only ever added to."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -72,7 +72,7 @@ def _is_read(tensor: Any, handle: str) -> bool:
 
 
 def _depends(tensors: Any, handle: str) -> bool:
-    """Whether a value comes, by data, from the variable's own."""
+    """Whether a tensor depends, by data, on the variable."""
     waiting, seen = [t.op for t in tensors], set()
     while waiting:
         operation = waiting.pop()

@@ -23,13 +23,13 @@ from fdt.program.holes import current_holes, pass_hole
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerParts:
-    """What a trace is told of an optimizer that a step uses.
+    """What a trace knows of an optimizer that a step uses.
 
     Attributes:
         trained: The variables that it updates.
-        variables: Its own.
+        variables: The optimizer's own variables.
         iterations: Counts its updates.
-        momenta: From id of a velocity to its momentum, of a momentum method.
+        momenta: For a momentum method, from the id of a velocity to its momentum.
     """
 
     trained: Sequence[tf.Variable]
@@ -41,16 +41,16 @@ class OptimizerParts:
 class StepObserver:
     """Hooks what a step calls; opens a hole where gradients come to an optimizer.
 
-    Who tells of calls of Keras are `keras_2_step.py` and `keras_3_step.py`.
+    `keras_2_step.py` and `keras_3_step.py` report calls of Keras to it.
 
     Attributes:
         own_step: Whether the step is Keras's own train_step.
         optimizers: In the order in which they updated variables.
         seeds: Variables that random numbers were drawn from, once for each draw.
-        random_states: Those of them that are this trace's own, and none of the script's.
+        random_states: Those of them that this trace has made, not the script.
         normalisations: BatchNormalization layers, by name.
-        added: Ids of variables that the step has added to by itself.
-        moved: Name of a variable that the step has written by itself and then computed a gradient by; None if there is none.
+        added: Ids of variables that the step's own code has added to.
+        moved: Name of a variable that the step's own code wrote before a gradient by it was computed; None if there is none.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class StepObserver:
         """
         Args:
             config: The run's configuration.
-            hook: Hooks the Keras that the step may call, so that it tells this observer.
-            metrics: Those that are known beforehand; others are noticed when the step asks for their result.
+            hook: Hooks the functions of Keras that the step may call, so that they report to this observer.
+            metrics: Metrics known beforehand; others are noticed when the step asks for their result.
             scale_learning_rate: From the optimizer's iterations to a factor of its learning rate; None for 1.
             own_step: Whether the step is Keras's own train_step.
         """
@@ -80,17 +80,17 @@ class StepObserver:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets a trace that does not count; metrics stay, which were made for good."""
+        """Discards the records of a trace that does not count; keeps its metrics, which are made only once."""
         self.optimizers: list[OptimizerParts] = []
         self.seeds: list[tf.Variable] = []
         self.random_states: list[tf.Variable] = []
         self.normalisations: dict[str, Any] = {}
         self.added: set[int] = set()
         self.moved: str | None = None
-        # Variables whose gradients have passed a hole already, and those that the step has written by itself.
+        # Variables whose gradients have passed a hole already, and those that the step's own code has written.
         self._exchanged: set[int] = set()
         self._assigned_by_hand: set[int] = set()
-        # From id of a loss that an optimizer has scaled to it and its scale.
+        # From the id of a loss that an optimizer has scaled to the loss and its scale.
         self._scaled: dict[int, tuple[tf.Tensor, Any]] = {}
 
     def install(self, patches: Patches) -> None:
@@ -105,11 +105,11 @@ class StepObserver:
         self._hook(patches, self)
 
     def metric_variables(self) -> dict[int, Any]:
-        """Returns the metric of each variable of a metric's, by the variable's id."""
+        """Returns the metric that owns each metric variable, by the variable's id."""
         return {id(v): metric for metric in self._metrics.values() for v in tf_variables(metric.variables)}
 
     def described(self, logs: Any) -> Any:
-        """Replaces what a metric computed by the metric: its state is summed over workers, its result is not."""
+        """Replaces metrics' results by the metrics: their states are summed over workers, their results are not."""
         return tf.nest.map_structure(
             lambda leaf: MetricResult(self._results[id(leaf)][1]) if id(leaf) in self._results else as_tensor(leaf),
             logs,
@@ -127,7 +127,7 @@ class StepObserver:
 
     @contextlib.contextmanager
     def in_optimizer(self) -> Iterator[None]:
-        """Within it, an optimizer is at work."""
+        """Marks that an optimizer is at work."""
         self._depth += 1
         try:
             yield
@@ -135,12 +135,12 @@ class StepObserver:
             self._depth -= 1
 
     def exchange(self, gradients: list[Any], variables: Sequence[Any], scale: Any = None) -> list[Any]:
-        """Returns what an optimizer is to be given in the place of gradients; some may be None.
+        """Returns the gradients for an optimizer after their exchange; some may be None.
 
         Args:
-            gradients: Of a loss.
-            variables: By which.
-            scale: By which the loss was multiplied before; None if it was not.
+            gradients: Gradients of a loss.
+            variables: The variables by which they were computed.
+            scale: Factor by which the loss was multiplied before; None if it was not.
         """
         variables = tf_variables(variables)
         if self._exchanged.issuperset(map(id, variables)):
@@ -149,7 +149,7 @@ class StepObserver:
         return self._pass_hole(gradients, variables, scale)
 
     def scales(self, loss: tf.Tensor, scale: Any) -> tf.Tensor:
-        """Records a loss as an optimizer has scaled it, and returns it."""
+        """Records a loss that an optimizer has scaled, and returns it."""
         if scale is not None and current_holes() is not None and tf.is_tensor(loss):
             self._scaled[id(loss)] = loss, scale
         return loss
@@ -159,14 +159,14 @@ class StepObserver:
         self.optimizers.append(parts)
         graph = tf.compat.v1.get_default_graph()
         for variable in parts.variables:
-            # One that is only handed to an operation, by its handle, is not yet known as a variable.
+            # A graph does not yet know a variable of which an operation was given the handle only.
             graph.watch_variable(variable)
 
     def learning_rate(self, rate: Any, iterations: Callable[[], tf.Variable]) -> Any:
-        """Returns what an optimizer at work is to take for its learning rate.
+        """Returns the learning rate that an optimizer at work is to use.
 
         Args:
-            rate: What it would take.
+            rate: The rate that it would use.
             iterations: Returns its count of updates.
         """
         holes = current_holes()
@@ -177,7 +177,7 @@ class StepObserver:
         return holes.rate(rate)
 
     def normalises(self, call: Callable[..., Any], layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls a BatchNormalization layer, in a function of its own where workers may take their own rows for the batch."""
+        """Calls a BatchNormalization layer, in a function of its own if workers may normalise by their own rows."""
         self.normalisations[layer.name] = layer
         if not self._names_own_rows or not tf.is_tensor(inputs):
             return call(layer, inputs, *args, **kwargs)
@@ -213,7 +213,7 @@ class StepObserver:
 
     def _assigned(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
         if current_holes() is not None:
-            # One that is written and never read the graph does not know: it sees its handle only.
+            # The graph does not know a variable that is written and never read: it sees the handle only.
             tf.compat.v1.get_default_graph().watch_variable(variable)
         if self.is_outside_optimizers:
             self._assigned_by_hand.add(id(variable))
@@ -227,18 +227,18 @@ class StepObserver:
     def _gradient(
         self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Exchanges gradients where the script's own step gets them, so that what it does to them it does to everybody's.
+        """Exchanges gradients where the script's own step gets them, so that it goes on with those of all workers.
 
-        Not those that another tape goes on to differentiate: they are no gradients of the step.
+        Gradients that another tape differentiates are not exchanged: they are not the step's.
         """
         return self._passed(original(tape, target, sources, *args, **kwargs), target, sources)
 
     def _differentiate(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-        """The same for `tf.gradients`."""
+        """Exchanges the gradients of `tf.gradients` in the same way."""
         return self._passed(original(ys, xs, *args, **kwargs), ys, xs)
 
     def _passed(self, result: Any, target: Any, sources: Any) -> Any:
-        """Returns gradients as they come out of a hole, those of variables."""
+        """Returns gradients, those of variables after passing a hole."""
         if not self.is_outside_optimizers or self.own_step or not tape_set_is_empty():
             return result
         flat = tf.nest.flatten(result)
@@ -252,19 +252,19 @@ class StepObserver:
         exchanged = self._pass_hole(gradients, [variables[i] for i in chosen], scale)
         for i, gradient in zip(chosen, exchanged, strict=True):
             flat[i] = gradient
-        # Those without a gradient have none on any worker.
+        # Variables without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
 
     def _differentiates(self, variables: Iterable[tf.Variable | None]) -> None:
-        """Records by which variables a gradient was computed."""
+        """Records in `moved` a variable that was written before a gradient by it was computed."""
         for variable in variables:
             if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
                 self.moved = variable.name.removesuffix(":0")
 
     def _pass_hole(self, gradients: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
-        # All workers of a synchronous step scale alike. A server may have come to another scale since a worker pulled it; and
-        # what it knows of gradients, and adds to them, would be of another size whenever the scale changes.
+        # All workers of a synchronous step have the same scale. A server may have another one by the time a worker pushes, and
+        # its own state, made of gradients, would be of the wrong size whenever the scale changes.
         if scale is None or self._config.mode == "sync":
             return pass_hole(gradients, variables)
         scale = tf.convert_to_tensor(scale)
@@ -273,14 +273,14 @@ class StepObserver:
 
     @property
     def _names_own_rows(self) -> bool:
-        """Whether anybody will look at these names; `fdt check` tells what would be saved."""
+        """Whether the names of these functions are used: by --relax, or by `fdt check`, which tells what --relax would save."""
         config = self._config
         divides = config.mode == "sync" and config.num_workers > 1 and current_holes() is not None
         return divides and (config.only_looks or BATCH_NORM in relaxed(config.options))
 
 
 def _times(gradient: Any, scale: tf.Tensor) -> Any:
-    # What is as small as that needs its scale to be there at all.
+    # A float16 gradient may be 0 without its scale.
     if gradient is None or gradient.dtype == tf.float16:
         return gradient
     scale = tf.cast(scale, gradient.dtype)

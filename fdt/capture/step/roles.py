@@ -17,12 +17,12 @@ def describing(
     seen: StepObserver,
     other_role: Callable[[tf.Variable, Writes], "program_pb2.Role"],
 ) -> Callable[[tf.Variable], program_pb2.Variable]:
-    """Returns what tells a variable's role, and the momentum of a velocity.
+    """Returns a function that describes a variable: its role, and the momentum if it is a velocity.
 
     Args:
-        graph: Of the step.
-        holes: Those of its gradients.
-        seen: What the step was seen to call.
+        graph: The step's graph.
+        holes: The holes of its gradients.
+        seen: The observer of its trace.
         other_role: Returns the role of a variable that is no optimizer's, metric's or seed.
     """
     known = _known(holes, seen)
@@ -46,7 +46,7 @@ def describing(
 
 
 def _known(holes: Sequence[OpenHole], seen: StepObserver) -> dict[int, "program_pb2.Role"]:
-    """Returns roles of variables that were seen in use, by id. One that has several has the last of them."""
+    """Returns the roles of variables that the trace saw in use, by id. Of several roles, the last one wins."""
     known: dict[int, program_pb2.Role] = {id(v): program_pb2.ROLE_SEED for v in seen.seeds}
     known |= dict.fromkeys(seen.metric_variables(), program_pb2.ROLE_METRIC)
     known |= {id(v): program_pb2.ROLE_OPTIMIZER for optimizer in seen.optimizers for v in optimizer.variables}
@@ -55,9 +55,9 @@ def _known(holes: Sequence[OpenHole], seen: StepObserver) -> dict[int, "program_
 
 
 def role_by_writes(variable: tf.Variable, writes: Writes) -> "program_pb2.Role":
-    """Returns the role of a variable of which only the step's graph tells.
+    """Returns the role of a variable as the step's graph tells it.
 
-    What follows gradients, or nothing but itself (a count of steps), is equal for all workers, as an optimizer's state is.
+    A variable computed from gradients, or from itself alone (a count of steps), is equal on all workers, like an optimizer's.
     """
     if not writes:
         return program_pb2.ROLE_CONSTANT

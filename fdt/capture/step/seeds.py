@@ -1,12 +1,12 @@
 """Gives random operations of an eager step the seeds that plain python would give them.
 
 An eager operation without a seed of its own takes one from TensorFlow's context whenever it is run. In a traced step it
-would be given one for good, and count by itself. So the seeds are taken from the context for each step, and are arguments,
-of a step in which the operations are stateless ones of the same algorithm (Philox): the seed of the context is their key,
-that of the operation the upper half of their counter (`PhiloxRandom(seed_lo, seed_hi)` in TensorFlow's philox_random.h).
+would get one seed for all calls, and count by itself. So the client takes the seeds from the context for each step and passes
+them as arguments. The step has stateless operations of the same algorithm (Philox): the seed of the context is their key, the
+seed of the operation the upper half of their counter (`PhiloxRandom(seed_lo, seed_hi)` in TensorFlow's philox_random.h).
 
-An operation of a traced step counts what it has drawn, whatever the size of the batch. Workers have a graph for each size, so
-there the count is kept in a variable of the step, and is the lower half of that counter.
+An operation of a traced step counts the numbers it has drawn, over batches of all sizes. Workers have a graph for each size,
+so there a variable of the step keeps the count, which is the lower half of the operation's counter.
 """
 
 import contextlib
@@ -39,24 +39,23 @@ class Seeds:
     """The seeds of a step while it is traced.
 
     Attributes:
-        count: How many of its operations have taken one.
+        count: Number of its operations that have taken a seed.
     """
 
     def __init__(self, given: Sequence[tf.Tensor]) -> None:
-        """Begins.
-
+        """
         Args:
-            given: int64 scalars: that of the context, and one for each operation; none if their number is not known yet.
+            given: int64 scalars: the context's seed, and one for each operation; empty if their number is not known yet.
         """
         self.count = 0
         self._given = given
         self._graph = tf.compat.v1.get_default_graph()
-        # That of an operation which is about to be made.
+        # The seed of the operation that is about to be made.
         self._next: tf.Tensor | None = None
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Within it, operations of the step take them."""
+        """Makes operations of the step take these seeds."""
         token = _current.set(self)
         try:
             yield
@@ -66,13 +65,13 @@ class Seeds:
     def take(self, own: int | None) -> None:
         """Called when a random operation with this seed of its own, if any, is about to be made."""
         self._next = None
-        # One in a function of the script's has its seed for good in plain python too.
+        # An operation in a function of the script's keeps one seed in plain python too.
         if own is None and self._graph.seed is not None and tf.compat.v1.get_default_graph() is self._graph:
             self.count += 1
             self._next = self._given[self.count] if self.count < len(self._given) else None
 
     def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor] | None:
-        """Returns uint64 [1] and uint64 [2] for the operation that is being made; None if it is made as it is."""
+        """Returns uint64 [1] and uint64 [2] for the operation that is being made; None if it stays a stateful one."""
         seed, self._next = self._next, None
         if seed is None:
             return None
@@ -91,11 +90,11 @@ def install(patches: Patches) -> None:
 
 
 def keep_in_variables(patches: Patches, record: Callable[[tf.Variable], None]) -> None:
-    """Makes random operations keep what they have drawn in variables: int64 [seed, how many numbers].
+    """Makes random operations count in variables what they have drawn: int64 [seed, count of numbers].
 
     Args:
-        patches: Of a trace.
-        record: Is given each variable.
+        patches: The patches of a trace.
+        record: Called with each variable.
     """
     for name, stateless in _STATELESS.items():
         patches.wrap(gen_random_ops, name, _counting(stateless, record))
@@ -103,7 +102,7 @@ def keep_in_variables(patches: Patches, record: Callable[[tf.Variable], None]) -
 
 @contextlib.contextmanager
 def none_taken() -> Iterator[None]:
-    """Within it a function of the script's own is traced into the step."""
+    """Takes no seeds while a function of the script's own is traced into the step."""
     token = _current.set(None)
     try:
         yield
@@ -112,12 +111,12 @@ def none_taken() -> Iterator[None]:
 
 
 def is_seeded() -> bool:
-    """Whether the script has given TensorFlow a seed: else no run draws what another does."""
+    """Whether the script has set TensorFlow's global seed; without it no two runs draw the same numbers."""
     return context.global_seed() is not None
 
 
 def drawn(count: int) -> list[tf.Tensor]:
-    """Returns the seeds of one step with so many operations, as plain python would take them from the context."""
+    """Draws the seeds of one step with `count` operations from the context, as plain python would."""
     if not count:
         return []
     of_context = context.global_seed() % _MAX_SEED
@@ -139,7 +138,7 @@ def _counting(stateless: Callable[..., tf.Tensor], record: Callable[[tf.Variable
         if tf.executing_eagerly() or _current.get() is not None:
             return original(shape, *args, seed=seed, seed2=seed2, **kwargs)
         if not seed and not seed2:
-            # Plain python draws other numbers in each run.
+            # Without a seed, plain python draws other numbers in each run.
             seed = int.from_bytes(os.urandom(4)) % _MAX_SEED + 1
         state = created_outside(initial_value=[seed, 0], dtype=tf.int64, trainable=False, name="random_state")
         record(state)

@@ -1,4 +1,4 @@
-"""Takes summaries out of a step: what they are made of are outputs, and they are written on the script's machine."""
+"""Takes summaries out of a step: their values become outputs, and the script's machine writes them."""
 
 import contextlib
 import dataclasses
@@ -17,14 +17,14 @@ _WRITES = ("WriteSummary", "FlushSummaryWriter")
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """One that a step writes.
+    """A summary that a step writes.
 
     Attributes:
         writer: Handle of the writer.
         tag: Its name.
-        metadata: What kind it is, serialized.
-        tensors: Of the trace: its step (int64), whether it is written at all, and what its value is made of.
-        value: Makes the value of the latter.
+        metadata: Its kind, serialized.
+        tensors: Tensors of the trace: its step (int64), whether it is written, and the numbers of its value.
+        value: Makes the value from these numbers.
     """
 
     writer: tf.Tensor
@@ -50,19 +50,19 @@ class Recording:
     """The summaries that a trace has met so far.
 
     Attributes:
-        graph: That is being traced.
+        graph: The graph that is being traced.
         summaries: In the order in which the step writes them.
-        condition: Whether the next one is written, where `record_if` makes that depend on a tensor.
+        condition: Whether the next one is written; set if `record_if` was given a tensor.
     """
 
     def __init__(self) -> None:
-        """Has met none."""
+        """Starts without summaries."""
         self.graph = tf.compat.v1.get_default_graph()
         self.summaries: list[Summary] = []
         self.condition: tf.Tensor | None = None
 
     def tensors(self) -> list[tf.Tensor]:
-        """Returns those of all summaries, one after the other."""
+        """Returns the tensors of all summaries, in order."""
         return [tensor for summary in self.summaries for tensor in summary.tensors]
 
 
@@ -70,7 +70,7 @@ _recording: ContextVar[Recording | None] = ContextVar("fdt_summaries", default=N
 
 
 def writes_summaries(graph: Any) -> bool:
-    """Returns whether a traced function, or one that it calls, writes any."""
+    """Returns whether a traced function, or one that it calls, writes summaries."""
     library = graph.as_graph_def().library.function
     inner = (node.op for function in library for node in function.node_def)
     return any(op in _WRITES for op in (*(o.type for o in graph.get_operations()), *inner))
@@ -78,7 +78,7 @@ def writes_summaries(graph: Any) -> bool:
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
-    """Within it, summaries that code being traced writes are collected instead."""
+    """Collects the summaries that traced code writes, in place of writing them."""
     token = _recording.set(Recording())
     try:
         yield _recording.get()  # type: ignore[misc]
@@ -91,21 +91,21 @@ def write(summaries: Sequence[Summary], values: Sequence[Any]) -> None:
     rest = iter(values)
     for summary in summaries:
         summary.write([next(rest) for _ in summary.tensors])
-    # As a writer is at the end of its `as_default`.
+    # TensorFlow flushes a writer at the end of its `as_default`.
     for writer in {id(summary.writer): summary.writer for summary in summaries}.values():
         tf.raw_ops.FlushSummaryWriter(writer=writer)
 
 
 def install(patches: Patches) -> None:
     """Puts the hooks in place."""
-    # What `tf.summary.write` asks, and no one else.
+    # Called by `tf.summary.write` only.
     patches.wrap(summary_ops_v2, "should_record_summaries", _should_record)
     patches.wrap(gen_summary_ops, "write_summary", _write)
     patches.wrap(gen_summary_ops, "flush_summary_writer", _flush)
 
 
 def _should_record(original: Callable[[], Any]) -> Any:
-    """Has the summary recorded outside the branch that the condition would make."""
+    """Returns True in place of a tensor, which would make a branch around the summary; keeps the tensor as condition."""
     condition, recording = original(), _recording.get()
     if recording is None or tf.executing_eagerly() or tf.get_static_value(condition) is not None:
         return condition
@@ -127,7 +127,7 @@ def _write(
     condition, recording.condition = recording.condition, None
     parts, value = _of_numbers(tf.convert_to_tensor(tensor), tag)
     tensors = [tf.cast(step, tf.int64), tf.constant(True) if condition is None else condition, *parts]
-    # What the step reads here must not be what it is at its end.
+    # Copies: a variable that is read here must not show its value at the step's end.
     tensors = [tf.identity(tensor) for tensor in tensors]
     recording.summaries.append(Summary(writer, tag, summary_metadata, tensors, value))
     return tf.no_op()
@@ -140,9 +140,9 @@ def _flush(original: Callable[..., Any], writer: Any, name: Any = None) -> Any:
 
 
 def _of_numbers(value: tf.Tensor, tag: Any) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-    """Returns the numbers that a value is made of, and what makes it of them.
+    """Returns the numbers that a value is made of, and a function that makes it from them.
 
-    A step returns no strings: images are encoded, and text is written, where the summary is.
+    A step returns no strings: images are encoded, and text is formatted, where the summary is written.
     """
     if value.dtype != tf.string:
         return [value], lambda number: number

@@ -1,4 +1,4 @@
-"""What a trace leaves: the program, and what ties it to the script's own objects."""
+"""Holds the result of a trace: the program, and what links it to the script's own objects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,20 +29,20 @@ class MetricResult:
 
 
 class TracedStep:
-    """A program and what ties it to the script.
+    """A program and its links to the script's objects.
 
     Attributes:
         program: The StepProgram.
         variables: The script's tf.Variables, in the program's order.
         normalisations: The BatchNormalization layers that the step calls.
         is_random: Whether it draws random numbers.
-        prints: Whether it prints by itself, where it runs.
+        prints: Whether its operations print where they run.
         graph: FuncGraph of step(share, *batch).
-        moved: The name of a variable that it writes by itself and then computes a gradient by; None if there is none.
-        watch: What its Python read, if that must stay as it is.
-        summaries: Those that it writes; the last of its outputs are their tensors.
+        moved: The name of a variable that its own code writes before it computes a gradient by it; None if there is none.
+        watch: What its Python read, if these values must not change.
+        summaries: The summaries that it writes; their tensors are its last outputs.
         scales_half: Whether it computes in float16, and scales its loss for that.
-        random_states: Variables that are none of the script's: what random operations have drawn.
+        random_states: Variables, not the script's, in which random operations count what they have drawn.
         is_compiled: Whether plain python compiles it with XLA.
         is_any_size: Whether plain python has one function for batches of all sizes.
     """
@@ -70,15 +70,15 @@ class TracedStep:
         self.is_random = is_random or any(v.role == program_pb2.ROLE_SEED for v in program.variables)
         self.prints, self.moved, self.graph = prints, moved, graph
         self._written = written
-        # By what a batch looks like.
+        # By the specs of a batch.
         self._without_data: dict[str, WithoutData] = {}
         self._logs = logs
 
     def run_out(self, specs: Sequence[tf.TensorSpec] | None = None) -> None:
-        """Does here what plain python does in a step that finds no more data.
+        """Makes the changes here that plain python makes in a step that finds no more data.
 
         Args:
-            specs: What the arrays of a batch look like in plain python; None if they look as they were traced.
+            specs: Specs of a batch's arrays in plain python; None if they are as traced.
         """
         key = repr(specs)
         if key not in self._without_data:
@@ -95,10 +95,10 @@ class TracedStep:
         return id(variable) in self._written
 
     def follow(self, values: Mapping[int, Any]) -> None:
-        """Sets its random states, of which a script that makes the step itself does not know.
+        """Sets its random states, which a step made on this machine does not advance.
 
         Args:
-            values: Of its variables, by their places.
+            values: Values of its variables, by place.
         """
         states = set(map(id, self.random_states))
         for place, variable in enumerate(self.variables):
@@ -106,7 +106,7 @@ class TracedStep:
                 variable.assign(values[place])
 
     def outputs(self) -> list[Any]:
-        """Returns the leaves of what train_step returned: tensors, and metrics whose results they are."""
+        """Returns the leaves of what train_step returned: tensors, and metrics in place of their results."""
         leaves: list[Any] = tf.nest.flatten(self._logs)
         return leaves
 
@@ -145,10 +145,10 @@ class TracedStep:
 
 
 def refuse_moved(traced: TracedStep) -> None:
-    """Refuses a step whose second gradient asynchronous workers would compute at the wrong place.
+    """Refuses a step whose second gradient asynchronous workers would compute from the wrong parameters.
 
     Raises:
-        UnsupportedError: It moves a parameter before it computes a gradient there.
+        UnsupportedError: It changes a parameter before it computes a gradient by it.
     """
     if traced.moved is not None:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Traces a training step into a program: what it calls is observed, what it computes is left as it is."""
+"""Traces a training step into a program: observes its calls, and leaves its computation as it is."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ class StepTrace:
 
         Args:
             train_step: Bound method, or a function of one argument.
-            element: What a batch looks like.
+            element: The form of a batch.
         """
         with WAITING.doing("tracing the training step"):
             concrete, opened, logs, met = self._traced(train_step, element)
@@ -49,7 +49,7 @@ class StepTrace:
             )
         metric_variables = self._seen.metric_variables()
         if self._config.mode == "async" and self._config.num_workers > 1:
-            # Workers have metrics each, whose states are added up.
+            # Each worker has its own metric states, which are added up.
             check_additive(concrete.graph, metric_variables)
         self._check_outputs(concrete.outputs[: len(concrete.outputs) - len(met.tensors())])
         describe = describing(concrete.graph, opened, self._seen, self._role)
@@ -75,7 +75,7 @@ class StepTrace:
         recordings: list[Recording] = []
 
         def step(share: tf.Tensor, *batch: tf.Tensor) -> list[tf.Tensor]:
-            # A first trace that makes variables is followed by a second one, which counts.
+            # If the first trace makes variables, TensorFlow traces a second time; only that trace counts.
             opened.clear()
             logs.clear()
             self._seen.forget()

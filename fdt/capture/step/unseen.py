@@ -1,6 +1,6 @@
-"""Stands for `tensor.numpy()` while an eager step is traced: an array of which the size alone is known.
+"""Replaces `tensor.numpy()` while an eager step is traced: returns an array of which only the size is known.
 
-Scripts ask it for the shape (`np.shape(mean.numpy())`). Whoever looks at a value is told that there is none yet.
+Scripts read its shape (`np.shape(mean.numpy())`). Reading a value raises an error, since there is none yet.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ _is_traced: ContextVar[bool] = ContextVar("fdt_is_traced", default=False)
 
 
 class Unseen:
-    """Stands for an array.
+    """A placeholder for an array.
 
     Attributes:
-        tensor: Whose value it will be.
+        tensor: The tensor whose value it will be.
         shape: Its shape.
         dtype: Its type.
         ndim: The number of its dimensions.
@@ -45,7 +45,7 @@ class Unseen:
         return self.shape[0]
 
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
-        """Returns the tensor as what a gradient takes for a constant."""
+        """Returns the tensor, as a constant for gradients."""
         if dtype is not None and dtype != self.tensor.dtype:
             raise TypeError(f"expected {dtype.name}, received an array of {self.dtype}")
         return tf.stop_gradient(self.tensor)
@@ -61,7 +61,7 @@ def install(patches: Patches) -> None:
 
     def numpy(tensor: tf.Tensor) -> Any:
         if not _is_traced.get() or not is_own(sys._getframe(1).f_code.co_filename):
-            # Libraries tell by it whether a tensor has a value.
+            # Libraries tell by this attribute whether a tensor has a value.
             raise AttributeError("'SymbolicTensor' object has no attribute 'numpy'")
         return lambda: Unseen(tensor)
 
@@ -70,7 +70,7 @@ def install(patches: Patches) -> None:
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Within it a step that is eager in the script is traced."""
+    """Turns the placeholders on while a step that is eager in the script is traced."""
     token = _is_traced.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Variables of TensorFlow behind those of Keras."""
+"""Finds the variables of TensorFlow behind those of Keras."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from tensorflow.python.ops import variables
 
 
 def tf_variable(variable: Any) -> tf.Variable | None:
-    """Returns the variable of TensorFlow that another wraps, be it Keras 3's or one that casts; None if it is none."""
+    """Returns the TensorFlow variable that a Keras 3 or casting variable wraps, or itself; None if it is no variable."""
     if not isinstance(variable, tf.Variable):
         variable = getattr(variable, "value", None)
     inner = getattr(variable, "_variable", None)
@@ -29,10 +29,10 @@ def as_tensor(leaf: Any) -> Any:
 
 
 def created_outside(**arguments: Any) -> tf.Variable:
-    """Creates a variable outside of the functions that are being traced, which would take hold of it otherwise.
+    """Creates a variable outside of the functions that are being traced, which would capture it otherwise.
 
     Args:
-        arguments: Of tf.Variable.
+        arguments: Arguments of tf.Variable.
     """
     with tf.init_scope():
         return variables.default_variable_creator_v2(None, **arguments)

@@ -1,4 +1,4 @@
-"""Computes what a step has done when it fetches the next batch and there is none.
+"""Makes the changes that a step makes in plain Keras when it fetches the next batch and there is none.
 
 Plain Keras fetches the batch within the function that trains. When that fails, TensorFlow has counted `iterations`, drawn for
 random layers, and, where the data set says how many rows each batch has, counted these in the means of losses and metrics.
@@ -12,19 +12,19 @@ from tensorflow.python.ops import handle_data_util
 
 from fdt.capture.step.writes import READERS
 
-# What is known of a tensor whose shape is known.
+# Operations whose result is known if their input's shape is.
 _OF_SHAPES = ("Shape", "Size", "Rank")
 
 
 class WithoutData:
-    """The writes of a traced step that stand on no data; calling it makes them, here."""
+    """The writes of a traced step that depend on no data; a call makes them on this machine."""
 
     def __init__(self, graph: Any, variables: Sequence[tf.Variable], inputs: Sequence[tf.TensorSpec] | None = None):
         """
         Args:
             graph: FuncGraph of step(share, *batch).
-            variables: Of the step.
-            inputs: What its batches look like in plain python, in the order of the arguments; None if they look as here.
+            variables: The step's variables.
+            inputs: Specs of its batches in plain python, in the order of the arguments; None if they are as traced.
         """
         share, *batch = graph.inputs[: len(graph.inputs) - len(graph.captures)]
         names = [tensor.op.name for tensor in batch]
@@ -32,7 +32,7 @@ class WithoutData:
         self._handles = {i.op.name: e for e, i in graph.captures if any(e is v.handle for v in variables)}
         shaped = _with_shapes(graph, dict(zip(names, shapes, strict=True)))
         found = _Found(shaped, names, self._handles)
-        # Holes pass on what they get.
+        # A share of 1: holes return the gradients that they get.
         found.constants[share.op.name] = 1.0
         self._makes_some = bool(list(found.writes()))
         self._graph_def = _cut(shaped, found.needed, found.constants)
@@ -50,11 +50,11 @@ class WithoutData:
 
 
 class _Found:
-    """Follows operations back to what they stand on.
+    """Follows operations back to those that they depend on.
 
     Attributes:
-        constants: By the name of an operation, its value, which is known without data.
-        needed: Names of the operations that the writes stand on, themselves among them.
+        constants: Values that are known without data, by the name of the operation.
+        needed: Names of the writes, and of all operations that they depend on.
     """
 
     def __init__(self, graph: tf.Graph, data: Collection[str], handles: Collection[str]):
@@ -64,7 +64,7 @@ class _Found:
         self._data = data
 
     def writes(self) -> Iterator[tf.Operation]:
-        """Yields the operations that write a variable and stand on no data."""
+        """Yields the operations that write a variable and depend on no data."""
         for operation in self._graph.get_operations():
             writes = operation.type not in READERS and any(t.op.name in self._handles for t in operation.inputs)
             if writes and self._stands_on_none(operation):
@@ -91,7 +91,7 @@ class _Found:
 
 
 def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> tf.Graph:
-    """Returns a graph again, with inputs of these shapes, from which those of other tensors follow anew."""
+    """Returns a copy of a graph with inputs of these shapes, and the shapes of all other tensors inferred anew."""
     definition, captured = graph.as_graph_def(), {internal.op.name: internal for _, internal in graph.captures}
     for node in definition.node:
         if node.name in shapes:
@@ -102,7 +102,7 @@ def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> tf.Graph:
     with shaped.as_default():
         given = {}
         for name, internal in captured.items():
-            # A variable's shape is known by its handle, of which a definition says nothing.
+            # A variable's shape is in its handle's data, which a graph definition does not have.
             given[f"{name}:0"] = tf.compat.v1.placeholder(internal.dtype, internal.shape, name)
             handle_data_util.copy_handle_data(internal, given[f"{name}:0"])
         tf.graph_util.import_graph_def(definition, given, name="")
@@ -110,7 +110,7 @@ def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> tf.Graph:
 
 
 def _cut(graph: tf.Graph, names: Collection[str], constants: Mapping[str, Any]) -> Any:
-    """Returns the operations with these names, with constants in the place of what is known."""
+    """Returns a definition of the operations with these names, known values replaced by constants."""
     definition = graph.as_graph_def()
     for node in [node for node in definition.node if node.name not in names]:
         definition.node.remove(node)

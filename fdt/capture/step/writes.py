@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# In the names of operations that draw random numbers.
+# Parts of the names of operations that draw random numbers.
 _DRAWS = (
     "Random",
     "RngReadAndSkip",
@@ -14,7 +14,7 @@ _DRAWS = (
     "CandidateSampler",
     "SampleDistortedBoundingBox",
 )
-# Of those that are drawn from a seed, and count by themselves how many they have drawn.
+# Random operations that draw from a seed, and count internally what they have drawn.
 _COUNTING = {
     *("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal", "ParameterizedTruncatedNormal"),
     *("RandomGamma", "RandomPoissonV2", "RandomShuffle", "Multinomial"),
@@ -23,7 +23,7 @@ READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShap
 
 
 def written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
-    """Returns the identities of the variables of which a step does more than read them."""
+    """Returns the ids of the variables that a step may write: operations other than reads use them."""
     handles = {internal.name: external for external, internal in graph.captures}
     by_handle = {id(variable.handle): id(variable) for variable in variables}
     touched = (t.name for o in graph.get_operations() if o.type not in READERS for t in o.inputs if t.name in handles)
@@ -31,13 +31,13 @@ def written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
 
 
 class Writes:
-    """What a variable is overwritten with in a traced step; false if it is not.
+    """The writes of a traced step to one variable; false if there are none.
 
     Attributes:
-        are_random_states: Whether it is the state of a generator.
-        follow_inputs: Whether they stand on the batch, or on random numbers.
-        follow_holes: Whether they stand on gradients as they come out of a hole.
-        reads: Ids of the variables' handles that they stand on.
+        are_random_states: Whether the variable is the state of a generator.
+        follow_inputs: Whether the writes depend on the batch, or on random numbers.
+        follow_holes: Whether the writes depend on gradients that come out of a hole.
+        reads: Ids of the handles of variables that the writes depend on.
     """
 
     def __init__(self, graph: Any, variable: tf.Variable, holes: set[str]):
@@ -45,7 +45,7 @@ class Writes:
 
         Args:
             graph: FuncGraph of step(share, *batch).
-            variable: One that it captures.
+            variable: A variable that it captures.
             holes: Names of the functions that mark holes.
         """
         handles = {internal.name for external, internal in graph.captures if external is variable.handle}
@@ -69,7 +69,7 @@ class Writes:
             if "Call" in operation.type and operation.get_attr("f").name in holes:
                 self.follow_holes = True
                 continue
-            # A random number is every worker's own.
+            # Each worker draws random numbers of its own.
             self.follow_inputs |= draws(operation.type)
             waiting += [t.op for t in operation.inputs]
 
@@ -78,16 +78,16 @@ class Writes:
 
 
 def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | None:
-    """Returns the handle of a variable that a step updates, and then updates again by a gradient at the new place.
+    """Returns the handle of a variable that a step updates, and then updates again by a gradient at its new value.
 
-    That other gradients are computed beside an older value of it, as a generator's beside its critic's, is what delays are.
+    Gradients by other variables may use an older value of it, as a generator's do of its critic: that is an ordinary delay.
 
     Args:
         graph: FuncGraph of step(share, *batch).
-        holes: Names of the functions that mark holes, and the ids of the handles of the variables that each has gradients of.
+        holes: By name of each function that marks a hole, the ids of the handles of the variables of its gradients.
 
     Returns:
-        None if there is none.
+        The handle; None if there is none.
     """
     handles = {internal.name: external for external, internal in graph.captures}
     operations = graph.get_operations()
@@ -113,7 +113,7 @@ def _stands_on(operation: Any, names: Collection[str]) -> bool:
 
 
 def _behind(operation: Any) -> set[str]:
-    """Returns the names of the operations that one stands on by data, itself among them."""
+    """Returns the names of an operation and of all those that it depends on by data."""
     waiting, seen = [operation], set[str]()
     while waiting:
         found = waiting.pop()
@@ -129,12 +129,12 @@ def draws(operation_type: str) -> bool:
 
 
 def is_random(graph: Any) -> bool:
-    """Returns whether a traced step draws random numbers, be it in a function, loop or branch."""
+    """Returns whether a traced step draws random numbers, directly or in a function, loop or branch."""
     return any(map(draws, _kinds(graph)))
 
 
 def counting_draws(graph: Any) -> list[str]:
-    """Returns the types of a traced step's random operations that keep by themselves, in no variable, what they have drawn."""
+    """Returns the types of a traced step's random operations that count internally, not in a variable, what they have drawn."""
     return sorted(_COUNTING.intersection(_kinds(graph)))
 
 

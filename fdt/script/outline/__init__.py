@@ -5,6 +5,6 @@
     gradients = tape.gradient(loss, weights)
     optimizer.apply_gradients(zip(gradients, weights))      # to here
 
-Nothing here runs or imports what the script does: a syntax tree goes in, another comes out, in which each such part is there
-twice: as it was, and as a function of the names that it reads, which `fdt.capture.loop.outlined` may have run instead.
+This package runs and imports nothing of the script: it turns a syntax tree into another one that has each such part twice: as
+it was, and as a function of the names that it reads, which `fdt.capture.loop.outlined` may run in its place.
 """

@@ -15,7 +15,7 @@ _OURS = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 
 
 def watch(patches: Patches) -> None:
-    """Compiles the modules of the script's own folders here, past Python's cache of compiled files."""
+    """Makes Python's loader compile modules of the script's own folders by us, past its cache of compiled files."""
 
     def get_code(loader: SourceFileLoader, fullname: str) -> Any:
         path = loader.get_filename(fullname)
@@ -30,7 +30,7 @@ def is_own(path: str) -> bool:
     return not os.path.abspath(path).startswith(_libraries())
 
 
-# Asked for each of some thousand modules.
+# Cached: called for each of some thousand modules.
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     installed = sysconfig.get_paths()

@@ -1,4 +1,4 @@
-"""Which names are read later, before they are written again (backward analysis over structured statements)."""
+"""Finds the names that are read later, before they are written again (backward analysis over structured statements)."""
 
 import ast
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ class Liveness:
     """The names that are read after each statement of a scope.
 
     Attributes:
-        at_start: Names that are read in it before they are written.
+        at_start: Names that the scope reads before it writes them.
     """
 
     def __init__(self, body: Sequence[ast.stmt], at_end: set[str]) -> None:
-        """Looks at a scope.
+        """Analyses a scope.
 
         Args:
             body: Its statements.
-            at_end: Names that are read when it has ended.
+            at_end: Names that are read after its end.
         """
         self._after: dict[ast.stmt, set[str]] = {}
-        # Functions inside may be called at any time, and what is declared belongs to others too.
+        # Functions inside may be called at any time, and declared names (`global`, `nonlocal`) belong to other scopes too.
         self._always = names(body).later | declarations(body)
         self._at_end = at_end | self._always
-        # In a `try`, what follows any of its statements may be the handlers.
+        # In a `try`, any statement may be followed by the handlers.
         self._handled: set[str] = set()
         self._loops: list[tuple[set[str], set[str]]] = []
         self.at_start = self._suite(body, self._at_end)
@@ -50,7 +50,7 @@ class Liveness:
             inner = self._suite(statement.body, live)
             for item in reversed(statement.items):
                 inner = (inner - names(item).writes) | names(item).reads
-            # Some let what is behind go on where a block has ended early.
+            # A context that suppresses errors continues behind a block that ended early.
             return inner | (live if _suppresses(statement) else set())
         if isinstance(statement, ast.Try | ast.TryStar):
             return self._try(statement, live)
@@ -61,7 +61,7 @@ class Liveness:
         if isinstance(statement, ast.Continue) and self._loops:
             return self._loops[-1][0]
         if suites(statement) and not isinstance(statement, SCOPES):
-            # Of others (match) no more is needed than to be on the safe side.
+            # Other compound statements (match) are treated conservatively.
             return live | names(statement).reads | set().union(*(self._suite(s, live) for s in suites(statement)))
         found = names(statement)
         kept = found.writes if not isinstance(statement, ast.AugAssign) else set()

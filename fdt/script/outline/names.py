@@ -1,4 +1,4 @@
-"""Which names of its scope a part of a program reads, and which it writes."""
+"""Finds the names of its scope that a part of a program reads, and those that it writes."""
 
 import ast
 import dataclasses
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# Methods of lists that add something.
+# Methods of lists that add items.
 FILLS = frozenset({"append", "extend", "insert"})
 # Nodes with names of their own.
 SCOPES = (*_FUNCTIONS, ast.ClassDef)
@@ -17,9 +17,9 @@ class Names:
     """Names of a part of a program.
 
     Attributes:
-        reads: In no order of the names' first use; with those that functions inside it read of the scope around them.
-        writes: With those that it deletes.
-        later: Of `reads`, those that functions inside it read, which may be called later.
+        reads: Names that it reads, including those that functions inside it read from the enclosing scope.
+        writes: Names that it writes or deletes.
+        later: Names among `reads` that functions inside it read, which may be called later.
     """
 
     reads: set[str] = dataclasses.field(default_factory=set)
@@ -43,7 +43,7 @@ def _collect(node: ast.AST, found: Names) -> None:
         if not isinstance(node.ctx, ast.Load):
             found.writes.add(node.id)
     elif isinstance(node, ast.AugAssign):
-        # What is added to is read, though its context says that it is stored.
+        # The target of `+=` is read too, though its context is Store.
         found.reads |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
         _collect(node.target, found)
         _collect(node.value, found)
@@ -52,7 +52,7 @@ def _collect(node: ast.AST, found: Names) -> None:
         own = set[str]().union(*(names(generator.target).writes for generator in node.generators))
         found.reads |= inner.reads - own
         found.later |= inner.later - own
-        # What a walrus binds belongs to the scope around.
+        # A walrus binds its name in the enclosing scope.
         found.writes |= inner.writes - own
     elif isinstance(node, SCOPES):
         free = free_names(node)
@@ -78,7 +78,7 @@ def _collect_all(nodes: Iterable[ast.AST], found: Names) -> None:
 
 
 def free_names(scope: ast.AST) -> set[str]:
-    """Returns the names that a function, lambda or class reads of what is around it, its defaults and decorators among them."""
+    """Returns the names that a function, lambda or class reads from the enclosing scope, by its defaults and decorators too."""
     if isinstance(scope, ast.ClassDef):
         outside = names([*scope.bases, *(k.value for k in scope.keywords), *scope.decorator_list])
         return outside.reads | names(scope.body).reads
@@ -93,7 +93,7 @@ def free_names(scope: ast.AST) -> set[str]:
 
 
 def declarations(body: Iterable[ast.stmt]) -> set[str]:
-    """Returns the names that a function declares to be those of the scope around it (`global`, `nonlocal`)."""
+    """Returns the names that a function declares as another scope's (`global`, `nonlocal`)."""
     found: set[str] = set()
     for statement in statements(body):
         if isinstance(statement, ast.Global | ast.Nonlocal):
@@ -120,7 +120,7 @@ def suites(statement: ast.AST) -> list[list[ast.stmt]]:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields a node and all below it, but for what is inside of functions and classes."""
+    """Yields a node and all nodes below it, except those inside functions and classes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, SCOPES):
@@ -128,21 +128,21 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def root_name(node: ast.AST) -> str | None:
-    """Returns the name that an expression of attributes and parts begins with."""
+    """Returns the name at the root of an expression of attributes and subscripts."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
 def changed_parts(nodes: Iterable[ast.AST]) -> set[str]:
-    """Returns the names of lists and dicts of which statements set parts."""
+    """Returns the names of lists and dicts whose items statements set."""
     found = (node for each in nodes for node in inside(each))
     parts = (node for node in found if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load))
     return {name for name in map(root_name, parts) if name is not None}
 
 
 def filled(nodes: Iterable[ast.AST]) -> set[str]:
-    """Returns the names of lists to which statements add something by a method."""
+    """Returns the names of lists to which statements add items by a method."""
     calls = (node.func for each in nodes for node in inside(each) if isinstance(node, ast.Call))
     lists = (f.value for f in calls if isinstance(f, ast.Attribute) and f.attr in FILLS)
     return {each.id for each in lists if isinstance(each, ast.Name)}

@@ -1,4 +1,4 @@
-"""Which names and expressions are numbers that Python computes, or draws."""
+"""Finds names and expressions that are numbers which Python computes or draws."""
 
 import ast
 from collections.abc import Callable, Iterable
@@ -6,23 +6,23 @@ from typing import Literal
 
 from fdt.script.outline.names import SCOPES, inside, root_name
 
-# Of an expression: computed of numbers, an attribute, what may be drawn at random, what NumPy makes.
+# Kinds of expressions: computed from numbers, an attribute, possibly drawn at random, made by NumPy.
 Kind = Literal["computed", "looked up", "drawn", "array"]
 LOOKED_UP: Kind = "looked up"
 _NUMPY = frozenset({"np", "numpy"})
-# Of Python's own, what makes numbers of numbers.
+# Python's own functions from numbers to numbers.
 _PURE = frozenset({"min", "max", "abs", "int", "float", "round", "pow", "bool"})
 
 
 def is_number(node: ast.AST, known: set[str]) -> bool:
-    """Whether an expression is a number, if these names are."""
+    """Whether an expression is a number, given the names that are known to be numbers."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
         return True
     return of_numbers(node, lambda leaf: isinstance(leaf, ast.Name) and leaf.id in known)
 
 
 def of_numbers(node: ast.AST, is_leaf: Callable[[ast.AST], bool]) -> bool:
-    """Whether an expression computes with constants and leaves alone, and nothing but numbers if these are numbers."""
+    """Whether an expression is computed from constants and leaves only, and gives a number if all leaves are numbers."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, bool | int | float)
     if isinstance(node, ast.BinOp):
@@ -47,7 +47,7 @@ def _is_pure(function: ast.expr) -> bool:
 
 
 def draws_in(node: ast.expr, written: set[str]) -> list[ast.expr] | None:
-    """Returns what is called in an expression that may draw random numbers, by `random`, `numpy.random` or a generator.
+    """Returns the functions called in an expression that may draw random numbers, of `random`, `numpy.random` or a generator.
 
     Args:
         node: The expression.
@@ -85,7 +85,7 @@ def _draws_of_call(call: ast.Call, written: set[str]) -> list[ast.expr] | None:
     if _is_pure(function) or (isinstance(function, ast.Name) and function.id in ("len", "list")):
         return inner
     if isinstance(function, ast.Attribute) and root is None:
-        # A method of what was drawn, or made.
+        # A method of a drawn or computed value.
         of = draws_in(function.value, written)
         return None if of is None else [*of, *inner]
     if not isinstance(function, ast.Attribute) or root in written or root == "tf":
@@ -95,7 +95,7 @@ def _draws_of_call(call: ast.Call, written: set[str]) -> list[ast.expr] | None:
 
 
 def is_of_numpy(node: ast.expr) -> bool:
-    """Whether an expression is a call of a function of NumPy's, or of a method of what one returns."""
+    """Whether an expression is a call of a NumPy function, or of a method of such a function's result."""
     while isinstance(node, ast.Call | ast.Attribute):
         if isinstance(node, ast.Call) and root_name(node.func) in _NUMPY:
             return True
@@ -104,13 +104,13 @@ def is_of_numpy(node: ast.expr) -> bool:
 
 
 def is_surely_drawing(function: ast.expr) -> bool:
-    """Whether a function is named as those of `random` and `numpy.random` are."""
+    """Whether a function's name is one in `random` or `numpy.random`."""
     chain = ast.unparse(function).split(".")
     return chain[0] == "random" or (chain[0] in _NUMPY and chain[1] == "random")
 
 
 def known_numbers(scope: ast.Module | ast.FunctionDef) -> set[str]:
-    """Returns the names of a scope that are bound to numbers wherever it binds them."""
+    """Returns the names of a scope that it binds to numbers only."""
     bound = _bindings(scope)
     known = set(bound)
     while True:
@@ -124,7 +124,7 @@ _NUMBER = ast.Constant(0)
 
 
 def _bindings(scope: ast.Module | ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """Returns for each name what it is bound to; None for what is not looked into."""
+    """Returns for each name the expressions that it is bound to; None for a binding that is not analysed."""
     bound: dict[str, list[ast.expr | None]] = {}
 
     def bind(target: ast.AST, value: ast.expr | None) -> None:
@@ -158,7 +158,7 @@ def _bindings(scope: ast.Module | ast.FunctionDef) -> dict[str, list[ast.expr | 
             elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 bound.setdefault(node.id, [])
             elif isinstance(node, ast.Global | ast.Nonlocal):
-                # Others may bind it.
+                # Other scopes may bind it.
                 for name in node.names:
                     bound.setdefault(name, []).append(None)
             elif isinstance(node, SCOPES) and not isinstance(node, ast.Lambda):

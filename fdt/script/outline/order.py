@@ -1,4 +1,4 @@
-"""What of a step is for Python alone: it is done before the step, or behind it, where nothing depends on it."""
+"""Moves a step's statements for Python alone before or behind the step, where no dependency prevents it."""
 
 import ast
 import dataclasses
@@ -8,15 +8,15 @@ from fdt.script.outline.names import FILLS, SCOPES, Names, inside, names, root_n
 from fdt.script.outline.numbers import is_number
 from fdt.script.outline.ranges import obstacle
 
-# Calls that look at the values of tensors.
+# Calls that read the values of tensors.
 _LOOKS = frozenset({"float", "int", "bool", "str", "repr", "format", "round", "print", "input"})
 _METHODS = frozenset({"numpy", "item", "tolist"})
-# Methods that keep something for the script, called for that alone.
+# Methods that are called only to keep a value for the script.
 _KEEPS = frozenset(
     {"append", "appendleft", "extend", "insert", "add", "update", "write", "writelines", "flush", "scalar"}
     | {"set_description", "set_postfix", "info", "debug", "warning", "error", "log"}
 )
-# Calls that give something else each time.
+# Calls that return another value each time.
 _TAKES = frozenset({"next", "time.time", "time.perf_counter", "time", "datetime.now", "datetime.datetime.now"})
 _NUMPY = frozenset({"np", "numpy"})
 
@@ -26,9 +26,9 @@ class Order:
     """A step's statements.
 
     Attributes:
-        before: For Python, and before the step.
-        step: The step.
-        behind: For Python, behind it.
+        before: Statements for Python, run before the step.
+        step: Statements of the step.
+        behind: Statements for Python, run after the step.
     """
 
     before: list[ast.stmt]
@@ -37,7 +37,7 @@ class Order:
 
 
 class InTheWayError(Exception):
-    """Something in a step cannot be in a function of TensorFlow's, and cannot be moved out of it."""
+    """A statement in a step cannot be in a tf.function, and cannot be moved out of the step."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -45,15 +45,15 @@ class InTheWayError(Exception):
 
 
 def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable[[ast.AST], bool]) -> Order:
-    """Returns a step's statements in their new order; those in the block of a tape are moved out of it where need be.
+    """Returns a step's statements in their new order; those in the block of a tape are moved out of it if necessary.
 
     Args:
         found: The statements.
-        known_numbers: Names that are numbers of Python's wherever they are bound.
+        known_numbers: Names that are bound to Python numbers only.
         trains: Whether a node is a part of the training.
 
     Raises:
-        InTheWayError: A statement for Python stands between others that it depends on and that depend on it.
+        InTheWayError: A statement for Python depends on statements of the step, and later ones depend on it.
     """
     flat = list(_flat(found))
     own = [names(statement.items if isinstance(statement, ast.With) else statement) for statement in flat]
@@ -63,7 +63,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
         is_python = _looks(statement, made, trains)
         problem = None if isinstance(statement, ast.With) else obstacle(statement)
         if (is_python or problem is not None) and all(_is_head(flat[k], places.get(k)) for k in range(i)):
-            # Nothing of the step has been done yet.
+            # No statement of the step precedes it.
             places[i] = "before"
         elif isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign) and _takes(statement):
             if any(_depend(own[i], own[k]) for k in range(i) if places.get(k) != "before"):
@@ -80,7 +80,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
         elif not (isinstance(statement, ast.Delete) or _is_number_statement(statement, known_numbers)):
             made |= own[i].writes
             places[i] = "step"
-    # Lists that the step itself empties are filled in it.
+    # A list that the step itself empties must be filled in the step.
     emptied = _emptied(flat)
     for i in (i for i, place in places.items() if place == "behind" and _is_filling(flat[i], emptied, made)):
         places[i] = "step"
@@ -97,11 +97,11 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
 
 
 def split(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable[[ast.AST], bool]) -> list[ast.stmt]:
-    """Returns statements with a branch for each statement of a branch that Python decides, trains, and is for Python too.
+    """Splits a branch that Python decides and that has both training and statements for Python into one branch a statement.
 
     Args:
         found: The statements.
-        known_numbers: Names that are numbers of Python's wherever they are bound.
+        known_numbers: Names that are bound to Python numbers only.
         trains: Whether a node is a part of the training.
     """
     done: list[ast.stmt] = []
@@ -122,14 +122,14 @@ def _is_mixed(branch: ast.If, made: set[str], trains: Callable[[ast.AST], bool])
 
 
 def _emptied(flat: Sequence[ast.stmt]) -> set[str]:
-    """Returns the names that statements bind, or have cleared."""
+    """Returns the names that statements bind, or call `clear` on."""
     calls = [node.func for statement in flat for node in inside(statement) if isinstance(node, ast.Call)]
     cleared = {root_name(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "clear"}
     return names(flat).writes | {name for name in cleared if name is not None}
 
 
 def _is_filling(statement: ast.stmt, emptied: set[str], made: set[str]) -> bool:
-    """Whether a statement does nothing but keep tensors in a list of the step's."""
+    """Whether a statement only adds tensors to a list that the step empties."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in FILLS:
         return False
@@ -138,7 +138,7 @@ def _is_filling(statement: ast.stmt, emptied: set[str], made: set[str]) -> bool:
 
 
 def _kept_in(statement: ast.stmt) -> str:
-    """Returns where a statement keeps something (`losses` of `losses.append(loss)`); empty if it does not."""
+    """Returns the object in which a statement keeps a value (`losses` of `losses.append(loss)`); "" if there is none."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     is_kept = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS
     return ast.unparse(call.func.value) if is_kept else ""  # type: ignore[union-attr]
@@ -151,7 +151,7 @@ def _mentions(statement: ast.stmt, expression: str) -> bool:
 
 
 def _is_head(statement: ast.stmt, place: str | None) -> bool:
-    """Whether a statement does nothing of the step: it makes a tape, or is done before."""
+    """Whether a statement computes nothing of the step: it makes a tape, or runs before the step."""
     return place == "before" or isinstance(statement, ast.With)
 
 
@@ -160,7 +160,7 @@ def _in_the_way(statement: ast.stmt, why: str) -> InTheWayError:
 
 
 def _place_for_python(i: int, own: Sequence[Names], places: dict[int, str]) -> str:
-    """Returns the place of a `del`, or of what computes Python numbers: out of the step, if nothing there depends on it."""
+    """Returns the place of a `del`, or of a statement for Python numbers: outside the step, if dependencies allow it."""
     step = [k for k, place in places.items() if place == "step"]
     if not any(_depend(own[i], own[k]) for k in step if k > i):
         return "behind"
@@ -174,7 +174,7 @@ def _depend(one: Names, other: Names) -> bool:
 
 
 def _flat(found: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields statements; of a block of a tape, or of any other context, its head and what is in it."""
+    """Yields statements; for a `with` block, its head and then its statements."""
     for statement in found:
         yield statement
         if isinstance(statement, ast.With):
@@ -192,13 +192,13 @@ def _is_number_statement(statement: ast.stmt, known: set[str]) -> bool:
 
 
 def _takes(statement: ast.stmt) -> bool:
-    """Whether Python is to take something from an iterator, or the time."""
+    """Whether a statement takes an element from an iterator, or reads the time."""
     calls = [node.func for node in inside(statement) if isinstance(node, ast.Call)]
     return any(ast.unparse(function) in _TAKES for function in calls)
 
 
 def _looks(statement: ast.stmt, made: set[str], trains: Callable[[ast.AST], bool]) -> bool:
-    """Whether a statement is for Python: it looks at values that the step makes, or keeps something for the script."""
+    """Whether a statement is for Python: it reads values that the step makes, or keeps a value for the script."""
     if isinstance(statement, ast.Assert):
         return True
     if isinstance(statement, (ast.With, *SCOPES)):
@@ -224,7 +224,7 @@ def _is_look(node: ast.AST, made: set[str], trains: Callable[[ast.AST], bool]) -
 
 
 def without(found: Sequence[ast.stmt], left_out: set[int]) -> list[ast.stmt]:
-    """Returns statements but for those with such ids, in the blocks of contexts too."""
+    """Returns statements without those with these ids, in `with` blocks too."""
     kept: list[ast.stmt] = []
     for statement in found:
         if id(statement) in left_out:

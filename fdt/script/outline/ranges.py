@@ -24,8 +24,8 @@ class Range:
     Attributes:
         scope: The function or module that it is in.
         suite: The list of statements that it is part of.
-        start: Place of its first statement there.
-        ends: Places behind its last; of several the first at which it can be a function.
+        start: Index of its first statement there.
+        ends: Candidates for the index behind its last statement; the first one at which it can be a function is used.
     """
 
     scope: Scope
@@ -35,9 +35,9 @@ class Range:
 
 
 class Training:
-    """What of a module trains.
+    """Tells which parts of a module train.
 
-    Its functions that hold a part of a step are known by their last names: those that make a tape and do not use its
+    Functions that hold a part of a step are identified by their last names: those that make a tape and do not use its
     gradients to change variables, and those that change variables and have no tape.
     """
 
@@ -57,7 +57,7 @@ class Training:
         if isinstance(statement, ast.With):
             return any(_called(item.context_expr) == _TAPE for item in statement.items)
         if isinstance(statement, SCOPES) or suites(statement):
-            # A loop or a branch: a step of its own suite, if at all.
+            # A loop or a branch: a step can only begin inside its own suite.
             return False
         calls = [node for node in inside(statement) if isinstance(node, ast.Call)]
         return any(_called(call) in (_TAPE, *self._tapes) or _minimizes(call) for call in calls)
@@ -83,7 +83,7 @@ class Training:
 
 
 def ranges(tree: ast.Module, training: Training) -> Iterator[Range]:
-    """Yields the steps of a module, the outermost alone where one is in another."""
+    """Yields the steps of a module; of nested steps the outermost only."""
     yield from _in_suite(tree, tree.body, training)
     for function in _functions(tree):
         # TensorFlow makes a graph of such a function itself.
@@ -112,7 +112,7 @@ def _in_suite(scope: Scope, suite: list[ast.stmt], training: Training) -> Iterat
 
 
 def _lengths(found: Sequence[ast.stmt], training: Training) -> list[int]:
-    """Returns how many statements there are from a tape to each that changes variables by its gradients."""
+    """Returns, for each statement that changes variables by a tape's gradients, the number of statements up to it."""
     gradients: set[str] = set()
     lengths: list[int] = []
     for place, statement in enumerate(found):
@@ -135,7 +135,7 @@ def _lengths(found: Sequence[ast.stmt], training: Training) -> list[int]:
 
 
 def _is_shared(rest: Sequence[ast.stmt], gradients: set[str], training: Training) -> bool:
-    """Whether what follows a second tape still changes variables by the gradients of the first."""
+    """Whether statements after a second tape still change variables by the first tape's gradients."""
     written: set[str] = set()
     for statement in rest:
         own = names(statement)
@@ -146,7 +146,7 @@ def _is_shared(rest: Sequence[ast.stmt], gradients: set[str], training: Training
 
 
 def _trailing(rest: Iterable[ast.stmt]) -> int:
-    """Returns how many statements behind a step belong to it still: metrics that see what it made."""
+    """Returns how many statements behind a step still belong to it: updates of metrics by its results."""
     count = 0
     for statement in rest:
         if not isinstance(statement, ast.Expr) or _called(statement.value) != "update_state":
@@ -156,7 +156,7 @@ def _trailing(rest: Iterable[ast.stmt]) -> int:
 
 
 def obstacle(node: ast.AST, is_in_loop: bool = False) -> tuple[int, str] | None:
-    """Returns a line of a statement, and what there cannot be in a function of its own; None if all can."""
+    """Returns the line and description of code in a statement that cannot be in a separate function; None if all can."""
     line = getattr(node, "lineno", 0)
     word = f"`{type(node).__name__.lower()}`"
     if isinstance(node, ast.Break | ast.Continue) and not is_in_loop:
@@ -175,7 +175,7 @@ def obstacle(node: ast.AST, is_in_loop: bool = False) -> tuple[int, str] | None:
 
 
 def _called(node: ast.AST) -> str:
-    """Returns the last name of what is called."""
+    """Returns the last name of a call's function; "" if the node is no call."""
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute):
@@ -184,7 +184,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _minimizes(call: ast.Call) -> bool:
-    """Whether an optimizer is given a function, and computes its gradients itself."""
+    """Whether a call gives an optimizer a function whose gradients it computes itself."""
     has_variables = len(call.args) >= 2 or any(keyword.arg == "var_list" for keyword in call.keywords)
     return _called(call) == "minimize" and isinstance(call.func, ast.Attribute) and has_variables
 

@@ -21,12 +21,12 @@ from fdt.script.outline.numbers import (
 from fdt.script.outline.order import InTheWayError, ordered, split, without
 from fdt.script.outline.ranges import Scope, Training, ranges
 
-# What the written program calls, and the names that it binds.
+# The function that the rewritten program calls, and the names that it binds.
 RUN = "__fdt_outlined__"
 _RESULTS = "__fdt_results__"
 _STEP, _NUMBER = "__fdt_step_{}__", "__fdt_number_{}__"
 _BUILTINS = frozenset(dir(builtins))
-# What is in these may not be come to, or more than once.
+# Nodes whose parts may run never, or more than once.
 _MAYBE = (ast.For, ast.While, ast.If, ast.Try, ast.TryStar, ast.Match, ast.IfExp, ast.BoolOp, ast.Compare)
 
 
@@ -36,14 +36,14 @@ class Site:
 
     Attributes:
         file: The file.
-        line: Of its first statement.
-        end_line: Of its last.
-        reads: Names that it reads of what is around it.
+        line: Line of its first statement.
+        end_line: Last line of its last statement.
+        reads: Names that it reads from the enclosing code.
         results: Names that it writes and that are read behind it.
-        changed: Of `reads`, lists and dicts of which it changes parts.
-        numbers: Of expressions that Python may compute for the step, what each is.
-        within: Of each the place of another that it is a part of; -1 if there is none.
-        problem: A line and what stands there that keeps it from being a function; None if nothing does.
+        changed: Lists and dicts among `reads` whose items it changes.
+        numbers: Kinds of the expressions that Python may compute for the step.
+        within: For each of these, the index of the one that it is a part of; -1 if there is none.
+        problem: Line and description of code that keeps it from being a function; None if there is none.
     """
 
     file: str
@@ -61,12 +61,12 @@ def outlined(tree: ast.Module, file: str, register: Callable[[Site], int]) -> No
     """Rewrites a module, if it has steps of eager loops.
 
     Args:
-        tree: It; it is changed.
-        file: Its name.
-        register: Takes a step, and returns the number under which the program names it.
+        tree: The module; changed in place.
+        file: Name of its file.
+        register: Registers a step, and returns its number in the program.
     """
     module = _Module(tree)
-    # From the last to the first: the places of those before stay what they are.
+    # From the last to the first, so that the indices of earlier steps stay valid.
     for found in sorted(ranges(tree, module.training), key=lambda each: -each.start):
         problems: list[Site] = []
         for end in found.ends:
@@ -85,7 +85,7 @@ def outlined(tree: ast.Module, file: str, register: Callable[[Site], int]) -> No
 
 
 class _Module:
-    """What is known of a whole module before it is changed."""
+    """Facts about a whole module before it is changed."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
@@ -109,7 +109,7 @@ class _Module:
         return self._liveness[scope].after(statement)
 
     def is_builtin(self, name: str) -> bool:
-        """Whether a name is Python's own, here."""
+        """Whether a name is a builtin that the module does not rebind."""
         return name in _BUILTINS and name not in self._bound
 
 
@@ -141,7 +141,7 @@ class _Writer:
         )
 
     def statements(self, number: int) -> list[ast.stmt]:
-        """Returns what stands in its place."""
+        """Returns the statements that replace the step."""
         first, last = self._found[0], self._found[-1]
         step = _STEP.format(number)
         parameters = [*self.site.reads, *(_NUMBER.format(i) for i in range(len(self._numbers.found)))]
@@ -165,13 +165,13 @@ class _Writer:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Makes what may be Python's to compute an argument, for the case that it is: numbers change from step to step.
+    """Replaces expressions that Python may have to compute, such as changing numbers, by arguments of the step.
 
     Attributes:
-        found: The expressions; of what may be drawn `(all functions that draw it, lambda: the expression)`.
-        kinds: What each is.
+        found: The expressions; for one that may be drawn, `(all functions that draw it, lambda: the expression)`.
+        kinds: The kind of each.
         within: See `Site`.
-        is_before_updates: Whether variables are yet what they were before the step.
+        is_before_updates: Whether variables still have their values from before the step.
     """
 
     def __init__(self, written: set[str], imported: set[str]) -> None:
@@ -180,7 +180,7 @@ class _Numbers(ast.NodeTransformer):
         self.kinds: list[Kind] = []
         self.within: list[int] = []
         self._places: dict[str, int] = {}
-        # Whether what is looked at is come to in each step, and once.
+        # Whether the visited node runs exactly once in each step.
         self.is_before_updates = self._is_once = True
         self._outer = -1
 
@@ -199,7 +199,7 @@ class _Numbers(ast.NodeTransformer):
     def _seen(self, node: Any) -> Any:
         draws = draws_in(node, self._written) if self._is_once and isinstance(node, ast.expr) else None
         if draws and (len(draws) == 1 or all(map(is_surely_drawing, draws))):
-            # Each draws for itself, though another says the same.
+            # Equal expressions are not merged: each draws for itself.
             functions = ast.Tuple(copy.deepcopy(draws), ast.Load())
             pair: list[ast.expr] = [functions, _lambda(copy.deepcopy(node))]
             return self._made(node, ast.copy_location(ast.Tuple(pair, ast.Load()), node), "drawn")
@@ -217,7 +217,7 @@ class _Numbers(ast.NodeTransformer):
 
     def _other(self, node: Any) -> Any:
         if isinstance(node, ast.Call):
-            # What is called is no number, but it may be an attribute of something.
+            # The called function is no number, but the object of which it is an attribute may contain some.
             node.args = [self._visited(each) for each in node.args]
             node.keywords = [ast.keyword(k.arg, self._visited(k.value)) for k in node.keywords]
             if isinstance(node.func, ast.Attribute) and not _is_chain(node.func):
@@ -267,7 +267,7 @@ def _is_chain(node: ast.AST) -> bool:
 
 
 def _refuse_attributes(step: Sequence[ast.stmt]) -> None:
-    """Refuses what is set in parts of attributes, and in attributes of attributes."""
+    """Refuses assignments to items of attributes, and to attributes of attributes."""
     for node in (node for statement in step for node in inside(statement)):
         is_set = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
         target: ast.AST = node
@@ -279,7 +279,7 @@ def _refuse_attributes(step: Sequence[ast.stmt]) -> None:
 
 
 def _in_order(step: Sequence[ast.stmt], reads: set[str], carried: set[str]) -> tuple[str, ...]:
-    """Returns names as the step comes to them: a batch is likely to be the first; what goes from step to step comes last."""
+    """Returns names in the order of use, so that a batch is likely to be first; names carried from step to step come last."""
     loads = (n.id for s in step for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in reads)
     found = dict.fromkeys([*loads, *sorted(reads)])
     return tuple(sorted(found, key=lambda name: name in carried))
@@ -290,7 +290,7 @@ def _lambda(body: ast.expr) -> ast.Lambda:
 
 
 def _parsed(text: str, where: ast.stmt, in_function: bool = False) -> ast.stmt:
-    """Returns a statement at a place of the script's."""
+    """Parses a statement and gives it a location in the script."""
     tree = ast.parse(f"def f(): {text}" if in_function else text)
     statement = tree.body[0]
     if in_function:

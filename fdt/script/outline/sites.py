@@ -1,4 +1,4 @@
-"""The steps that were found in a script's files, and who is asked to run them."""
+"""Registers the steps found in a script's files, and passes them to a runner."""
 
 import ast
 import builtins
@@ -17,14 +17,14 @@ class Runner(Protocol):
         """Runs a step that the script has reached.
 
         Args:
-            site: Where.
-            function: The step as a function of `site.reads` and then of `site.numbers`; what it returns holds the
-                names that it has bound.
-            names: What is around it: its locals there.
-            numbers: Compute the numbers; what they return need be none.
+            site: The step's place.
+            function: The step as a function of `site.reads` and then of `site.numbers`; returns the names that it has
+                bound, with their values.
+            names: The local names of the enclosing code.
+            numbers: Functions that compute the numbers; their results need not be numbers.
 
         Returns:
-            Names and their values afterwards; None if the script is to run it itself.
+            Names and their values afterwards; None if the script must run the step itself.
         """
 
     def problem(self, file: str, line: int) -> str | None:
@@ -45,7 +45,7 @@ class Sites:
         try:
             tree = ast.parse(source, file)
         except SyntaxError:
-            # Python says it better.
+            # Python itself raises the better error.
             return None
         before = len(self._sites)
         outlined(tree, file, self._register)
@@ -59,7 +59,7 @@ class Sites:
         return any(site.file == file for site in self._sites)
 
     def problem(self, file: str, line: int) -> str | None:
-        """Returns what keeps the step around a line from being a function, in a sentence; None if that is not known."""
+        """Returns a sentence on why the step around a line cannot be a function; None if no reason is known."""
         sites = [site for site in self._sites if site.file == file and site.line <= line <= site.end_line]
         problems = [site.problem for site in sites if site.problem]
         if problems:
@@ -76,5 +76,5 @@ class Sites:
         return None if runner is None else runner.step(self._sites[number], function, names, numbers)
 
 
-# Of this process, as the script is.
+# One for the process, which runs one script.
 SITES = Sites()
