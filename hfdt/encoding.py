@@ -33,7 +33,7 @@ def encode(tensor: tf.Tensor, combine: Combine | None = None) -> tf.Tensor:
     """Returns a tensor in a type that Horovod exchanges; a complex one gets a last dimension of two.
 
     Args:
-        tensor: Of numbers or booleans.
+        tensor: A tensor of numbers or booleans.
         combine: How the ranks' tensors are reduced; None if their rows are gathered.
     """
     dtype = tensor.dtype

@@ -26,7 +26,7 @@ class Averaging:
         """
         Args:
             options: Only `average_every` and `outer` are read.
-            devices: Of the workers.
+            devices: The workers' devices.
         """
         self._options, self._devices = options, devices
         self._programs: dict[int, _Program] = {}

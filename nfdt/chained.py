@@ -50,8 +50,8 @@ class Chained:
         """Pulls, takes rows of arrays, computes and pushes.
 
         Args:
-            worker: Whose step it is.
-            replica: Of this worker.
+            worker: The worker's index.
+            replica: The worker's replica.
             handover: The worker's queued next parameters.
             pulled: The parameters to compute with; None for those after the last push, or the shards' current ones.
             pull: Returns the shards' current parameters.

@@ -28,8 +28,8 @@ class Delayed:
         """Starts the workers' threads.
 
         Args:
-            options: With a rule.
-            devices: Of workers and parameter servers.
+            options: Options with an update rule.
+            devices: The devices of workers and parameter servers.
         """
         num_workers = len(devices.workers)
         self._options, self._devices = options, devices

@@ -65,7 +65,7 @@ def formula(graph: Graph, gradients: Collection[str], values: Sequence[str], res
     """Returns an update as a formula; None if it has other operations, or more gradients than there are names.
 
     Args:
-        graph: Of the update as a function of values (`nfdt.pure`), element by element.
+        graph: The graph of an elementwise update as a function of values (`nfdt.pure`).
         gradients: Names of the placeholders of the gradient and of values derived from it.
         values: Names of the placeholders of the variables' values, the parameters first.
         results: For each variable, the tensor ("node:0") of its new value.

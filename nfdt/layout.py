@@ -23,7 +23,7 @@ class Entry:
         variable: Index of the parameter.
         gradient: Index into Cut.gradients.
         slots: Its optimizer state, in the order of the vector's slots; empty if the vector is not fused.
-        shape: Of the whole tensor.
+        shape: The whole tensor's shape.
         start: Index of its first element here, row by row.
         length: How many of its elements are here.
         padded: `length` rounded up so that the next entry is aligned.

@@ -56,7 +56,7 @@ class Loop:
 
         Args:
             worker: The worker's index.
-            replica: Of this worker.
+            replica: The worker's replica.
             pulled: The parameters for the first step; None for the shards' current ones when it begins.
             pull: Returns the shards' current parameters.
             arrays: What to take rows from.

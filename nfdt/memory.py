@@ -21,7 +21,7 @@ class Memory:
 
         Args:
             rule: The update rule.
-            layout: Of the shard.
+            layout: The shard's layout.
         """
         self._rule = rule
         self._entries = [v.entries for v in layout.vectors]

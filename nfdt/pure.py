@@ -35,7 +35,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
     """Rewrites a graph of reads, writes and plain arithmetic.
 
     Args:
-        graph_def: Of ReadVariableOp, AssignVariableOp, AssignAddVariableOp and AssignSubVariableOp on placeholders, and of
+        graph_def: Has ReadVariableOp, AssignVariableOp, AssignAddVariableOp and AssignSubVariableOp on placeholders, and
             operations without effects.
         types: The number of a variable's type, by its placeholder.
     """

@@ -25,7 +25,7 @@ class Computed:
     """What a worker computed from one batch.
 
     Attributes:
-        outputs: Of the step.
+        outputs: The step's outputs.
         gradients: For each shard.
     """
 
@@ -41,9 +41,9 @@ class Computation:
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of the shards.
-            device: Of the first worker.
+            cut: The program's two parts.
+            layout: The layout of all shards.
+            device: The first worker's device.
             as_traced: Whether results have to match the script's own operations bit for bit.
         """
         self._as_traced = as_traced or device != cpu_beside(device)

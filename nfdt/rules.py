@@ -91,7 +91,7 @@ class Rule:
 
         Args:
             delay: τ, versions between pull and push: a number, or a tensor of floats.
-            num_workers: Of the job.
+            num_workers: How many workers the job has.
             q: As `wanted_q` returns it.
         """
         if self.reliability is Reliability.BY_WORKERS:

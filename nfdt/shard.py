@@ -77,8 +77,8 @@ class Shard:
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of all shards.
+            cut: The program's two parts.
+            layout: The layout of all shards.
             number: This shard's index.
             rule: What to do with a gradient.
             num_workers: How many workers push.

@@ -45,7 +45,7 @@ class Single:
 
         Args:
             worker: The worker's index.
-            replica: Of this worker.
+            replica: The worker's replica.
             pull: Returns the parameters to compute with.
             arrays: What to take rows from.
             rows: int64 [batch].

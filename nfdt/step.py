@@ -48,7 +48,7 @@ class Stepped:
     """The results of one call's steps.
 
     Attributes:
-        outputs: Of the last step.
+        outputs: The last step's outputs.
         pushes: For each step, the results of its pushes, by shard.
         pull_s: Seconds that all steps pulled.
         compute_s: Seconds that they computed.
@@ -93,9 +93,9 @@ class InGraph:
     """A step, in a graph.
 
     Attributes:
-        times: Its times.
+        times: The step's times.
         told: For each shard, the numbers that `Shard.push_in_graph` returned.
-        outputs: Of the step.
+        outputs: The step's outputs.
         latest: The parameters of each shard after its push, by `snapshot_signature`.
         ended: Other operations that have to run.
     """
@@ -123,7 +123,7 @@ class Step:
         """
         Args:
             source: The program.
-            computation: Its first part.
+            computation: The program's computation.
             shards: All of them, wherever they are.
             looked_at: The optimizer variables that a computation reads.
             devices: The worker's device, and the device of its arrays.
@@ -174,7 +174,7 @@ class Step:
         Args:
             rows: int64 [batch], on the arrays' device.
             arrays: In the order of the source's inputs.
-            versions: Of each snapshot, int64 scalar, on the shard's device.
+            versions: Each snapshot's version, int64 scalar, on the shard's device.
             snapshots: Tensors of each shard's snapshot.
             pulled: The values of the optimizer variables that the step reads.
             begins: The pull begins when the worker has these.

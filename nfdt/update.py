@@ -46,8 +46,8 @@ class Update:
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of the shard.
+            cut: The program's two parts.
+            layout: The shard's layout.
             variables: The variables that the update works on, by their index in its graph.
             weighs_rates: Whether learning rates are multiplied by the gradient's reliability ρ.
             compiled: Whether it may be compiled. Compiled code fuses multiply and add, so the last bit may differ.

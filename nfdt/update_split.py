@@ -37,7 +37,7 @@ def find_frontier(
     """Splits a part of an update; returns None if that is not possible.
 
     Args:
-        graph: Of the whole update.
+        graph: The graph of the whole update.
         writers: The operations to run.
         inputs: The placeholders of gradients and extras, and their specs.
         rates: Names of the functions that stand for the hole of a learning rate.

@@ -108,7 +108,7 @@ class PlacingConfig:
         tls_ca: PEM file with which hosts check the pool's certificate; None for a plain connection.
         open_servers: See `ServeConfig`.
         walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
-        bounds: Of each worker.
+        bounds: The bounds of each worker.
     """
 
     scheduler: str
@@ -143,7 +143,7 @@ class RunConfig:
     report: Path | None = None
     # Directory for TensorBoard's files about the processes.
     tensorboard: Path | None = None
-    # What `fdt predict --json` wrote; the report compares.
+    # A file of `fdt predict --json`, with which the report compares the run.
     prediction: Path | None = None
     credentials: Credentials = Credentials()
     # The scheduler's hosts for this run, and the network that connects them; None if all workers are on this machine.

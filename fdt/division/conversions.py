@@ -42,7 +42,7 @@ class Conversions:
 
         Args:
             exchange: See the class.
-            body: Of the step.
+            body: The step's function.
             wanted: Keys of partial values that some operation will need whole: when the first of them is needed, all that
                 exist by then are exchanged together.
             gradients: See the class.

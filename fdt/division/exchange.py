@@ -40,7 +40,7 @@ class Exchange(Protocol):
         """Returns all workers' entries, concatenated along dimension 0 in the order of workers.
 
         Args:
-            tensors: Of the workers in `ranks`, [sizes[rank], ...].
+            tensors: One for each worker in `ranks`, [sizes[rank], ...].
             sizes: How many entries each of all workers has.
             name: Unique in the step, and the same on all workers.
             gradients: See `reduce`.

@@ -161,7 +161,7 @@ def forecast(
         mode: "sync" or "async".
         workers: N; a central parameter server has a host of its own in addition.
         batch: Whether the ring divides the script's batch ("global") or each worker gets one ("per-worker"), as with servers.
-        price: Of a host and an hour.
+        price: Of one host for an hour.
     """
     if form == RING:
         step = ring(workload, network, workers, batch)
@@ -418,7 +418,7 @@ def pays_up_to(forecasts: Sequence[Forecast]) -> int:
     That is where doubling the workers makes a step less than a tenth faster.
 
     Args:
-        forecasts: Of one form.
+        forecasts: Forecasts of one form.
     """
     ordered = sorted(forecasts, key=lambda forecast: forecast.workers)
     for one, more in itertools.pairwise(ordered):

@@ -167,7 +167,7 @@ def num_samples(source: program_pb2.StepProgram, shapes: Sequence[Sequence[int]]
 
     Args:
         source: The program.
-        shapes: Of the batch's arrays.
+        shapes: The shapes of the batch's arrays.
     """
     dim = 1 if source.one_row else 0
     return next((int(shape[dim]) for shape in shapes if len(shape) > dim), 1)

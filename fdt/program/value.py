@@ -24,8 +24,8 @@ class Value:
     Attributes:
         layout: What a worker holds of it.
         source: Name of the script's operation whose output it is.
-        shape: Of the whole tensor.
-        dtype: Of its elements.
+        shape: The whole tensor's shape.
+        dtype: The elements' type.
         tensors: One for each of these workers; the same one for a whole value; none for a constant until it is used.
         constant: Its elements, if they are known while the step is divided.
         handle: For a resource, a handle tensor, which has the type and shape of its content.

@@ -44,7 +44,7 @@ class Host:
     def run(self) -> tuple[int, str]:
         """Runs the host until it ends; returns its status and the end of its output.
 
-        If the host is killed, this process kills itself too, so that Ray restarts both.
+        If the host is killed, this process exits with an error, so that Ray restarts both.
         """
         with self._lock:
             if self._ends:
