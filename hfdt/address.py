@@ -1,12 +1,12 @@
-"""Holds Horovod to the address on which its ranks are to meet.
+"""Makes Horovod's ranks connect on the address that the pool assigned to them.
 
 Horovod 0.28.1 connects its ranks twice: first for itself, on the interface that HOROVOD_GLOO_IFACE names, then for the
-process set in which all collectives run. The second time it forgets the interface (`GlooContext::InitializeForProcessSet`),
-and Gloo listens on whatever the machine's name resolves to: an address that strangers can reach, or loopback where another
-host is to connect. Nothing but the machine's name can be set, and that only by its administrator.
+process set in which all collectives run. The second time it ignores the interface (`GlooContext::InitializeForProcessSet`),
+and Gloo listens on the address to which the machine's name resolves: one that strangers can reach, or loopback where another
+host has to connect. The only setting for this is the machine's name, which only its administrator can change.
 
-Horovod's library asks for the name in this one place, by calling `gethostname`. So its reference to that function (an entry
-of its global offset table) is turned to a function that answers with the address, which resolves to itself.
+Only there does Horovod's library ask for the name, by calling `gethostname`. So its reference to that function (an entry of
+its global offset table) is replaced by a function that returns the address, which resolves to itself.
 """
 
 import ctypes
@@ -19,19 +19,19 @@ from fdt.errors import WorkerError
 from hfdt.got_patch import turn
 
 _GETHOSTNAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
-# What C code points to must not be collected.
+# Keeps the functions that C code points to from being collected.
 _answers: list[Any] = []
 
 
 def hold_to(library: Path, address: str) -> None:
-    """Makes Gloo in a library that is loaded listen on an address.
+    """Makes Gloo in a loaded library listen on an address.
 
     Args:
-        library: Horovod's, as this process has loaded it.
+        library: The path of Horovod's library, which this process has loaded.
         address: IPv4 address of this machine.
 
     Raises:
-        WorkerError: It cannot be done, and the machine's name does not resolve to the address either.
+        WorkerError: The library cannot be patched, and the machine's name does not resolve to the address.
     """
     try:
         answer_gethostname(library, address)
@@ -46,7 +46,7 @@ def hold_to(library: Path, address: str) -> None:
 
 
 def answer_gethostname(library: Path, name: str) -> None:
-    """Makes `gethostname`, as called by one library of this process, answer with another name.
+    """Makes `gethostname`, when called by one library of this process, return another name.
 
     Raises:
         ValueError, OSError, struct.error: See `hfdt.got_patch.turn`.
@@ -65,7 +65,7 @@ def answer_gethostname(library: Path, name: str) -> None:
 
 
 def _resolved(name: str) -> str | None:
-    """Returns the address that Gloo would take for a name: the first that is this machine's."""
+    """Returns the address that Gloo would use for a name: its first that belongs to this machine."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,10 +1,9 @@
-"""Has Horovod's background thread sleep while its rank has nothing to do.
+"""Lets Horovod's background thread sleep while its rank is idle.
 
-Horovod's thread looks for work every millisecond (HOROVOD_CYCLE_TIME), and for that asks all other ranks: a third of a core
-each, also between two steps that are a minute apart. A longer cycle would make every exchange wait longer, and it cannot be
-changed once Horovod runs. But the pool knows when a rank is at work: while it carries out an instruction. So the library's
-reference to `nanosleep`, by which the thread waits for its next look, is turned to a function that waits for the next
-instruction (`native/rest.cc`, docs/decisions/0061).
+Horovod's thread polls all other ranks for work every millisecond (HOROVOD_CYCLE_TIME). This takes a third of a core per rank,
+even between two steps that are a minute apart. A longer cycle would delay every exchange, and Horovod cannot change it while it
+runs. But a rank works only while it carries out an instruction. So the library's reference to `nanosleep`, which the thread
+calls between polls, is replaced by a function that waits for the next instruction (`native/rest.cc`, docs/decisions/0061).
 """
 
 import contextlib
@@ -21,13 +20,13 @@ _FUNCTIONS.fdt_rest_naps.restype = ctypes.c_int64
 
 
 def install(horovod: Path) -> str | None:
-    """Lets Horovod's thread rest from now on.
+    """Makes Horovod's thread sleep while its rank is idle, from now on.
 
     Args:
-        horovod: Its library, as this process has loaded it.
+        horovod: The path of Horovod's library, which this process has loaded.
 
     Returns:
-        Why it cannot be done; Horovod then works as before.
+        None, or why the library cannot be patched; Horovod then works as before.
     """
     try:
         turn(horovod, "nanosleep", ctypes.cast(_FUNCTIONS.fdt_rest_sleep, ctypes.c_void_p).value or 0)
@@ -38,7 +37,7 @@ def install(horovod: Path) -> str | None:
 
 @contextlib.contextmanager
 def at_work() -> Iterator[None]:
-    """Horovod's thread looks for work for the length of this; what meets other ranks belongs in it."""
+    """Keeps Horovod's thread polling inside the block; every exchange with other ranks has to be inside one."""
     _FUNCTIONS.fdt_rest_begin_work()
     try:
         yield
@@ -52,5 +51,5 @@ def naps() -> int:
 
 
 def rested(times: int, limit_s: float) -> bool:
-    """Waits until the thread has lain down to rest so often more; returns whether it has within the limit."""
+    """Waits until the thread has begun `times` more idle sleeps; returns whether it has within the limit."""
     return bool(_FUNCTIONS.fdt_rest_wait(ctypes.c_int64(times), round(limit_s * 1000)))

@@ -1,8 +1,8 @@
-"""Connects Horovod's C++ to the job's rendezvous: HTTP on loopback, for the calls of this very process.
+"""Connects Horovod's C++ to the job's rendezvous: serves HTTP on loopback to this process only.
 
-Horovod's ranks find each other through an HTTP store (GET, PUT and DELETE of /scope/key), which knows no password. So each
-rank's own process answers it, for as long as the ranks meet, and passes the values on over the channel on which it has
-attached to the pool. A connection that is not of this process is closed before anything is read from it.
+Horovod's ranks find each other through an HTTP store (GET, PUT and DELETE of /scope/key) without authentication. So each rank's
+process serves the store itself while the ranks connect, and forwards values over its own channel to the pool. It closes
+another process's connection before reading anything from it.
 """
 
 import os
@@ -23,17 +23,17 @@ from fdt.worker.runtime import Rendezvous
 _MAX_VALUE_BYTES = 1 << 20
 # Horovod makes one call at a time.
 _MAX_HANDLERS = 8
-# A call that has begun goes on at once, or is over.
+# How long the server waits for the rest of a call that has begun.
 _CALL_S = 10.0
 _OWN_FILES = Path("/proc/self/fd")
 _CONNECTIONS = Path("/proc/self/net/tcp")
 
 
 class Bridge:
-    """Open for the length of a `with` block."""
+    """The HTTP server; it runs inside a `with` block."""
 
     def __init__(self, rendezvous: Rendezvous) -> None:
-        """Opens a port of loopback that the system chooses."""
+        """Opens a loopback port that the system chooses."""
         self._server = _Server(rendezvous)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="hfdt-bridge", daemon=True
@@ -55,7 +55,7 @@ class Bridge:
         return str(host), int(port)
 
     def environment(self) -> Mapping[str, str]:
-        """Returns Horovod's settings."""
+        """Returns the environment variables that tell Horovod the address."""
         host, port = self.address
         return {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
 
@@ -64,8 +64,8 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     """Returns whether this process holds the client's end of a TCP connection over loopback.
 
     Args:
-        client: IPv4 address and port of the end that connected.
-        server: Of the end that was connected to.
+        client: IPv4 address and port of the connecting end.
+        server: IPv4 address and port of the accepting end.
     """
     ends = [_as_listed(client), _as_listed(server)]
     rows = [line.split() for line in _CONNECTIONS.read_text().splitlines()[1:]]
@@ -74,7 +74,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
 
 
 def _as_listed(end: tuple[str, int]) -> str:
-    """Returns an address and port as the kernel lists them: the address's four bytes as a number of this machine's."""
+    """Returns an address and port in the kernel's format, with the address's four bytes as a native-endian number."""
     (number,) = struct.unpack("=I", socket.inet_aton(end[0]))
     return f"{number:08X}:{end[1]:04X}"
 
@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _handler(rendezvous))
 
     def server_bind(self) -> None:
-        # Not HTTPServer's: it asks the resolver for a name of the address, which may take long and is not needed.
+        # HTTPServer's own method asks the resolver for the address's name, which may take long and is not needed.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
@@ -138,11 +138,11 @@ def _handler(rendezvous: Rendezvous) -> type[BaseHTTPRequestHandler]:
                 self._answer(200)
 
         def do_DELETE(self) -> None:
-            # Horovod says goodbye to a scope; the values end with the job anyway.
+            # Horovod deletes a scope when it is done; the values are dropped with the job anyway.
             self._answer(200)
 
         def _failed(self, error: FdtError) -> None:
-            # Horovod tells a status only; the log of the job tells why.
+            # Horovod reports only the status, so write the reason to the job's log.
             print(f"fdt worker: {error}", file=sys.stderr, flush=True)
             self._answer(502)
 

@@ -1,4 +1,4 @@
-"""Divides a program's step over the ranks, for each size of batch that comes."""
+"""Divides a program's step over the ranks, once for each size of batch."""
 
 import collections
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
 from hfdt.mesh import Mesh
 
-# Batches of so many sizes are kept divided: those of an epoch, and its last one, are two.
+# How many batch sizes keep their divided steps; an epoch with a shorter last batch has two.
 _MAX_SIZES = 32
 
 Shape = tuple[int, ...]
 
 
 class DividedProgram:
-    """Divides a step where a batch of a size comes for the first time.
+    """Divides a step when the first batch of a size comes.
 
     Attributes:
-        in_part: Indices of the variables of which every rank holds a part; their sum is the value.
+        in_part: Indices of the variables whose value is the sum over ranks.
         accounts: How steps of each size are divided.
     """
 
@@ -41,15 +41,15 @@ class DividedProgram:
     ) -> None:
         """
         Args:
-            loaded: It.
-            number: The same on all ranks, and no other program's.
-            num_ranks: Of the job.
-            mesh: Of the job; None of a rank that is alone.
+            loaded: The program.
+            number: A number unique to the program, the same on all ranks.
+            num_ranks: How many ranks the job has.
+            mesh: The job's mesh; None in a job of one rank.
             rounded: See `HorovodExchange`.
             relaxed: See `fdt.base.relaxation`.
         """
         self._loaded, self._num_ranks, self._relaxed = loaded, num_ranks, relaxed
-        # What it exchanges for one size is over when it goes on with another.
+        # Names of exchanges may repeat for each size: steps of different sizes never overlap.
         self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
         self._places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
@@ -62,7 +62,7 @@ class DividedProgram:
         metrics = set(filter(self._adds_up, self._loaded.with_role(program_pb2.ROLE_METRIC)))
         if BATCH_NORM not in self._relaxed:
             return metrics
-        # Of a layer's moving statistics each rank keeps what its own rows give.
+        # Each rank keeps the moving statistics of its own rows.
         names = own_rows.moved(self._loaded.step.graph, self._relaxed)
         handles = zip(self._loaded.step.graph.inputs[::-1], self._loaded.step.captured_inputs[::-1], strict=False)
         return metrics | {self._places[id(handle)] for inner, handle in handles if inner.name in names}
@@ -72,13 +72,13 @@ class DividedProgram:
         return bool(dtype.is_floating or dtype.is_integer)
 
     def loop(self, shapes: Sequence[Shape]) -> tuple[StepLoop, set[int]]:
-        """Returns the loop over batches of a size.
+        """Returns the loop for batches of a size.
 
         Args:
-            shapes: Of the inputs of a batch.
+            shapes: The shapes of a batch's inputs.
 
         Returns:
-            The loop, and the variables that ranks have held in part, and must hold whole before it runs.
+            The loop, and the variables that were in part and have to be made whole before it runs.
         """
         key = tuple(shapes) if self._exchange else ()
         no_longer: set[int] = set()
@@ -115,7 +115,7 @@ class DividedProgram:
             feeds += [Feed([graph.capture(handle)]) for handle in handles]
             return divided(feeds)
 
-        # Of a variable that cannot be divided, the rules ask for all.
+        # The rules need a variable whole if they cannot divide its use.
         still = zip(handles, divided.layouts[1 + len(shapes) :], strict=True)
         whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
         return step, self.in_part & whole

@@ -1,8 +1,8 @@
 """Encodes tensors of every numeric type as one of the few types that Horovod exchanges, and decodes them without loss.
 
-Horovod's all-reduce takes five types and its all-gather seven. Other types are cast to a wider one that holds all their values,
-or, where there is none, their bits are read as another type: a sum of unsigned integers wraps around like that of signed ones,
-and a complex number is two real ones, which add up by themselves.
+Horovod's all-reduce takes five types and its all-gather seven. Other types are cast to a wider type that holds all their
+values. If there is none, their bits are read as another type: unsigned sums wrap around as signed ones do, and a complex number
+is two real numbers that add up separately.
 """
 
 import tensorflow as tf
@@ -30,11 +30,11 @@ _BITS = {
 
 
 def encode(tensor: tf.Tensor, combine: Combine | None = None) -> tf.Tensor:
-    """Returns a tensor as Horovod exchanges it; that of a complex one has a dimension more, its last.
+    """Returns a tensor in a type that Horovod exchanges; a complex one gets a last dimension of two.
 
     Args:
-        tensor: Of numbers or booleans.
-        combine: What the workers' tensors are put together by; None if their rows are gathered.
+        tensor: A tensor of numbers or booleans.
+        combine: How the ranks' tensors are reduced; None if their rows are gathered.
     """
     dtype = tensor.dtype
     if dtype in (_GATHERED if combine is None else _REDUCED):
@@ -47,12 +47,12 @@ def encode(tensor: tf.Tensor, combine: Combine | None = None) -> tf.Tensor:
 
 
 def decode(tensor: tf.Tensor, dtype: tf.DType, combine: Combine | None = None) -> tf.Tensor:
-    """Returns what `encode` was given, of what it returned.
+    """Inverts `encode` on an exchanged tensor.
 
     Args:
-        tensor: As it was exchanged.
-        dtype: Of the tensor that was encoded.
-        combine: As it was encoded for.
+        tensor: The result of the exchange.
+        dtype: The type of the tensor given to `encode`.
+        combine: As given to `encode`.
     """
     if tensor.dtype == dtype:
         return tensor
@@ -64,7 +64,7 @@ def decode(tensor: tf.Tensor, dtype: tf.DType, combine: Combine | None = None) -
 
 
 def _ordered(bits: tf.Tensor, dtype: tf.DType, combine: Combine | None) -> tf.Tensor:
-    """Returns the bits of unsigned integers so that, read as signed ones, they have the same order; undoes it, too."""
+    """Flips the sign bit of unsigned integers, so that they have the same order when read as signed; its own inverse."""
     if dtype.is_unsigned and combine in (Combine.MAX, Combine.MIN):
         return tf.bitwise.bitwise_xor(bits, bits.dtype.min)
     return bits

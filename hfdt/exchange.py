@@ -15,7 +15,7 @@ from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 _NATIVE = library("hfdt")
 _NATIVE.functions.fdt_meter_seconds.restype = ctypes.c_double
 _NATIVE.functions.fdt_meter_num_bytes.restype = ctypes.c_uint64
-# What a rank gets from all others at once.
+# The most bytes that one mesh exchange may bring to a rank.
 _MAX_MET_BYTES = 1 << 18
 _OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
 # What `--wire fp16` rounds.
@@ -23,7 +23,7 @@ _ROUNDED = (tf.float32, tf.float64)
 
 
 class Meter:
-    """Seconds in which exchanges of steps were under way, and bytes handed to them (`native/meter.h`). One to a process."""
+    """Measures the seconds in which steps' exchanges ran, and their bytes (`native/meter.h`). One per process."""
 
     def __init__(self) -> None:
         _NATIVE.functions.fdt_meter_reset()
@@ -36,18 +36,18 @@ class Meter:
 class HorovodExchange:
     """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`.
 
-    Gradients and what is large go by Horovod. What else is small goes by the mesh, one value after the other, since who waits
-    for another rank holds a thread; those within branches and loops may come in any order, and go by Horovod, too.
+    Horovod carries gradients and large values, and values within branches and loops, whose order may differ between ranks. The
+    mesh carries other small values, one after the other, since each exchange blocks a thread while it waits for other ranks.
     """
 
-    # Ranks meet in the mesh in the order of the step.
+    # All ranks run mesh operations in the step's order.
     in_turn: frozenset[str] = frozenset({"FdtMeshReduce", "FdtMeshGather"})
 
     def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
         """
         Args:
-            prefix: Of their names; the same on all ranks.
-            mesh: Of the job.
+            prefix: Prefix of the exchanges' names; the same on all ranks.
+            mesh: The job's mesh.
             rounded: Whether gradients travel as 16-bit floats.
         """
         self.num_workers: int = hvd.size()
@@ -86,7 +86,7 @@ class HorovodExchange:
         return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
 
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
-        """Whether values go by the mesh; all ranks say the same."""
+        """Whether the mesh carries values; all ranks decide the same."""
         counts = [shape.num_elements() for shape in shapes or [t.shape for t in tensors]]
         if any(count is None for count in counts):
             return False
@@ -98,7 +98,7 @@ class HorovodExchange:
             return meet()
 
     def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str, inside: bool) -> tf.Tensor:
-        """Texts travel as numbers: their bytes plus one, padded by zeros to the length of the longest."""
+        """Gathers strings as integers: each byte plus one, padded with zeros to the longest string."""
         lengths = tf.strings.length(mine)
         own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
         (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False, inside)
@@ -117,12 +117,12 @@ class HorovodExchange:
 
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
-    """Exchanges tensors when all of them are ready; the meter counts."""
+    """Exchanges tensors when all of them are ready, between the meter's two operations."""
     return list(_NATIVE.ops.fdt_exchange_end(values=exchange(_NATIVE.ops.fdt_exchange_begin(values=tensors))))
 
 
 def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Sum) -> list[tf.Tensor]:
-    """Adds up tensors over the ranks, or finds their largest or smallest; those of one type go together."""
+    """Reduces tensors over the ranks by sum, maximum or minimum; tensors of the same type share one all-reduce."""
     put_together = list(tensors)
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
@@ -149,10 +149,10 @@ def from_first_rank(name: str, number: int) -> int:
 
 
 def gather(name: str, rows: np.ndarray) -> np.ndarray:
-    """Returns every rank's rows, one rank's after the other's.
+    """Returns all ranks' rows, in the order of ranks.
 
     Args:
-        name: Of the exchange.
+        name: The exchange's name.
         rows: uint64 [rows, columns].
     """
     # Horovod has no unsigned 64-bit type; the bits are the same.

@@ -1,7 +1,7 @@
-"""Patches a loaded library's global offset table: a reference to a function of others leads to another function.
+"""Patches a loaded library's global offset table, so that it calls another function instead of an imported one.
 
-Such a reference is an entry of the library's global offset table. Horovod is turned this way where it has no setting
-(`hfdt.address`, `hfdt.background_thread`).
+The table has an entry for each imported function. This changes Horovod's behaviour where it has no setting (`hfdt.address`,
+`hfdt.background_thread`).
 """
 
 import ctypes
@@ -22,17 +22,17 @@ _PROT_READ, _PROT_WRITE = 1, 2
 
 
 def turn(library: Path, function: str, target: int) -> None:
-    """Has one library of this process call another function.
+    """Makes one library of this process call another function.
 
     Args:
-        library: As this process has loaded it.
-        function: The name of what it calls.
-        target: The address of what it is to call, of the same type, and there for as long as the process.
+        library: The path from which this process has loaded it.
+        function: The name of the imported function.
+        target: The address of its replacement, of the same type, which has to live as long as the process.
 
     Raises:
         ValueError: The library does not call the function, or is not loaded.
-        OSError: The library cannot be read, or its table not be written.
-        struct.error: The library is cut off.
+        OSError: The library cannot be read, or its table cannot be written.
+        struct.error: The library's file is truncated.
     """
     regions = _regions(library)
     if not regions:
@@ -43,7 +43,7 @@ def turn(library: Path, function: str, target: int) -> None:
 
 
 class _Elf:
-    """The few tables of a shared library that are needed; addresses are as if it were loaded at `start`."""
+    """The tables of a shared library that list imported functions; addresses are those in the file."""
 
     def __init__(self, image: mmap.mmap) -> None:
         if image[: len(_MAGIC)] != _MAGIC:
@@ -51,7 +51,7 @@ class _Elf:
         self._image = image
         offset, size, count = *struct.unpack_from("<Q", image, 32), *struct.unpack_from("<HH", image, 54)
         headers = [struct.unpack_from("<IIQQQQQQ", image, offset + i * size) for i in range(count)]
-        # Address, place in the file, bytes in the file.
+        # Address, offset in the file, bytes in the file.
         self._loads = [(h[3], h[2], h[5]) for h in headers if h[0] == _PT_LOAD]
         self._tags = dict(
             struct.unpack_from("<qQ", image, at)
@@ -61,7 +61,7 @@ class _Elf:
         )
 
     def slot(self, function: bytes) -> tuple[int, int]:
-        """Returns the page where the library starts, and where it keeps the address of a function of others."""
+        """Returns the address of the library's first page, and of the table entry of an imported function."""
         start = min(load[0] for load in self._loads) // mmap.PAGESIZE * mmap.PAGESIZE
         for slot, symbol in self._references():
             if self._name(symbol) == function:
@@ -84,7 +84,7 @@ class _Elf:
         return self._image[begin : self._image.find(b"\0", begin)]
 
     def _place(self, address: int) -> int:
-        """Returns where in the file an address is."""
+        """Returns the file offset of an address."""
         for load, place, size in self._loads:
             if load <= address < load + size:
                 return address - load + place
@@ -101,7 +101,7 @@ class _Region:
 
 
 def _regions(library: Path) -> list[_Region]:
-    """Returns where a file is mapped into this process."""
+    """Returns the memory regions into which a file is mapped."""
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, _, _, _, *path = line.split(maxsplit=5)
@@ -113,7 +113,7 @@ def _regions(library: Path) -> list[_Region]:
 
 
 def _write(slot: int, value: int, regions: list[_Region]) -> None:
-    """Writes an entry of a table that may have been made read-only once the library was loaded."""
+    """Writes a table entry, whose page the loader may have made read-only."""
     region = next((region for region in regions if region.start <= slot < region.end), None)
     if region is None:
         raise ValueError(f"the table is not in memory: {slot:#x}")

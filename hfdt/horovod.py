@@ -1,7 +1,7 @@
-"""Horovod's operations on TensorFlow's tensors.
+"""Imports Horovod's operations on TensorFlow's tensors, without Keras.
 
-`horovod.tensorflow` as a whole imports Keras, for a layer and for optimizers that no rank uses: longer than TensorFlow takes
-itself. So its module of operations is imported as if the package around it were empty.
+`horovod.tensorflow` imports Keras, for a layer and optimizers that no rank uses; this takes longer than importing TensorFlow.
+So its module of operations is imported from an empty stand-in for the package.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def _operations() -> ModuleType:
     try:
         return importlib.import_module(f"{_PACKAGE}.mpi_ops")
     finally:
-        # Whoever wants all of it gets it, with the same operations.
+        # A later import of the whole package works, and has the same operations.
         del sys.modules[_PACKAGE]
 
 

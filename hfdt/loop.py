@@ -9,7 +9,7 @@ import tensorflow as tf
 from fdt.program.packing import as_array, empty
 from fdt.program.step_program import LoadedProgram, shape_of
 
-# Given arrays [num_samples, ...] and the numbers of a batch's rows, int64 [batch], makes a step; returns its outputs.
+# Makes a step on rows (int64 [batch]) of arrays ([num_samples, ...]); returns its outputs.
 Step = Callable[[Sequence[tf.Tensor], tf.Tensor], Sequence[tf.Tensor]]
 
 
@@ -19,7 +19,7 @@ class StepLoop:
     def __init__(self, loaded: LoadedProgram, step: Step):
         """
         Args:
-            loaded: It.
+            loaded: The program.
             step: Its step.
         """
         self._step = step
@@ -30,7 +30,7 @@ class StepLoop:
         )
 
     def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> list[np.ndarray]:
-        """Runs one step a line of `rows`.
+        """Runs one step for each line of `rows`.
 
         Args:
             arrays: [num_samples, ...], one for each input of the batch.
@@ -61,7 +61,7 @@ class StepLoop:
 
 
 def undivided(loaded: LoadedProgram) -> Step:
-    """Returns a program's step as it is."""
+    """Returns a program's step unchanged."""
 
     def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
         outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *[taken(array, rows) for array in arrays])
@@ -71,7 +71,7 @@ def undivided(loaded: LoadedProgram) -> Step:
 
 
 def taken(array: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Returns rows of an array, where arrays are."""
+    """Returns rows of an array, gathered on the CPU, which holds the arrays."""
     with tf.device("/cpu:0"):
         return tf.gather(array, rows)
 

@@ -1,9 +1,9 @@
 """Exchanges small values over a connection from every rank to every other.
 
 Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (docs/decisions/0043).
-The sums of a layer's moments are some hundred bytes, and all that follows waits for them: here each rank sends its part
-to all others at once, and puts the parts together itself. The connections are opened here; the exchanges are operations in C++
-(`native/mesh.cc`).
+The sums of a layer's moments are some hundred bytes, and the rest of the step waits for them. In the mesh each rank sends its
+part to all others at once and combines the parts itself. This module opens the connections; the exchanges are operations in
+C++ (`native/mesh.cc`).
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from fdt.errors import WorkerError
 from fdt.program.layout import Combine
 from fdt.worker.runtime import Rendezvous
 
-# What is larger goes by Horovod's ring.
+# Horovod's ring carries larger messages.
 MAX_MESSAGE_BYTES = 1 << 15
-# A rank may be one exchange ahead of another, and should not wait for it to read.
+# A rank may be one exchange ahead of another, and should not have to wait until that one reads.
 _BUFFER_BYTES = 4 * MAX_MESSAGE_BYTES
 _MEET_S, _HELLO_S = 60.0, 5.0
-# How long a rank may wait for another in the middle of a step. One that has stopped is noticed earlier (`stall_detector.py`).
+# How long a rank waits for another within a step. `stall_detector.py` notices a stopped rank earlier.
 _EXCHANGE_S = 3600.0
 _TOKEN_BYTES = 32
 _HELLO = struct.Struct(f"<{_TOKEN_BYTES}sI")
@@ -40,16 +40,16 @@ class Mesh:
     """One rank's connections. Exchanges are made one after the other, on all ranks in the same order."""
 
     def __init__(self, rank: int, num_ranks: int, address: str, rendezvous: Rendezvous) -> None:
-        """Meets the other ranks.
+        """Connects to the other ranks.
 
         Args:
-            rank: Of this one.
-            num_ranks: Of the job.
-            address: IPv4 address of this machine, on which the ranks reach each other.
-            meeting: Where they tell each other their ports, and what proves that a connection is theirs.
+            rank: This rank.
+            num_ranks: How many ranks the job has.
+            address: IPv4 address of this machine, on which other ranks reach it.
+            rendezvous: Where ranks publish their ports, and the tokens that authenticate connections to them.
 
         Raises:
-            WorkerError: A rank does not come.
+            WorkerError: A rank does not connect in time.
         """
         token = secrets.token_bytes(_TOKEN_BYTES)
         with socket.create_server((address, 0), backlog=num_ranks) as server:
@@ -59,7 +59,7 @@ class Mesh:
             found |= _accepted(server, rank, token, set(range(rank + 1, num_ranks)))
         for connection in found.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # From here on they are the library's, which closes them.
+        # From here on the native library owns the connections and closes them.
         descriptors = [found[other].detach() for other in sorted(found)]
         self._number = ctypes.c_int64(
             _NATIVE.functions.fdt_mesh_open(
@@ -72,24 +72,24 @@ class Mesh:
         )
 
     def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine) -> list[tf.Tensor]:
-        """Puts the ranks' tensors together, in the order of the ranks, so that all of them get the same bit for bit.
+        """Reduces the ranks' tensors in the order of the ranks, so that all ranks get the same result bit for bit.
 
         Args:
             tensors: Together at most MAX_MESSAGE_BYTES; of the same shapes and types on all ranks.
-            combine: How.
+            combine: Sum, maximum or minimum.
 
         Raises:
-            tf.errors.UnavailableError: While it runs: a rank does not answer.
-            tf.errors.InternalError: While it runs: a rank is elsewhere in the step.
+            tf.errors.UnavailableError: When the graph runs: a rank does not answer.
+            tf.errors.InternalError: When the graph runs: a rank is at another exchange of the step.
         """
         return list(_NATIVE.ops.fdt_mesh_reduce(values=tensors, mesh=self._number.value, combine=_COMBINE[combine]))
 
     def gather(self, tensor: tf.Tensor, num_rows: int) -> tf.Tensor:
-        """Returns all ranks' rows, one rank's after the other's.
+        """Returns all ranks' rows, in the order of ranks.
 
         Args:
             tensor: [own rows, ...]; together at most MAX_MESSAGE_BYTES.
-            num_rows: Of all ranks.
+            num_rows: How many rows all ranks have together.
 
         Raises:
             tf.errors.UnavailableError, tf.errors.InternalError: As `reduce`.
@@ -113,7 +113,7 @@ def _connected(rendezvous: Rendezvous, other: int, rank: int) -> socket.socket:
 
 
 def _accepted(server: socket.socket, own: int, token: bytes, missing: set[int]) -> dict[int, socket.socket]:
-    """Takes one connection of each rank that is missing; others are closed."""
+    """Accepts one authenticated connection from each missing rank; closes others."""
     found: dict[int, socket.socket] = {}
     end_s = time.monotonic() + _MEET_S
     while missing - set(found):

@@ -1,4 +1,4 @@
-"""The synchronous runtime: N ranks, each with its part of every batch, one step together."""
+"""Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
 import os
 import random
@@ -28,10 +28,10 @@ from hfdt.horovod import hvd
 from hfdt.launch import ADDRESS
 from hfdt.mesh import Mesh
 
-# Of steps of one size: a script has a handful.
+# How many accounts of divided steps are reported; a script has a handful.
 _MAX_ACCOUNTS = 64
 _METRIC = program_pb2.ROLE_METRIC
-# The client knows the others.
+# The roles that a drain returns; the client knows the values of others.
 _DRAINED = (
     program_pb2.ROLE_TRAINABLE,
     program_pb2.ROLE_OPTIMIZER,
@@ -57,13 +57,13 @@ class HorovodEngine:
         self._relaxed: frozenset[str] = frozenset()
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
-        # Of programs that are forgotten.
+        # Accounts of forgotten programs.
         self._accounts: list[job_pb2.DividedStep] = []
-        # By program: what its last step gave.
+        # Outputs of the last step, by program.
         self._last: dict[int, list[np.ndarray]] = {}
 
     def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
-        """Meets the other ranks."""
+        """Starts Horovod and connects to the other ranks."""
         os.environ.update(assignment.environment)
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
@@ -93,7 +93,7 @@ class HorovodEngine:
         self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded, self._relaxed)
 
     def forget(self, program: int) -> None:
-        """Frees a program; what its steps were divided into stays told."""
+        """Frees a program; the accounts of its divided steps are kept."""
         self._accounts += self._divided[program].accounts.values()
         for known in (self._programs, self._divided):
             del known[program]
@@ -109,7 +109,7 @@ class HorovodEngine:
         del self._data[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
-        """Sets variables; those that ranks hold in part go to rank 0 alone."""
+        """Sets variables; of those in part, rank 0 gets the whole value and others zero."""
         assert self._blobs is not None
         loaded = self._programs[program]
         for i, value in state_values(self._blobs, loaded.source, state).items():
@@ -117,19 +117,19 @@ class HorovodEngine:
 
     @background_thread.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Sets variables to another program's; those that every rank holds whole stay on the device."""
+        """Sets variables to another program's values; whole variables are copied on the device."""
         target, giving = self._programs[program], self._programs[source]
         values: dict[int, Any] = self._summed(source, source_variables)
         for i, j in zip(variables, source_variables, strict=True):
             target.variables[i].assign(self._part(program, i, values.get(j, giving.variables[j])))
 
     def _part(self, program: int, index: int, value: Any) -> Any:
-        """Returns what this rank gets of a variable's value."""
+        """Returns this rank's share of a variable's value."""
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
     @background_thread.at_work()
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Runs the steps; each run of batches of one size is one loop in the graph, unless each one's outputs are wanted."""
+        """Runs the steps: consecutive batches of one size in one graph loop, or one by one if `deliver` wants outputs."""
         started = time.perf_counter()
         rows = [np.frombuffer(batch, "<i8") for batch in batches]
         start = 0
@@ -162,7 +162,7 @@ class HorovodEngine:
 
     @background_thread.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
-        """Returns the state of all ranks put together."""
+        """Returns the combined state of all ranks."""
         loaded = self._programs[program]
         everything = what == job_pb2.Drain.WHAT_ALL
         among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
@@ -184,14 +184,14 @@ class HorovodEngine:
         self._usage.rank = self._rank
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)
-        # The same on all ranks.
+        # These are equal on all ranks, so only rank 0 reports them.
         accounts = [*self._accounts, *(a for d in self._divided.values() for a in d.accounts.values())]
         del self._usage.divided[:]
         self._usage.divided.extend([] if self._rank else accounts[-_MAX_ACCOUNTS:])
         return [self._usage]
 
     def _summed(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:
-        """Returns, of variables that ranks hold in part, the values."""
+        """Returns the values of those given variables that are in part, summed over ranks."""
         return self._sums(program, [i for i in among if i in self._divided[program].in_part])
 
     def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
@@ -221,7 +221,7 @@ class HorovodEngine:
 def fingerprint(value: np.ndarray) -> np.ndarray:
     """Returns uint64 [2], the sum and the exclusive or of a value's bytes taken eight at a time.
 
-    It tells two values apart at the speed of memory; it is no protection against somebody who wants them to look alike.
+    It compares values at memory speed; it does not protect against deliberate collisions.
     """
     raw = content(value)
     words, rest = raw[: raw.size // 8 * 8].view(np.uint64), raw[raw.size // 8 * 8 :]

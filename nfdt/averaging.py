@@ -1,4 +1,4 @@
-"""Training by averages: every worker trains by itself, and every so many steps their weights are put together."""
+"""Trains by averages: every worker trains by itself, and after every `average_every` steps their weights are averaged."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ class Averaging:
     def __init__(self, options: Options, devices: Devices):
         """
         Args:
-            options: `average_every` and `outer` are looked at.
-            devices: Of the workers.
+            options: Only `average_every` and `outer` are read.
+            devices: The workers' devices.
         """
         self._options, self._devices = options, devices
         self._programs: dict[int, _Program] = {}
@@ -35,7 +35,7 @@ class Averaging:
         self._usage = [job_pb2.WorkerUsage(rank=worker) for worker in range(len(devices.workers))]
 
     def load(self, program: int, source: program_pb2.StepProgram) -> None:
-        """Makes every worker a copy."""
+        """Builds a copy of the program for every worker."""
         self._programs[program] = _Program(source, self._devices.workers, self._options.outer)
 
     def forget(self, program: int) -> None:
@@ -43,7 +43,7 @@ class Averaging:
         del self._programs[program]
 
     def give(self, batch: Batch) -> None:
-        """Hands a batch to the worker whose turn it is; a full round is waited for."""
+        """Hands a batch to the next worker in turn; waits for the round to end when it is full."""
         if self._round is not None and self._round.program is not self._programs[batch.program]:
             self.wait()
         if self._round is None:
@@ -70,14 +70,14 @@ class Averaging:
         return started_s
 
     def steps(self) -> int:
-        """Returns how many batches are done."""
+        """Returns how many batches have been trained on."""
         failed = [f for f in (self._round.futures if self._round else ()) if f.done() and f.exception()]
         if failed:
             failed[0].result()
         return sum(usage.steps for usage in self._usage)
 
     def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns the first worker's; after a round all have the same."""
+        """Returns the first worker's values; after a round all workers have the same."""
         return self.read_own(program, 0, indices)
 
     def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
@@ -86,11 +86,11 @@ class Averaging:
             self.assign_own(program, worker, values)
 
     def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns what one worker has."""
+        """Returns one worker's variables."""
         return {i: as_array(self._programs[program].variables[worker][i]) for i in indices}
 
     def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
-        """Sets what one worker has."""
+        """Sets one worker's variables."""
         for i, value in values.items():
             self._programs[program].variables[worker][i].assign(value)
 
@@ -114,7 +114,7 @@ class Averaging:
 
 
 class _Round:
-    """What happens between two averages."""
+    """The batches between two averages."""
 
     def __init__(self, program: "_Program", num_workers: int):
         self.program = program
@@ -126,7 +126,7 @@ class _Round:
 
 
 class _Program:
-    """A program in as many copies as there are workers."""
+    """A program with one copy of its variables for each worker."""
 
     def __init__(self, source: program_pb2.StepProgram, devices: Sequence[str], outer: str):
         self.source, self._devices = source, devices
@@ -157,12 +157,12 @@ class _Program:
         return {i: as_array(self.variables[worker][i]).copy() for i in self._kept}
 
     def average(self, before: Mapping[int, np.ndarray], weights: Sequence[float], num_steps: Sequence[int]) -> None:
-        """Puts the workers' parameters and optimizer state together.
+        """Averages the workers' parameters and optimizer state, weighted by samples.
 
         Args:
-            before: What all had when the round began.
-            weights: Samples that each worker saw.
-            num_steps: That each worker took.
+            before: Every worker's values when the round began.
+            weights: Samples that each worker trained on.
+            num_steps: Steps that each worker took.
         """
         active = [worker for worker, weight in enumerate(weights) if weight > 0]
         for i in self._kept:

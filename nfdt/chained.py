@@ -1,7 +1,7 @@
-"""Runs steps over several hosts one a call; a worker's next call is made before the last has ended.
+"""Runs steps over several hosts, one per call; a worker's next call is made before the last one has ended.
 
-Between two hosts a message takes as long as what waits for the link before it. A step that is called when the one before has
-ended waits for three of them: that it has ended, the call, the request for the parameters. Meanwhile links are idle.
+A message between two hosts waits behind what is queued for the link. A step that is called after the one before has ended
+waits for three messages (the end of that step, the call, the request for parameters), and the links are idle meanwhile.
 """
 
 import time
@@ -19,17 +19,17 @@ from nfdt.step import Pulled, Step, Stepped
 
 
 class Chained:
-    """A step that is called once for each batch, and begins by itself when the worker's step before has pushed.
+    """A step that is called once per batch and begins when the worker's previous step has pushed.
 
-    Each server sends its parameters as soon as it has the worker's push, whatever the others have.
+    Each server sends its parameters as soon as it has applied the worker's push; it does not wait for other servers.
     """
 
     def __init__(self, step: Step, gate: StalenessBound):
         """Traces.
 
         Args:
-            step: What is called. It looks at no optimizer variable, and nobody takes turns.
-            gate: Of the workers; it holds nobody.
+            step: What is called. It reads no optimizer variable, and no worker waits for the link semaphore.
+            gate: The workers' staleness bound, without a limit.
         """
         self._step, self._gate = step, gate
         self._coordinator = driver_cpu(step.device)
@@ -50,11 +50,11 @@ class Chained:
         """Pulls, takes rows of arrays, computes and pushes.
 
         Args:
-            worker: Whose step it is.
-            replica: Of this worker.
-            handover: Alike.
-            pulled: What to compute with; None for what the last push left, or the shards have now.
-            pull: Returns something like it.
+            worker: The worker's index.
+            replica: The worker's replica.
+            handover: The worker's queued next parameters.
+            pulled: The parameters to compute with; None for those after the last push, or the shards' current ones.
+            pull: Returns the shards' current parameters.
             arrays: What to take rows from.
             rows: int64 [batch].
         """
@@ -67,7 +67,7 @@ class Chained:
                 told, *rest = self._call(replica.resources, given)
                 numbers = told.numpy()
         except Exception as error:
-            # Whatever it was, a step that waits for this one fails too, which is not what is to be told.
+            # A step that waits for this one fails too; the first error is the cause, and is the one to raise.
             raise handover.fail(error) from None
         (began_s, arrived_s, computed_s, row_bytes), by_shard, outputs = self._step.keep(numbers, rest)
         self._gate.leave(worker)
@@ -78,12 +78,12 @@ class Chained:
         return Stepped(outputs, [self._step.pushes(by_shard)], pull_s, compute_s, push_s, 0.0, num_bytes)
 
     def _run(self, rows: tf.Tensor, arrays: Sequence[tf.Tensor], handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what a step tells, the outputs and the parameters after it.
+        """Returns a step's numbers (`Step.told`), its outputs and the parameters after its push.
 
         Args:
             rows: int64 [batch].
-            arrays: As `Step.in_graph` has them.
-            handles: As `NextParameters.begin` has them.
+            arrays: As for `Step.in_graph`.
+            handles: As `NextParameters.begin` returns them.
         """
         shards = self._step.shards
         versions, snapshots = zip(*map(take, shards, handles[: len(shards)]), strict=True)

@@ -1,4 +1,4 @@
-"""Joins the processes of a job on several hosts: one a host, and how they find each other."""
+"""Describes the processes of a job on several hosts (one per host), so that they find each other."""
 
 import dataclasses
 import json
@@ -14,8 +14,8 @@ class Member:
     """A host.
 
     Attributes:
-        address: On the trusted network.
-        num_workers: Of the job, on this host.
+        address: The host's address on the trusted network.
+        num_workers: The job's workers on this host.
     """
 
     address: str
@@ -24,22 +24,22 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The hosts of a job. The first one's process drives the others' devices.
+    """The hosts of a job. The first host's process uses the other hosts' devices.
 
     Attributes:
-        members: By the rank of their processes.
-        tunnelled: Whether each process has a network of its own, joined to the others'.
+        members: The hosts, in the order of their processes' ranks.
+        tunnelled: Whether each process has a network namespace of its own, joined to the others by tunnels.
     """
 
     members: tuple[Member, ...]
     tunnelled: bool
 
     def address(self, rank: int) -> tuple[str, int]:
-        """Returns on which address and port a process serves; port 0 if the system is to choose."""
+        """Returns the address and port on which a process serves; port 0 lets the system choose."""
         return inner_address(rank) if self.tunnelled else (self.members[rank].address, 0)
 
     def environment(self) -> dict[str, str]:
-        """Returns the variable that `read_cluster` reads."""
+        """Returns the environment variable that `read_cluster` reads."""
         return {_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 

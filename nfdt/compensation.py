@@ -1,4 +1,4 @@
-"""The arithmetic of the update rules; formulas and sources in `nfdt.rules`, and the loop itself in `native/compensation.h`."""
+"""Computes delay compensation; formulas and sources are in `nfdt.rules`, the loop itself is in `native/compensation.h`."""
 
 import dataclasses
 import math
@@ -13,21 +13,21 @@ from nfdt.rules import DECAY, EPSILON, Rule, Strength
 _NATIVE = library("nfdt")
 
 
-# Delays up to which it is remembered how far the parameters have moved since.
+# For how many of the last updates the longest step of a parameter is kept.
 _REMEMBERED = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Late:
-    """What a gradient is compensated by where its update is one pass over memory (`nfdt.one_pass`).
+    """What the one-pass update (`nfdt.one_pass`) needs to compensate a gradient.
 
     Attributes:
-        rule: Strength, λ0, correction and clip are looked at.
+        rule: Only strength, λ0, correction and clip are read.
         then: The parameters that the gradient was computed from, [n].
         delay: int64 scalar.
-        version: int64 scalar, how many gradients there have been, this one included.
-        moved: How far the longest step of each of the last updates went, as `unknown_moves` has it; takes note of this one.
-        mean_square: As `compensate` has it.
+        version: int64 scalar, the number of gradients so far, this one included.
+        moved: The longest step of a parameter in each of the last updates, shaped as `unknown_moves`; this update is added.
+        mean_square: As for `compensate`.
     """
 
     rule: Rule
@@ -39,16 +39,16 @@ class Late:
 
 
 def unknown_moves() -> np.ndarray:
-    """Returns what `Late` remembers of steps of which nothing is known: they may have gone anywhere.
+    """Returns `Late.moved` for steps of unknown length: infinity for each.
 
-    An array, since a variable asks what it is set to for its shape: a tensor on another host has to be waited for, and
-    TensorFlow lets no other thread of Python run meanwhile, not even the one that says that this process is alive.
+    A NumPy array, since `tf.Variable` asks its initial value for its shape. For a tensor on another host TensorFlow waits
+    without releasing Python's lock, so that even this process's heartbeat thread stops.
     """
     return np.full([_REMEMBERED], math.inf, np.float32)
 
 
 def settings(rule: Rule) -> tf.Tensor:
-    """Returns the numbers of a rule that the operations look at."""
+    """Returns the rule's numbers as the operations' `settings` input, float64 [4]."""
     return tf.constant([rule.lambda0, DECAY, EPSILON, rule.clip], tf.float64)
 
 
@@ -65,15 +65,15 @@ def compensate(
     """Compensates a gradient for the distance that the weights have moved since it was computed.
 
     Args:
-        rule: Strength, λ0, correction and clip are looked at.
-        gradient: Of each tensor of a vector.
+        rule: Only strength, λ0, correction and clip are read.
+        gradient: One tensor for each entry of a vector.
         now: w, [n].
-        then: w_bak, alike.
-        mean_square: s before this gradient, [n], at least float32, which takes note of the gradient; None for a rule without.
-        delay: int64 scalar; of a gradient that comes without, only s takes note.
+        then: w_bak, [n].
+        mean_square: s before this gradient, [n], at least float32; updated with the gradient. None for a rule without s.
+        delay: int64 scalar; at 0 the gradient only updates s.
         count: float32 scalar, how many gradients s has seen, this one included.
-        lengths: How many entries each tensor takes of the vector, one after the other, with zeros behind them if it has fewer:
-            the clip looks at each by itself.
+        lengths: How many entries of the vector each tensor takes, in order; zeros fill up a shorter tensor. Each tensor is
+            clipped by itself.
 
     Returns:
         g̃, [n], and float32 [2], Σ c² and Σ g²; zeros without a delay.
@@ -104,21 +104,21 @@ def compensate_rows(
     delay: tf.Tensor,
     count: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compensates what a gradient has for rows of a table, which is one tensor to the clip.
+    """Compensates a gradient for rows of a table; all of it is clipped as one tensor.
 
-    Several values for one row stay several: Keras's Adam adds up the squares of each, which the square of their sum is not.
+    Several values for one row stay separate: Keras's Adam sums their squares, which differs from the square of their sum.
     Their sum is g, and each is multiplied by 1 + c / g.
 
     Args:
-        rule: As of `compensate`, like what is not described here.
+        rule: As for `compensate`.
         values: [number, ...].
-        indices: Of their rows, [number].
-        order: Of `nfdt.rows.by_row`.
-        now: The whole table, [rows, ...].
-        then: Like it.
-        mean_square: Like it.
-        delay: int64 scalar.
-        count: float32 scalar.
+        indices: The row of each value, [number].
+        order: From `nfdt.rows.by_row`.
+        now: w, the whole table, [rows, ...].
+        then: w_bak, [rows, ...].
+        mean_square: s, [rows, ...]; as for `compensate`.
+        delay: int64 scalar, as for `compensate`.
+        count: float32 scalar, as for `compensate`.
 
     Returns:
         Compensated values, [number, ...], and float32 [2], Σ c² and Σ g²; zeros without a delay.

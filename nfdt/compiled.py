@@ -1,4 +1,4 @@
-"""Compiles what can be compiled of an update, as one function of values."""
+"""Compiles the elementwise part of an update with XLA, as one function of values."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,14 +20,14 @@ class CompiledUpdate:
         variables: Mapping[str, tf.Variable],
         unwritten: Collection[str],
     ):
-        """Imports the function; it is compiled when it is first called.
+        """Imports the function; its first call compiles it.
 
         Args:
             pure: The update without variables.
             meta_graph: Holds its graph, with holes filled.
-            inputs: Its placeholders besides values of variables, and what they take; shapes are known.
+            inputs: The specs of its placeholders other than variables' values; shapes are fully known.
             variables: By the placeholders of the graph that was made pure.
-            unwritten: Variables among them to leave as they are.
+            unwritten: Placeholders of the variables that are not written.
         """
         self._inputs = list(inputs)
         self._read = [variables[handle] for handle in pure.values]
@@ -47,7 +47,7 @@ class CompiledUpdate:
         """Applies gradients.
 
         Args:
-            given: For each placeholder what comes in; others may be among them.
+            given: The tensor for each placeholder; other names are ignored.
         """
         values = [variable.read_value() for variable in self._read]
         results = self._compute([*(given[name] for name in self._inputs), *values])

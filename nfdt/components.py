@@ -1,9 +1,9 @@
-"""Makes room in TensorFlow's table of components for functions over several hosts, before steps are called.
+"""Reserves room in TensorFlow's table of components for functions over several hosts, before steps are called.
 
-The process that drives has a function's first call register a component of it on each device of another host, and keeps what
-it knows of components in a vector. A call looks into that vector while another one's first call may make it grow, which moves
-it: then the process crashes, or sends what its receiver cannot parse (docs/decisions/0085). So the vector is made to grow
-while nothing is called.
+A function's first call registers a component of the function on each device of another host, and the coordinator's TensorFlow
+keeps these components in a vector. A call reads that vector while the first call of another function may make it grow, which
+moves it: then the process crashes, or sends what its receiver cannot parse (docs/decisions/0085). So this module makes the
+vector grow while no function is being called.
 """
 
 import functools
@@ -15,22 +15,22 @@ from nfdt.devices import cpu_beside, driver_cpu, host_of
 
 
 def count(workers: Sequence[str], shards: Sequence[str], functions: int) -> int:
-    """Returns how many components functions of workers may have.
+    """Returns how many components the workers' functions may register.
 
     Args:
         workers: Devices of the workers.
         shards: Devices of the parameter servers.
-        functions: That each worker calls.
+        functions: How many functions each worker calls.
     """
     return sum(len(_far([worker, *shards], driver_cpu(worker))) for worker in workers) * functions
 
 
 class Components:
-    """Those that this process knows of. One thread at a time; there is one table in a process, so there is one of these.
+    """Counts this process's components. TensorFlow has one table per process, so there is one instance; not thread-safe.
 
     Attributes:
-        made: Components that are there for the sake of room.
-        expected: Components that may come.
+        made: Components registered only to make the vector grow.
+        expected: Components that workers' functions may register.
     """
 
     def __init__(self) -> None:
@@ -39,16 +39,16 @@ class Components:
     @classmethod
     @functools.cache
     def of_process(cls) -> "Components":
-        """Returns the one of this process."""
+        """Returns this process's instance."""
         return cls()
 
     def expect(self, workers: Sequence[str], shards: Sequence[str], functions: int) -> None:
-        """Makes room for more; while no function is called.
+        """Makes room for more components; call it only while no function runs.
 
         Args:
-            workers: As `count` has them.
-            shards: Alike.
-            functions: Alike.
+            workers: As for `count`.
+            shards: As for `count`.
+            functions: As for `count`.
         """
         coordinator = driver_cpu(workers[0])
         hosts = sorted({cpu_beside(device) for device in _far([*workers, *shards], coordinator)})
@@ -70,16 +70,16 @@ class Components:
 
 
 def room(number: int) -> int:
-    """Returns how many elements a vector has room for, at least, once it has grown one by one: it doubles when it is full.
+    """Returns the least capacity of a vector that grew one by one: it doubles when it is full.
 
     Args:
-        number: Of its elements.
+        number: How many elements it has.
     """
     return 1 << (number - 1).bit_length() if number else 0
 
 
 def _far(devices: Iterable[str], coordinator: str) -> set[str]:
-    """Returns which devices of other hosts a function may have components on; of a host with any, its CPU too."""
+    """Returns the devices of other hosts on which a function may have components, and the CPUs of those hosts."""
     return {
         each for device in devices if host_of(device) != host_of(coordinator) for each in (device, cpu_beside(device))
     }

@@ -26,7 +26,7 @@ from nfdt.method import Batch, Method
 from nfdt.options import Options, read_options
 from nfdt.outer import is_continuous
 
-# How long a host may take to fetch what a job trains on. It says so itself if it cannot; this is for one that says nothing.
+# How long a host may take to fetch a job's arrays. A host that fails says so; this limit is for one that does not answer.
 _FETCH_S = 3600.0
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
@@ -64,13 +64,13 @@ class Coordinator:
         self._method.load(program, step_program)
 
     def forget(self, program: int) -> None:
-        """Frees what servers and workers have of a program."""
+        """Frees a program's state on servers and workers."""
         self._method.wait()
         self._method.forget(program)
         del self._sources[program]
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
-        """Maps the arrays; other hosts do so themselves, but for those of a stream."""
+        """Maps the arrays; other hosts map their own copies, except for a stream, whose batches this process sends."""
         workers = self._devices.workers
         own = Arrays(bound_arrays(self._blobs, arrays), driver_cpu(workers[0]))
         self._shapes[data] = [tuple(array.tensor.shape) for array in arrays]
@@ -80,7 +80,7 @@ class Coordinator:
             self._data[data] = self._feed(self._cluster, data, arrays, own)
 
     def release(self, data: int) -> None:
-        """Lets the arrays go with the last batch that is taken from them."""
+        """Forgets the arrays; the last batch that is taken from them frees them."""
         del self._data[data], self._shapes[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
@@ -89,7 +89,7 @@ class Coordinator:
         self._set(program, state_values(self._blobs, self._sources[program], state))
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Sets variables to another program's, once all steps before have run."""
+        """Sets variables to another program's values, once all steps before have run."""
         self._method.wait()
         values = self._together(source, source_variables)
         self._set(program, {i: values[j] for i, j in zip(variables, source_variables, strict=True)})
@@ -102,7 +102,7 @@ class Coordinator:
             self._method.assign_own(program, worker, _for_worker(source, own, worker))
 
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Hands the batches to the workers; waits only while many are waiting already."""
+        """Hands the batches to the workers; waits only while many batches are queued."""
         feed, source = self._data[data], self._sources[program]
         for number, raw in enumerate(batches):
             rows = np.frombuffer(raw, "<i8")
@@ -117,8 +117,8 @@ class Coordinator:
         return self._method.steps()
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
-        """Returns the state of servers and workers put together."""
-        # Batches that were waiting for a worker keep none from its steps.
+        """Returns the combined state of servers and workers."""
+        # The time begins when no batch is queued any more: until then every worker has steps to do.
         began_s = self._method.wait() if what != job_pb2.Drain.WHAT_METRICS_SO_FAR else time.perf_counter()
         source = self._sources[program]
         everything = range(len(source.variables))
@@ -142,7 +142,7 @@ class Coordinator:
             if not rank:
                 feed += [own] * member.num_workers
                 continue
-            # Waited for here, where it may take long: a worker's step that takes long has stopped (`stall_detector.py`).
+            # Fetching may take long, so wait for it here: a step that takes long counts as stalled (`stall_detector.py`).
             paths = json.loads(self._rendezvous.wait(data_key(data, rank), _FETCH_S))
             if member.num_workers:
                 here = mapped(paths, specs, cpu_beside(self._devices.workers[len(feed)]))
@@ -150,7 +150,7 @@ class Coordinator:
         return feed
 
     def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns what servers and workers have, put together; what is averaged all workers then have."""
+        """Returns the combined values of servers and workers, and sets averaged variables to their average on all workers."""
         source = self._sources[program]
         others = self._averaged(program, _with_role(source, among, _OTHER))
         if others:
@@ -164,7 +164,7 @@ class Coordinator:
         return {i: np.sum([values[i] for values in own], axis=0, dtype=own[0][i].dtype) for i in indices}
 
     def _averaged(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Averages real and complex variables that every worker updated by its own batches; of others takes the first's."""
+        """Averages real and complex variables that workers update by their own batches; of others takes the first worker's."""
         own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
         averages = {}
         for i in indices:
@@ -189,7 +189,7 @@ def _with_role(source: program_pb2.StepProgram, among: Sequence[int], *roles: "p
 def _for_worker(
     source: program_pb2.StepProgram, values: Mapping[int, np.ndarray], worker: int
 ) -> dict[int, np.ndarray]:
-    """Returns values as one worker gets them: what adds up goes to the first alone, seeds are set apart."""
+    """Returns values for one worker: metrics go to the first worker only, seeds differ from worker to worker."""
     mine = {}
     for i, value in values.items():
         if source.variables[i].role == _SEED:

@@ -48,9 +48,9 @@ class Cut:
     """The two parts.
 
     Attributes:
-        compute: GraphDef; holes pass gradients on as they are.
+        compute: GraphDef; holes return gradients unchanged.
         compute_effects: Operations that must have run.
-        optimizer_reads: Optimizer variables that the computation looks at (a loss scale, a learning rate to show).
+        optimizer_reads: Optimizer variables that the computation reads (a loss scale, a learning rate to show).
         update: GraphDef; gradients and extras come in through placeholders.
         update_effects: Operations that must have run.
     """
@@ -121,7 +121,7 @@ class _Cutter:
         return handle[0] in self._variables and self._role(handle[0]) in (_TRAINABLE, _OPTIMIZER)
 
     def _effects(self, holes: set[str]) -> tuple[list[str], list[str]]:
-        """Returns the operations that write what is on the servers, and those that do anything else."""
+        """Returns the operations that write the servers' variables, and those with any other effect."""
         after = self._graph.descendants(holes)
         update: list[str] = []
         compute: list[str] = []
@@ -140,18 +140,18 @@ class _Cutter:
         return update, compute
 
     def _servers_only(self, holes: set[str]) -> set[str]:
-        """Returns the nodes whose value is known on the servers only: what follows a hole or an optimizer's state."""
+        """Returns the nodes that depend on a hole or an optimizer's state, whose value only the servers know."""
         reads = [name for name in self._variables if self._role(name) == _OPTIMIZER]
         return self._graph.descendants([*holes, *reads])
 
     def _local_sources(self) -> list[str]:
-        """Returns the nodes whose value is known on a worker only: its batch, its own state, what is random."""
+        """Returns the nodes whose value only a worker knows: its batch, its own state, random numbers."""
         own = [name for name in self._variables if not self._on_servers((name, 0))]
         drawn = [node.name for node in self._graph.nodes.values() if self._graph.has_effect(node)]
         return [*self._source.step.inputs[1:], *own, *drawn]
 
     def _needed(self, writers: Sequence[str], holes: set[str], workers_only: set[str]) -> tuple[set[str], list[Tensor]]:
-        """Returns the nodes that an update needs, and the values it needs of a worker besides gradients."""
+        """Returns the nodes that an update needs, and the values other than gradients that it needs from a worker."""
         needed: set[str] = set()
         extras: dict[Tensor, None] = {}
         waiting = list(writers)
@@ -197,7 +197,7 @@ class _Cutter:
         graph, nodes = self._graph, self._graph.nodes
         redirect = {o: (r, 0) for g in gradients for o, r in zip(g.outputs, g.received, strict=True)}
         redirect |= {extra: (_extra(i), 0) for i, extra in enumerate(extras)}
-        # Operations that only pass values on are left out: one IdentityN would tie all variables to each other.
+        # Skip operations that only pass values on: one IdentityN would make all variables depend on each other.
         for edge in {edge for name in needed for edge in data_inputs(nodes[name])}:
             origin = graph.value(edge)
             redirect[edge] = redirect.get(edge) or redirect.get(origin, origin)

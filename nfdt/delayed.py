@@ -1,4 +1,4 @@
-"""Training by delayed gradients: each worker pulls, computes and pushes at its own pace."""
+"""Trains by delayed gradients: each worker pulls, computes and pushes at its own pace."""
 
 import itertools
 import threading
@@ -28,8 +28,8 @@ class Delayed:
         """Starts the workers' threads.
 
         Args:
-            options: With a rule.
-            devices: Of workers and parameter servers.
+            options: Options with an update rule.
+            devices: The devices of workers and parameter servers.
         """
         num_workers = len(devices.workers)
         self._options, self._devices = options, devices
@@ -80,7 +80,7 @@ class Delayed:
         return self._worker_threads.done
 
     def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns what the shards have."""
+        """Returns the shards' values."""
         return self._programs[program].read(indices)
 
     def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
@@ -88,11 +88,11 @@ class Delayed:
         self._programs[program].assign(values)
 
     def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns what a replica has."""
+        """Returns a replica's values."""
         return self._programs[program].replicas[worker].read(indices)
 
     def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
-        """Sets what a replica has."""
+        """Sets a replica's variables."""
         self._programs[program].replicas[worker].assign(values)
 
     def outputs(self, program: int) -> list[np.ndarray]:
@@ -112,7 +112,7 @@ class Delayed:
             return [job_pb2.WorkerUsage.FromString(usage.SerializeToString()) for usage in self._usage]
 
     def _choose(self, worker: int, waiting: Sequence[Batch]) -> int:
-        """Returns how many batches a worker takes: those that are alike, and no more than its share of what waits."""
+        """Returns how many batches a worker takes: compatible ones, and at most its share of the queue."""
         first = waiting[0]
         most = min(
             self._strides[worker].number,
@@ -123,7 +123,7 @@ class Delayed:
         return max(1, sum(1 for _ in alike))
 
     def _steps(self, worker: int, batches: Sequence[Batch]) -> float:
-        """Runs in the worker's own thread; returns the seconds that it was held."""
+        """Runs in the worker's own thread; returns the seconds for which the staleness bound held it."""
         first = batches[0]
         stepped = self._programs[first.program].steps(worker, first.feed[worker], [batch.rows for batch in batches])
         for pushed in stepped.pushes:

@@ -6,7 +6,7 @@ import threading
 
 
 class Delays:
-    """Counts delays and sizes of corrections. Any thread may add."""
+    """Counts delays and sizes of corrections. Thread-safe."""
 
     def __init__(self, num_workers: int):
         self._lock = threading.Lock()
@@ -18,10 +18,10 @@ class Delays:
         """Records one push.
 
         Args:
-            worker: Who pushed.
-            delay: Versions between pull and push; over several shards the largest.
+            worker: The worker that pushed.
+            delay: Versions between pull and push; the largest over all shards.
             correction_square: Σ c².
-            gradient_square: Σ g²; 0 if nothing was compensated.
+            gradient_square: Σ g²; 0 if the gradient was not compensated.
         """
         with self._lock:
             self._counts[worker][delay] += 1
@@ -30,7 +30,7 @@ class Delays:
                 self._num_corrected[worker] += 1
 
     def histogram(self, worker: int) -> dict[int, int]:
-        """Returns how often each delay was met."""
+        """Returns how often each delay occurred."""
         with self._lock:
             return dict(sorted(self._counts[worker].items()))
 

@@ -26,13 +26,13 @@ class DeviceHost:
         self._server = lend(self._cluster, rendezvous, assignment.rank, shard_hosts, assignment.num_threads)
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
 
     def forget(self, program: int) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
-        """Fetches what is not here yet, and says where it is; of a stream, the process that drives sends the batches."""
+        """Fetches missing arrays and tells the coordinator their paths; batches of a stream come from the coordinator."""
         if passing:
             return
         for array in arrays:
@@ -41,31 +41,31 @@ class DeviceHost:
         self._rendezvous.put(data_key(data, self._rank), json.dumps(paths).encode())
 
     def release(self, data: int) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
 
     def assign(self, program: int, state: job_pb2.State) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
 
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Leaves it to the process that drives."""
+        """Does nothing: the coordinator does it."""
         self._steps += len(batches)
 
     def steps(self) -> int:
-        """Returns how many steps the job was given: here nothing is left to do."""
+        """Returns how many steps the job was given: this process has none of them to wait for."""
         return self._steps
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
-        """Nothing: a lender has no account of its own."""
+        """Returns nothing: a device host has no state of its own."""
         return job_pb2.Drained()
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
-        """Returns nothing: the process that drives keeps all accounts."""
+        """Returns nothing: the coordinator keeps all accounts."""
         return []
 
 
 def data_key(data: int, rank: int) -> str:
-    """Returns under which name a process says where its files of some arrays are."""
+    """Returns the rendezvous key under which a process tells the paths of its arrays' files."""
     return f"data/{data}/{rank}"

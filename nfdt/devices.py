@@ -1,7 +1,7 @@
-"""The devices of a job: of each host its CPU for the parameter servers and the workers, or GPUs for the workers.
+"""Names the devices of a job: on each host the CPU for parameter servers and workers, or GPUs for the workers.
 
-All CPU workers and servers of a host are on one device: between two, TensorFlow divides every function that takes tensors of
-both into parts that wait for each other (decision 0054 has what that costs).
+All CPU workers and servers of a host share one device: TensorFlow splits a function that takes tensors of two devices into
+parts that wait for each other (decision 0054 has the cost).
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from fdt.base.native import library
 
-# Of a process that lends its devices, in TensorFlow's names of devices.
+# The job's name in TensorFlow's device names, for jobs on several hosts.
 JOB = "fdt"
 
 
@@ -20,7 +20,7 @@ class Devices:
     """Names of devices.
 
     Attributes:
-        shards: One for each parameter server; those of a host are on the same.
+        shards: One for each parameter server; the servers of a host share a device.
         workers: One for each worker; several may share a CPU or GPU.
     """
 
@@ -46,15 +46,15 @@ class HostDevices:
 
     @property
     def intra_op_threads(self) -> int:
-        """One pool serves all operations of the process. With one thread, an operation runs where it was called."""
+        """Returns the size of the pool that serves all operations; with 1, an operation runs in its caller's thread."""
         return 1 if self.num_threads == 1 else self.num_threads * max(1, self.num_workers)
 
     @property
     def inter_op_threads(self) -> int:
-        """Operations that may run at once; no more than the workers have threads, and two at least.
+        """Returns how many operations may run at once: at most the workers' threads, at least two.
 
-        With more, branches of one worker's step take a core from another's. Nobody waits within: locks, gates and transfers
-        take no thread.
+        With more, branches of one worker's step take a core from another's. No operation blocks its thread: locks, the
+        staleness bound and transfers wait without one.
         """
         return max(2, min(self.num_workers + self.num_shards + 1, self.num_threads * self.num_workers))
 
@@ -70,23 +70,23 @@ class HostDevices:
 
 
 def cpu_beside(device: str) -> str:
-    """Returns a CPU device of the same host: the device itself if it is one."""
+    """Returns the CPU device of a device's host; the device itself if it is a CPU."""
     host, _, unit = device.rpartition("/device:") if "/device:" in device else ("", "", device.lstrip("/"))
     return device if unit.startswith("CPU") else f"{host}/device:CPU:0"
 
 
 def host_of(device: str) -> str:
-    """Returns which process a device is of; "" for this one where there is no other."""
+    """Returns the process that a device belongs to; "" in a job of one process."""
     return device.partition("/device:")[0] if "/job:" in device else ""
 
 
 def driver_cpu(device: str) -> str:
-    """Returns the CPU of the process that drives the one that a device is of."""
+    """Returns the coordinator's CPU, in the naming scheme of a device."""
     return f"/job:{JOB}/replica:0/task:0/device:CPU:0" if host_of(device) else "/CPU:0"
 
 
 def settle(device: str) -> None:
-    """Waits until a device's host has done what it was told so far: of another one's, TensorFlow waits for values alone."""
+    """Waits until a device's host has run all operations sent to it; for another host, TensorFlow waits for values only."""
     if host_of(device):
         with tf.device(device):
             tf.timestamp().numpy()
@@ -98,7 +98,7 @@ def count_gpus() -> int:
 
 
 def configure(host: HostDevices) -> None:
-    """Divides this process's devices; before TensorFlow has used any of them."""
+    """Configures this process's devices; call it before TensorFlow has used any of them."""
     _share_cores(host)
     tf.config.threading.set_intra_op_parallelism_threads(host.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(host.inter_op_threads)
@@ -107,7 +107,7 @@ def configure(host: HostDevices) -> None:
 
 
 def server_config(host: HostDevices) -> config_pb2.ConfigProto:
-    """Returns the same for a process that lends its devices."""
+    """Returns the same configuration for the `tf.distribute.Server` of a device host."""
     _share_cores(host)
     config = config_pb2.ConfigProto(
         intra_op_parallelism_threads=host.intra_op_threads,
@@ -118,7 +118,7 @@ def server_config(host: HostDevices) -> config_pb2.ConfigProto:
 
 
 def _share_cores(host: HostDevices) -> None:
-    """Lets updates use all cores of the job: of a program one is made at a time, and whoever has pushed waits for it."""
+    """Lets an update use all of the job's cores: a program runs one at a time, and the worker that pushed waits for it."""
     library("nfdt").functions.fdt_set_cores(host.num_threads * max(1, host.num_workers))
 
 

@@ -15,18 +15,18 @@ from fdt.v1 import program_pb2
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-    """Arrays of one size in their first dimension. Any thread may call.
+    """Arrays with equal first dimensions. Thread-safe.
 
     Attributes:
         tensors: [num_samples, ...] each.
-        device: The CPU in whose memory they are, and where rows are taken from them.
+        device: The CPU that holds them in its memory and gathers rows from them.
     """
 
     tensors: Sequence[tf.Tensor]
     device: str = "/CPU:0"
 
     def batch(self, rows: np.ndarray) -> list[tf.Tensor]:
-        """Returns rows of them, where they are.
+        """Returns rows of the arrays, on `device`.
 
         Args:
             rows: int64 [batch].
@@ -49,10 +49,10 @@ def take(tensors: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
 
 
 def mapped(paths: Sequence[str], specs: Sequence[program_pb2.Tensor], device: str) -> Arrays:
-    """Returns arrays that a host has as files, in that host's memory, so that only row numbers travel there.
+    """Maps arrays that a host has as files into that host's memory, so that only row numbers travel to it.
 
     Args:
-        paths: On that host: the arrays' bytes, in C order.
+        paths: Files on that host with the arrays' bytes, in C order.
         specs: Their types and shapes.
         device: A CPU of that host.
     """

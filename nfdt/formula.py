@@ -1,4 +1,4 @@
-"""What an update does to each entry of a vector, written down as C++: the same update is always the same text."""
+"""Writes what an update does to each entry of a vector as C++; equal updates give equal texts."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nfdt.graph import Graph, Tensor, data_inputs, tensor
 
-# Of the operations of Keras's optimizers what each makes of an entry. NaN stays NaN, as in TensorFlow's.
+# The operations of Keras's optimizers, applied to one entry. NaN stays NaN, as in TensorFlow's operations.
 _TEXTS = {
     "Abs": "std::abs({0})",
     "Add": "{0} + {1}",
@@ -29,7 +29,7 @@ _TEXTS = {
 }
 
 _GRADIENTS = ("g", "h")
-# A formula in the header that is compiled.
+# A formula in the compiled header.
 _KNOWN = re.compile(r"^FDT_FORMULA\((\w+),\n(.*?)\)$", re.DOTALL | re.MULTILINE)
 
 
@@ -38,10 +38,10 @@ class Formula:
     """The update of one entry.
 
     Attributes:
-        text: Statements in C++: `g` is the gradient, `h` what else comes of it, `s0` … are the scalars, `i0[i]` … what the
-            variables hold, `o0[i]` … what they will.
-        gradients: Names of the placeholders that `g` and `h` are.
-        scalars: The tensors, in the graph, that the scalars are.
+        text: Statements in C++: `g` is the gradient, `h` a second value derived from it, `s0` … are the scalars, `i0[i]` …
+            the variables' old values, `o0[i]` … their new ones.
+        gradients: Names of the placeholders of `g` and `h`.
+        scalars: The graph's tensors for `s0` ….
     """
 
     text: str
@@ -50,7 +50,7 @@ class Formula:
 
     @property
     def name(self) -> str | None:
-        """Of the compiled one that is the same; None if there is none."""
+        """Returns the name of the equal compiled formula; None if there is none."""
         return _compiled().get(self.text)
 
 
@@ -62,13 +62,13 @@ def _compiled() -> dict[str, str]:
 
 
 def formula(graph: Graph, gradients: Collection[str], values: Sequence[str], results: Sequence[str]) -> Formula | None:
-    """Writes an update down; None if it is of other operations, or of more gradients than there are names.
+    """Returns an update as a formula; None if it has other operations, or more gradients than there are names.
 
     Args:
-        graph: Of the update as a function of values (`nfdt.pure`), element by element.
-        gradients: Names of the placeholders of the gradient and what else comes of it.
+        graph: The graph of an elementwise update as a function of values (`nfdt.pure`).
+        gradients: Names of the placeholders of the gradient and of values derived from it.
         values: Names of the placeholders of the variables' values, the parameters first.
-        results: For each, the tensor ("node:0") of its new value.
+        results: For each variable, the tensor ("node:0") of its new value.
     """
     return _Writer(graph, gradients, values).write(results)
 
@@ -77,7 +77,7 @@ class _Writer:
     def __init__(self, graph: Graph, gradients: Collection[str], values: Sequence[str]):
         self._graph, self._gradients = graph, gradients
         self._names: dict[Tensor, str] = {}
-        # In the order in which they are met, which is that of the names.
+        # Placeholders of gradients in the order in which they are met, which is that of their names.
         self._met: list[str] = []
         self._values: Mapping[Tensor, int] = {(name, 0): number for number, name in enumerate(values)}
         self._vectors = graph.descendants([*gradients, *values])
@@ -92,7 +92,7 @@ class _Writer:
         return Formula("\n".join(self._lines), tuple(self._met), tuple(self._scalars))
 
     def _defined(self, wanted: Tensor) -> bool:
-        """Writes the statements that define an entry; returns whether that could be done."""
+        """Writes the statements that define a tensor's entry; returns whether that was possible."""
         # Without recursion: graphs are deep.
         waiting = [self._graph.value(wanted)]
         while waiting:

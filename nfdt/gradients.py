@@ -8,13 +8,12 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """Of parameters that are kept together.
+    """The gradients of one shard's parameters.
 
     Attributes:
-        vectors: For each vector of the layout a tensor for each entry: beside the worker nobody has to lay them out one after
-            the other.
+        vectors: For each vector of the layout a tensor for each entry: on the worker's own host they need not be joined.
         rows: For each table that has a gradient (values [number, ...], indices [number]); a row may come more than once.
-        extras: As the cut has them.
+        extras: In the order of `Cut.extras`.
     """
 
     vectors: list[list[tf.Tensor]]
@@ -23,9 +22,9 @@ class Gradients:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """All of them."""
+        """All tensors, flat."""
         return list(tf.nest.flatten([self.vectors, self.rows, self.extras]))
 
     def mapped(self, function: Callable[[tf.Tensor], tf.Tensor]) -> "Gradients":
-        """Returns the same of other tensors."""
+        """Returns the gradients with a function applied to each tensor."""
         return Gradients(*tf.nest.map_structure(function, [self.vectors, self.rows, self.extras]))

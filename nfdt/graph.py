@@ -36,7 +36,7 @@ def tensor(text: str) -> Tensor:
 
 
 def text_of(edge: Tensor) -> str:
-    """Writes a data edge as a node's input has it."""
+    """Writes a data edge in the form of a node's input."""
     return f"{edge[0]}:{edge[1]}" if edge[1] else edge[0]
 
 
@@ -46,11 +46,11 @@ def data_inputs(node: Any) -> list[Tensor]:
 
 
 def placeholder(name: str, dtype: int) -> Any:
-    """Makes a node for a value that comes in, of any shape.
+    """Makes a placeholder node of any shape.
 
     Args:
-        name: Of the node.
-        dtype: Its type's number, as types.proto has it.
+        name: The node's name.
+        dtype: Its type's number in types.proto.
     """
     node = node_def_pb2.NodeDef(name=name, op="Placeholder")
     node.attr["dtype"].type = dtype
@@ -64,10 +64,10 @@ def control_inputs(node: Any) -> list[str]:
 
 
 class Graph:
-    """A GraphDef to be asked questions.
+    """A GraphDef with queries for edges, writes and parts.
 
     Attributes:
-        nodes: By name, in the order of the GraphDef.
+        nodes: All nodes by name, in the GraphDef's order.
     """
 
     def __init__(self, graph_def: Any):
@@ -77,7 +77,7 @@ class Graph:
         self._writes: dict[str, frozenset[int]] = {}
 
     def source(self, edge: Tensor) -> Tensor:
-        """Returns the tensor that a tensor is, past operations that only pass it on."""
+        """Returns the origin of a tensor, past operations that only pass it on."""
         node = self.nodes[edge[0]]
         while node.op in PASSING:
             edge = data_inputs(node)[edge[1]]
@@ -93,7 +93,7 @@ class Graph:
         return edge
 
     def ancestors(self, starts: Iterable[str], stop: Collection[str] = ()) -> set[str]:
-        """Returns the nodes that some nodes stand on by data, themselves included; goes no further than `stop`."""
+        """Returns the nodes that some nodes depend on by data, themselves included; stops at `stop`."""
         found: set[str] = set()
         waiting = list(starts)
         while waiting:
@@ -105,7 +105,7 @@ class Graph:
         return found
 
     def descendants(self, starts: Collection[str], stop: Collection[str] = ()) -> set[str]:
-        """Returns the nodes that stand on some nodes by data, themselves included; goes no further than `stop`."""
+        """Returns the nodes that depend on some nodes by data, themselves included; stops at `stop`."""
         users: dict[str, list[str]] = {}
         for node in self.nodes.values():
             for edge in data_inputs(node):
@@ -126,7 +126,7 @@ class Graph:
         return [self.source(edges[i]) for i in sorted(self._written_inputs(node)) if i < len(edges)]
 
     def has_effect(self, node: Any) -> bool:
-        """Whether a node does something besides computing: prints, asserts, writes what is no variable."""
+        """Whether a node has a side effect other than writing a variable: it prints, asserts, or writes other state."""
         return node.op not in _READERS and node.op not in _CALLS and _is_stateful(node.op)
 
     def _written_inputs(self, node: Any) -> frozenset[int]:
@@ -157,7 +157,7 @@ class Graph:
         return self._writes[name]
 
     def dtype(self, edge: Tensor) -> int:
-        """Returns the number of a tensor's type, as types.proto has it."""
+        """Returns the number of a tensor's type in types.proto."""
         node = self.nodes[edge[0]]
         return list(_types(node, op_def_registry.get(node.op).output_arg))[edge[1]]
 
@@ -165,10 +165,10 @@ class Graph:
         """Returns a GraphDef of some of the nodes.
 
         Args:
-            keep: Names. Whatever they compute with is kept too, or redirected.
-            redirect: From a tensor to the one that stands for it.
+            keep: Names of nodes. Their data inputs have to be kept too, or redirected.
+            redirect: From a tensor to its replacement.
 
-        What a kept node waited for through nodes that are not kept, it still waits for, unless nothing happens there.
+        A kept node still waits for the kept nodes that it waited for through dropped ones, placeholders and constants excepted.
         """
         redirect = redirect or {}
         result = graph_pb2.GraphDef(versions=self.graph_def.versions, library=self.graph_def.library)
@@ -178,9 +178,9 @@ class Graph:
                 continue
             copy = result.node.add()
             copy.CopyFrom(node)
-            # Shapes follow from what the part is given, which may be a vector in the place of a matrix.
+            # The part's inputs may have other shapes (a vector instead of a matrix), so these are inferred again.
             copy.attr.pop("_output_shapes", None)
-            # A gradient may ask to be put beside an operation of the other part.
+            # A gradient may be colocated with an operation of the other part.
             copy.attr.pop("_class", None)
             del copy.input[:]
             copy.input.extend(text_of(redirect.get(edge, edge)) for edge in data_inputs(node))
@@ -190,7 +190,7 @@ class Graph:
         return result
 
     def _kept_behind(self, keep: frozenset[str]) -> Callable[[str], frozenset[str]]:
-        """Returns a function from a node to itself, if it is kept, else to the nearest kept nodes it stands on."""
+        """Returns a function from a node to itself if it is kept, else to the nearest kept nodes that it depends on."""
         known: dict[str, frozenset[str]] = {}
 
         def behind(name: str) -> frozenset[str]:
@@ -232,7 +232,7 @@ def _types(node: Any, arguments: Iterable[Any]) -> Iterator[int]:
 
 
 def _attribute(node: Any, name: str) -> Any:
-    """Returns an attribute; the operation's default if the graph leaves it out. (To ask a map for what it lacks adds it.)"""
+    """Returns an attribute, by default the operation's default. (Indexing a protobuf map would add a missing key.)"""
     if name in node.attr:
         return node.attr[name]
     return next(a.default_value for a in op_def_registry.get(node.op).attr if a.name == name)

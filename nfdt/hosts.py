@@ -1,4 +1,4 @@
-"""The devices of a job on several hosts: every process but the first lends its own, the first one uses them all."""
+"""Connects the devices of a job on several hosts: the coordinator's process uses its own and all that device hosts lend."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from fdt.worker.runtime import Rendezvous
 from nfdt.cluster import Cluster
 from nfdt.devices import JOB, Devices, HostDevices, configure, count_gpus, server_config
 
-# How long processes that have been told of each other may take to meet.
+# How long the coordinator waits for each device host's address.
 _MEET_S = 60.0
 _ATTEMPTS = 3
 
@@ -20,14 +20,14 @@ _ATTEMPTS = 3
 def lend(
     cluster: Cluster, rendezvous: Rendezvous, rank: int, shard_hosts: Sequence[int], num_threads: int
 ) -> "tf.distribute.Server":
-    """Makes this process's devices usable to the first process, for as long as what it returns lives.
+    """Lends this process's devices to the coordinator for as long as the returned server lives.
 
-    TensorFlow's server listens on every interface that it sees, whatever address it is given.
+    TensorFlow's server listens on every interface, whatever address it is given.
 
     Args:
         cluster: All hosts.
-        meeting: Where this process tells the first one of its devices.
-        rank: Of this one.
+        rendezvous: Where this process publishes its address and number of GPUs.
+        rank: This process's rank.
         shard_hosts: For each parameter server the rank of its host.
         num_threads: Threads that one operation of a worker here may use.
     """
@@ -35,7 +35,7 @@ def lend(
     address, port = cluster.address(rank)
     spec = tf.train.ClusterSpec({JOB: {rank: f"{address}:{port}"}})
     server = tf.distribute.Server(spec, job_name=JOB, task_index=rank, config=server_config(host))
-    # The port that the system chose, if it was to; the name before it is always "localhost".
+    # The system may have chosen the port; the host name in `target` is always "localhost".
     port = int(server.target.rpartition(":")[2])
     offer = {"address": f"{address}:{port}", "num_gpus": host.num_gpus, "num_threads": num_threads}
     rendezvous.put(f"host/{rank}", json.dumps(offer).encode())
@@ -43,11 +43,11 @@ def lend(
 
 
 def borrow(cluster: Cluster, rendezvous: Rendezvous, shard_hosts: Sequence[int], num_threads: int) -> Devices:
-    """Connects to the other processes' devices; before TensorFlow has used any of this one's.
+    """Connects to the device hosts; call it before TensorFlow has used a device of this process.
 
     Args:
         cluster: All hosts.
-        meeting: Where the others tell of theirs.
+        rendezvous: Where the device hosts publish theirs.
         shard_hosts: For each parameter server the rank of its host.
         num_threads: Threads that one operation of a worker of this process may use.
 
@@ -71,7 +71,7 @@ def borrow(cluster: Cluster, rendezvous: Rendezvous, shard_hosts: Sequence[int],
 
 @contextlib.contextmanager
 def named_hosts(cluster: Cluster | None) -> Iterator[None]:
-    """Says what an error of TensorFlow's means where several hosts take part."""
+    """Turns TensorFlow's connection errors into a WorkerError that names the other hosts."""
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError) as error:
@@ -105,7 +105,7 @@ def _connect(address: str, own_port: int, others: dict[int, str]) -> None:
 
 
 def _free_port(address: str) -> int:
-    """Others must be told a port before TensorFlow opens it, so the system cannot choose it in that call."""
+    """Returns a free port: other processes need it before TensorFlow opens it, so that call cannot choose one."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]

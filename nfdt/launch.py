@@ -1,7 +1,7 @@
-"""How an asynchronous job becomes processes: one a host. On one host it opens no port.
+"""Starts an asynchronous job as processes, one per host. On one host it opens no port.
 
-Over several hosts every process is a `tf.distribute.Server`, which listens on all interfaces of its network and authenticates
-nobody; so that network is the process's own, and tunnels join those of one job (`fdt.worker.tunnel`).
+On several hosts every process runs a `tf.distribute.Server`, which listens on all interfaces and authenticates no client. So
+each process has a network namespace of its own, and tunnels join those of one job (`fdt.worker.tunnel`).
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ class ParameterServerLauncher:
     tunnels = True
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Reads the options, as the job's process will."""
+        """Reads the options as the job's process does; raises UsageError if one is wrong."""
         read_options(options)
 
     def num_processes(self, num_workers: int) -> int:
-        """Workers and parameter servers of a host are devices of one process."""
+        """Returns 1: the workers and parameter servers of a host share one process."""
         return 1
 
     def needs_pool(self, options: Mapping[str, str]) -> bool:
-        """Parameter servers may be asked for on the pool's own machine."""
+        """Whether `--ps-place pool` puts the parameter servers on the pool's own machine."""
         return read_options(options).ps_place == "pool"
 
     def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
-        """Returns the same for all: who is there; on one host nobody has to be found."""
+        """Returns the list of all hosts, the same for every process; nothing for a job on one host."""
         if len(placement.hosts) == 1:
             return {}
         members = tuple(Member(place.address, number) for place, number in placement.processes)

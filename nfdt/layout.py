@@ -1,4 +1,4 @@
-"""Gives each parameter its place: a parameter server, and a position in its vectors."""
+"""Assigns each parameter to a parameter server, and to a position in its vectors."""
 
 import dataclasses
 import math
@@ -11,22 +11,22 @@ from fdt.v1 import program_pb2
 from nfdt.cut import Cut
 from nfdt.parameter_groups import ParameterGroup, ParameterGroups
 
-# Slices of a vector that start at such a boundary are views, not copies.
+# TensorFlow makes slices that start at such a boundary views, not copies.
 _ALIGNMENT_BYTES = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The place in a vector of a tensor, or of a part of one that is cut.
+    """The place of a tensor, or of a part of a cut tensor, in a vector.
 
     Attributes:
         variable: Index of the parameter.
         gradient: Index into Cut.gradients.
-        slots: Its optimizer state, in the order of the vector's own slots; empty in a vector without.
-        shape: Of the whole tensor.
-        start: Which of its entries, row by row, is the first one here.
-        length: How many of them are here.
-        padded: The same, rounded up so that the next one is aligned.
+        slots: Its optimizer state, in the order of the vector's slots; empty if the vector is not fused.
+        shape: The whole tensor's shape.
+        start: Index of its first element here, row by row.
+        length: How many of its elements are here.
+        padded: `length` rounded up so that the next entry is aligned.
     """
 
     variable: int
@@ -48,7 +48,7 @@ class Vector:
     """Parameters of one type, one after the other, pulled and pushed as one tensor.
 
     Attributes:
-        fused: Whether they are updated as one long parameter; else each by itself.
+        fused: Whether they are updated as one long parameter, not one by one.
     """
 
     dtype: str
@@ -63,11 +63,11 @@ class Vector:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A parameter that is pulled by itself: its gradient comes as rows, or (None) not at all.
+    """A parameter that is pulled by itself, since its gradient is sparse or it has none (`gradient` is None).
 
     Attributes:
-        slots: Its optimizer state, if no other parameter's update looks at it or at the gradient.
-        writers: The operations of the update that write the two; none if others' updates look at them.
+        slots: Its optimizer state; empty if another parameter's update reads this parameter's state or gradient.
+        writers: The operations of the update that write parameter and state; empty in the same case.
     """
 
     variable: int
@@ -83,9 +83,9 @@ class ShardLayout:
     """What one parameter server holds.
 
     Attributes:
-        loose: Parameters and state that are kept one by one.
-        writers: The operations of the update that run here, unit by unit; of a fused vector those of its first entry.
-        shared_writers: Those that update what every shard keeps.
+        loose: Parameters and optimizer variables that are not in a fused vector.
+        writers: The update's operations that run here, by parameter group; for a fused vector those of its first entry.
+        shared_writers: The operations that update the variables that every shard keeps.
     """
 
     vectors: tuple[Vector, ...]
@@ -97,10 +97,10 @@ class ShardLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Every variable of the optimizer and every parameter, once; a cut one in parts on several shards.
+    """The place of every parameter and optimizer variable; a cut one has parts on several shards.
 
     Attributes:
-        shared: Optimizer variables that every shard keeps, and updates alike.
+        shared: Optimizer variables that every shard keeps and updates in the same way.
         still: Parameters and optimizer variables that no step changes.
     """
 
@@ -111,7 +111,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """A unit on a shard, or a part of one that is fused: so many entries of its only parameter."""
+    """A parameter group on a shard, or, of a fused one, `length` elements of its only parameter."""
 
     unit: ParameterGroup
     is_fused: bool
@@ -122,23 +122,23 @@ class _Piece:
 def lay_out(
     source: program_pb2.StepProgram, cut: Cut, units: ParameterGroups, num_shards: int, fuse: bool = True
 ) -> Layout:
-    """Distributes units over shards: the largest first, each to the shard that holds least.
+    """Distributes parameter groups over shards: the largest first, each to the shard that holds least.
 
-    Where a shard would have much more than its share, the parameters whose update looks at one entry at a time are cut
-    instead: one after the other, into as many parts as make all shards even (decision 0077).
+    If a shard would have much more than its share, the parameters with elementwise updates are cut instead, one after the
+    other, so that all shards hold the same number of bytes (decision 0077).
 
     Args:
         source: The program.
         cut: Its two parts.
-        units: What has to be kept together.
+        units: The parameter groups.
         num_shards: How many shards.
-        fuse: Whether parameters that are updated alike are updated as one. In a vector an entry may be rounded by another
-            kernel than at the end of a small tensor, so the last bit may differ.
+        fuse: Whether parameters with the same update are updated as one vector. Another kernel may then round an entry than
+            at the end of a small tensor, so the last bit may differ.
 
     Raises:
-        UsageError: More shards than tensors, and they are not worth cutting.
+        UsageError: There are more shards than tensors, and cutting does not fill them.
     """
-    # What the computation reads (a teacher that follows the weights) has to be a variable of its own.
+    # Optimizer state that the computation reads (a teacher that follows the weights) must be a variable of its own.
     read = set(cut.optimizer_reads)
     fused = [fuse and unit.signature is not None and not read & set(unit.slots) for unit in units.units]
     pieces = [_Piece(*of_unit) for of_unit in zip(units.units, fused, strict=True)]
@@ -174,7 +174,7 @@ def _place(source: program_pb2.StepProgram, units: Sequence[_Piece], num_shards:
             # A tensor without entries.
             parts[shard].append(piece)
         while left:
-            # The last takes what rounding has left over.
+            # The last shard takes the remainder of rounding.
             is_last = shard == num_shards - 1
             number = left if is_last else min(left, round(room[shard] / _ALIGNMENT_BYTES) * step)
             if number:
@@ -192,7 +192,7 @@ def _num_bytes(source: program_pb2.StepProgram, unit: ParameterGroup) -> int:
 
 
 def _step(source: program_pb2.StepProgram, variable: int) -> int:
-    """Returns at every how many entries a slice of a parameter, or of a vector of such, may begin."""
+    """Returns the alignment, in elements, of slices of a parameter or of a vector of its type."""
     return max(1, _ALIGNMENT_BYTES // dtype_of(source.variables[variable].tensor).itemsize)
 
 

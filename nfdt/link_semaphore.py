@@ -1,7 +1,7 @@
 """Lets one worker at a time pull from the host of all parameter servers, and one at a time push to it.
 
-Shared by all workers at once, a link serves those who began together at the same time: then it is idle while all of them
-compute. Two at a time, so that the next one's request is under way while one's tensors are. `docs/decisions/0032`.
+Workers that share a link and begin together end their transfers together; then the link is idle while all of them compute.
+Two transfers at once per direction: one worker's request travels while another's tensors do (`docs/decisions/0032`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _AT_ONCE = 2
 
 
 def who_takes_turns(servers: Sequence[str], workers: Sequence[str]) -> set[str]:
-    """Returns devices of workers.
+    """Returns the devices of the workers that have to acquire the semaphore.
 
     Args:
         servers: Devices of the parameter servers.
@@ -22,18 +22,18 @@ def who_takes_turns(servers: Sequence[str], workers: Sequence[str]) -> set[str]:
     """
     hosts = set(map(host_of, servers))
     far = [worker for worker in workers if host_of(worker) not in hosts]
-    # No more than may travel at once need not ask.
+    # Up to `_AT_ONCE` workers never have to wait.
     return set(far) if len(hosts) == 1 and len(far) > _AT_ONCE else set()
 
 
 class LinkSemaphore:
-    """Turns of the workers, in each direction of the servers' link; of servers on several hosts nobody waits for any.
+    """Limits the transfers in each direction of the servers' link; unlimited if servers are on several hosts.
 
-    A turn is a token in a queue on the servers' host, so that a graph can wait for it and give it back.
+    A permit is an element of a queue on the servers' host, so that a graph can acquire and release it.
     """
 
     def __init__(self, servers: Sequence[str], workers: Sequence[str]):
-        """Notes whose link it is.
+        """Makes the queues, if any worker has to wait.
 
         Args:
             servers: Devices of the parameter servers.
@@ -48,17 +48,17 @@ class LinkSemaphore:
                     queue.enqueue_many([[0] * _AT_ONCE])
 
     def pull(self, worker: str) -> None:
-        """Waits for a turn in which the worker of a device may pull."""
+        """Acquires a permit for the worker of a device to pull; waits for one."""
         if worker in self._travelling:
             with tf.device(self._device):
                 self._out.dequeue()
 
     def push(self, worker: str, computed: tf.Tensor) -> list[tf.Tensor]:
-        """Returns what to wait for, in a graph, before a worker's gradients may travel.
+        """Acquires, in a graph, a permit to push; gradients have to wait for the returned tensors.
 
         Args:
-            worker: Its device.
-            computed: There when they are.
+            worker: The worker's device.
+            computed: A tensor that exists once the gradients have been computed.
         """
         if worker not in self._travelling:
             return []
@@ -66,20 +66,20 @@ class LinkSemaphore:
             return [self._into.dequeue()]
 
     def pulled(self, worker: str, arrived: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        """Returns what ends the turn to pull, in a graph.
+        """Returns the operation that releases the permit to pull, in a graph.
 
         Args:
-            worker: Its device.
-            arrived: There when what was pulled is.
+            worker: The worker's device.
+            arrived: Tensors that exist once the parameters have arrived.
         """
         return [self._end(self._out, arrived)] if worker in self._travelling else []
 
     def pushed(self, worker: str, arrived: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        """Returns what ends the turn to push, in a graph.
+        """Returns the operation that releases the permit to push, in a graph.
 
         Args:
-            worker: Its device.
-            arrived: There when what was pushed is.
+            worker: The worker's device.
+            arrived: Tensors that exist once the gradients have arrived.
         """
         return [self._end(self._into, arrived)] if worker in self._travelling else []
 

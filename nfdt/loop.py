@@ -1,6 +1,6 @@
-"""Runs many steps a call, for workers on the host of all servers.
+"""Runs many steps per call, for workers on the host of all servers.
 
-Python makes a call for as many steps as take a tenth of a second, and nothing between them.
+Each call makes as many steps as take a tenth of a second; no Python runs between them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ from nfdt.replica import Replica
 from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
-# More would only hide how far the workers are.
+# With more, the progress shown would lag behind the workers.
 MOST_AT_ONCE = 64
-# What a step says of its worker, before what each shard says of its push: seconds that it was held, took to pull, to compute
-# and to push, and bytes of rows.
+# How many numbers a step reports for its worker, before those for each shard: seconds held, pulling, computing and pushing, and
+# bytes of rows.
 _OF_WORKER = 5
 
 
 class Loop:
-    """A graph in which a worker pulls, computes and pushes until no batch is left of those that it was given."""
+    """A graph in which a worker pulls, computes and pushes for each batch of a call."""
 
     def __init__(self, step: Step, gate: StalenessBound):
         """Traces.
 
         Args:
             step: What is repeated.
-            gate: Of the workers.
+            gate: The workers' staleness bound.
         """
         self._step, self._gate = step, gate
         signature = [
@@ -55,10 +55,10 @@ class Loop:
         """Makes steps.
 
         Args:
-            worker: Whose they are.
-            replica: Of this worker.
-            pulled: What to compute with first; None for what the shards have by then.
-            pull: Returns something like it.
+            worker: The worker's index.
+            replica: The worker's replica.
+            pulled: The parameters for the first step; None for the shards' current ones when it begins.
+            pull: Returns the shards' current parameters.
             arrays: What to take rows from.
             rows: int64 [batch] for each step, of one length.
         """
@@ -82,13 +82,13 @@ class Loop:
         arrays: Sequence[tf.Tensor],
         snapshots: Sequence[Sequence[tf.Tensor]],
     ) -> list[tf.Tensor]:
-        """Returns what each step tells, [steps, ...], the outputs of the last and the parameters after it.
+        """Returns each step's numbers, [steps, ...], and the outputs of the last step and the parameters after it.
 
         Args:
             numbers: int64: the worker, whether it may pull first, versions of the snapshots.
             rows: int64 [steps, batch].
-            arrays: As `Step.in_graph` has them.
-            snapshots: Alike.
+            arrays: As for `Step.in_graph`.
+            snapshots: As for `Step.in_graph`.
         """
         outputs = self._step.source.outputs
         length = _OF_WORKER + 4 * len(self._step.shards)
@@ -114,7 +114,7 @@ class Loop:
             lambda *variables: self._body(numbers[0], rows, arrays, *variables),
             variables,
             shape_invariants=shapes,
-            # A step begins when all is done that the one before has to do.
+            # A step begins when the one before has ended.
             parallel_iterations=1,
         )
         return [told.stack(), *latest_outputs, *tf.nest.flatten(latest)]
@@ -131,7 +131,7 @@ class Loop:
         outputs: Sequence[tf.Tensor],
         snapshots: Sequence[Sequence[tf.Tensor]],
     ) -> tuple[Any, ...]:
-        """Makes the step of a number; returns what the next one is given, alike."""
+        """Makes step `number`; returns the loop variables for the next one."""
         beside = cpu_beside(self._step.device)
         with tf.device(beside):
             held_s = self._gate.enter_in_graph(worker)

@@ -1,4 +1,4 @@
-"""Keeps what an update rule remembers of the gradients so far, and applies it to the next one."""
+"""Keeps an update rule's state, and applies the rule to the next gradient."""
 
 from collections.abc import Sequence
 
@@ -17,15 +17,15 @@ class Memory:
     """The state of a rule on one shard: s, the mean of g⊙g, and u, the mixed gradient, where the rule has them."""
 
     def __init__(self, rule: Rule, layout: ShardLayout):
-        """Makes what the rule needs, zero at first.
+        """Makes the rule's variables, zero at first.
 
         Args:
             rule: The update rule.
-            layout: Of the shard.
+            layout: The shard's layout.
         """
         self._rule = rule
         self._entries = [v.entries for v in layout.vectors]
-        # A rule takes a complex number for two real ones.
+        # A rule treats a complex number as two real ones.
         vectors = [_real_spec([v.length], v.dtype) for v in layout.vectors]
         tables = [_real_spec(t.shape, t.dtype) for t in layout.tables]
         adaptive = rule.compensates and rule.strength is Strength.ADAPTIVE
@@ -37,18 +37,18 @@ class Memory:
         self._table_mixed = [_zeros(spec) if mixes else None for spec in tables]
 
     def forget_moves(self) -> None:
-        """Takes note that parameters were set by others than updates."""
+        """Resets the lengths of steps, since parameters were set other than by an update."""
         for moved in self._moved:
             if moved is not None:
                 moved.assign(unknown_moves())
 
     @property
     def mixes(self) -> bool:
-        """Whether gradients are mixed with those before."""
+        """Whether gradients are mixed with earlier ones (u)."""
         return self._rule.weigh is Weigh.GRADIENT
 
     def late(self, number: int, then: tf.Tensor, delay: tf.Tensor, version: tf.Tensor) -> Late | None:
-        """Returns what `vector` would do, for an update that does it itself; None for nothing. Not for what is mixed.
+        """Returns what a one-pass update needs to do what `vector` does; None if the rule compensates nothing. Not if `mixes`.
 
         Args:
             number: Which vector of the shard's layout.
@@ -69,11 +69,11 @@ class Memory:
         delay: tf.Tensor,
         count: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what goes to the optimizer, [length], and float32 [2], Σ c² and Σ g².
+        """Returns the gradient for the optimizer, [length], and float32 [2], Σ c² and Σ g².
 
         Args:
             number: Which vector of the shard's layout.
-            tensors: g, of each entry.
+            tensors: g, one tensor for each entry.
             now: The parameters.
             then: The parameters that g was computed from.
             rho: Reliability, float32 scalar.
@@ -105,12 +105,12 @@ class Memory:
         delay: tf.Tensor,
         count: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor | None, tf.Tensor]:
-        """Returns what goes to the optimizer for rows of a table, its order, and Σ c², Σ g².
+        """Returns the values and indices that the optimizer gets for a table, their order, and float32 [2], Σ c² and Σ g².
 
         Args:
             number: Which table of the shard's layout.
-            rows: Values [number, ...] and indices [number]; one may come more than once.
-            order: Of `nfdt.rows.by_row`; None if nobody looks at it.
+            rows: Values [number, ...] and indices [number]; an index may come more than once.
+            order: From `nfdt.rows.by_row`; None if the shard does not use it.
             now: The table.
             then: The table that the values were computed from.
             rho: Reliability.
@@ -132,9 +132,9 @@ class Memory:
 def _mixed_rows(
     mixed: tf.Variable, values: tf.Tensor, indices: tf.Tensor, rho: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mixes rows with those before, which is one gradient for each row; what is fully believed goes on as it came."""
+    """Mixes rows with earlier ones, which leaves one value per row; with ρ = 1 returns values and indices unchanged."""
     unique, positions = tf.unique(indices)
-    # A variable that is gathered from itself is copied whenever it is read from then on.
+    # After a gather on the variable itself, TensorFlow copies the variable at every later read.
     kept = tf.gather(mixed.read_value(), unique)
     together = _mix(kept, tf.math.unsorted_segment_sum(values, positions, tf.size(unique)), rho)
     mixed.scatter_update(tf.IndexedSlices(_finite(together, kept), unique))
@@ -147,7 +147,7 @@ def _mix(mixed: tf.Tensor, gradient: tf.Tensor, rho: tf.Tensor) -> tf.Tensor:
 
 
 def _finite(mixed: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    # What overflowed goes to the optimizer and is forgotten: whoever scales a loss leaves such a step out and goes on.
+    # The optimizer gets overflowed entries, but u does not keep them: a script that scales its loss skips such a step.
     return tf.where(tf.math.is_finite(mixed), mixed, before)
 
 
@@ -157,16 +157,16 @@ def _zeros(spec: tf.TensorSpec, wide: bool = False) -> tf.Variable:
 
 
 def _real_spec(shape: Sequence[int], dtype: str) -> tf.TensorSpec:
-    """Describes what `_real` makes of a tensor."""
+    """Returns the spec of `_real`'s result."""
     is_complex = tf.dtypes.as_dtype(dtype).is_complex
     return tf.TensorSpec([*shape, 2], _REAL[dtype]) if is_complex else tf.TensorSpec(shape, dtype)
 
 
 def _real(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor of real numbers; of a complex one real and imaginary parts, [..., 2]."""
+    """Returns a real tensor unchanged; a complex one as real and imaginary parts, [..., 2]."""
     return tf.bitcast(tensor, _REAL[tensor.dtype.name]) if tensor.dtype.is_complex else tensor
 
 
 def _as(dtype: tf.DType, real: tf.Tensor) -> tf.Tensor:
-    """Returns what `_real` was given, of what it returned."""
+    """Inverts `_real`."""
     return tf.bitcast(real, dtype) if dtype.is_complex else real

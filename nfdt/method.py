@@ -1,4 +1,4 @@
-"""The interface of a way to train asynchronously. There are two: delayed gradients, and averages of weights."""
+"""Defines the interface of a method of asynchronous training: delayed gradients, or averages of weights."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ class Batch:
 
     Attributes:
         program: The number of its program.
-        feed: Of the inputs of the step.
-        rows: int64 [batch]. Of the feed's arrays.
-        num_samples: How many samples the rows hold. Told, since a tensor of another host cannot be asked: its shape is
-            waited for without letting other threads run.
+        feed: The arrays of the step's inputs.
+        rows: int64 [batch], row numbers of the feed's arrays.
+        num_samples: How many samples the rows hold. Passed in, since TensorFlow waits for the shape of another host's
+            tensor without letting other threads run.
         done: Called, from any thread, with the step's outputs.
     """
 
@@ -32,7 +32,7 @@ class Batch:
     done: Done | None = None
 
     def goes_with(self, other: "Batch") -> bool:
-        """Whether a worker may make the steps of both in one call, which tells no outputs but the last step's."""
+        """Whether a worker may make the steps of both in one call, which returns only the last step's outputs."""
         if self.done is not None or other.done is not None:
             return self is other
         return self.program == other.program and self.feed is other.feed and len(self.rows) == len(other.rows)
@@ -45,28 +45,28 @@ class Method(Protocol):
         """Makes a program ready to run."""
 
     def forget(self, program: int) -> None:
-        """Frees a program of which no batch is left."""
+        """Frees a program; none of its batches may be left."""
 
     def give(self, batch: Batch) -> None:
-        """Adds a batch, to be worked on exactly once; waits while many are there already."""
+        """Adds a batch, which exactly one worker trains on; waits while many are queued."""
 
     def wait(self) -> float:
-        """Waits until all batches have been worked on; returns since when workers had none, by `time.perf_counter`."""
+        """Waits until all batches are done; returns when the queue became empty, by `time.perf_counter`."""
 
     def steps(self) -> int:
-        """Returns how many batches have been worked on."""
+        """Returns how many batches have been trained on."""
 
     def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns parameters and optimizer variables."""
 
     def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
-        """Sets variables for all."""
+        """Sets variables for all workers and servers."""
 
     def read_own(self, program: int, worker: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns what one worker has."""
+        """Returns variables of one worker."""
 
     def assign_own(self, program: int, worker: int, values: Mapping[int, np.ndarray]) -> None:
-        """Sets what one worker has."""
+        """Sets variables of one worker."""
 
     def outputs(self, program: int) -> list[np.ndarray]:
         """Returns the outputs of the last step."""

@@ -1,4 +1,4 @@
-"""Queues a worker's next parameters: each shard puts them there once it has applied the worker's push."""
+"""Queues a worker's next parameters: each shard enqueues its own once it has applied the worker's push."""
 
 import threading
 import time
@@ -11,38 +11,38 @@ from nfdt.step import Pulled
 
 
 class NextParameters:
-    """One worker's: on each shard two queues of one snapshot, from which steps take by turns; each leaves the next one's.
+    """One worker's queues: on each shard two that hold one snapshot. Steps alternate between them; each fills the next one's.
 
-    So a step may be called while the one before is under way, and begins when that one has pushed. With one queue two steps
-    that wait might take from different shards what the same push has left, and wait for each other.
+    So a step may be called while the one before runs, and begins when that one has pushed. With one queue per shard, two
+    waiting steps could each take a part of the same push's parameters, from different shards, and deadlock.
     """
 
     def __init__(self, shards: Sequence[Shard]):
-        """Leaves nothing.
+        """Makes empty queues.
 
         Args:
             shards: All of them, on CPUs.
         """
         self._shards = shards
-        # Of the next step, and of the one after it.
+        # The queues of the next step, and of the step after it.
         self._next, self._after = ([_queue(shard) for shard in shards] for _ in range(2))
         self._lock = threading.Lock()
         self._under_way = 0
         self._is_filled = False
-        # Versions of what is in the queues; None if it is not wanted.
+        # Versions of the queued snapshots; None if these are out of date.
         self._left: list[int] | None = None
         self._ended_s = 0.0
         self._error: BaseException | None = None
 
     def begin(self, pulled: Pulled | None, pull: Callable[[], Pulled]) -> list[tf.Tensor]:
-        """Notes that a step is about to be called. If none is under way it gets what the shards have now; two may be.
+        """Notes that a step is about to be called; up to two may run. If none runs, it gets the shards' current parameters.
 
         Args:
-            pulled: What it is to compute with instead; only if none is under way.
-            pull: Returns something like it.
+            pulled: The parameters to compute with instead; only if no step runs.
+            pull: Returns the shards' current parameters.
 
         Returns:
-            Handles of the queues, of each shard: to take from; to leave in.
+            Handles of queues: for each shard the one to take from, then for each shard the one to fill.
         """
         with self._lock:
             if not self._under_way and (pulled is not None or self._left != [shard.version for shard in self._shards]):
@@ -52,10 +52,10 @@ class NextParameters:
             return [queue.queue_ref for queue in [*self._after, *self._next]]
 
     def end(self, versions: list[int], called_s: float) -> float:
-        """Notes that a step has ended; returns since when no other one was under way, by `time.perf_counter`.
+        """Notes that a step has ended; returns when it became the worker's only running step, by `time.perf_counter`.
 
         Args:
-            versions: Of what its push has left.
+            versions: Each shard's version after its push.
             called_s: When it was called.
         """
         with self._lock:
@@ -65,11 +65,11 @@ class NextParameters:
             return began_s
 
     def forget(self) -> None:
-        """What the last push has left is not wanted: parameters have been set. Not while a step is under way."""
+        """Discards the queued snapshots, since parameters have been set. Call it only while no step runs."""
         self._left = None
 
     def fail(self, error: BaseException) -> BaseException:
-        """Lets no step wait for one that has failed; returns what the first one failed with."""
+        """Ends the wait of steps that follow a failed one; returns the first step's error."""
         with self._lock:
             if self._error is None:
                 self._error = error
@@ -83,7 +83,7 @@ class NextParameters:
             for shard, queue in zip(self._shards, self._next, strict=True):
                 with tf.device(shard.device):
                     unwanted.append(queue.dequeue()[0])
-            # TensorFlow does not wait for what another host was told to do, unless somebody asks for what came of it.
+            # TensorFlow does not wait for operations on another host until their results are read.
             for version in unwanted:
                 version.numpy()
         for shard, queue, snapshot in zip(self._shards, self._next, pulled.snapshots, strict=True):
@@ -93,11 +93,11 @@ class NextParameters:
 
 
 def take(shard: Shard, handle: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Returns, in a graph, a version, int64 scalar, and a snapshot's tensors as soon as they are in a shard's queue.
+    """Takes, in a graph, a version (int64 scalar) and a snapshot's tensors from a shard's queue; waits until they are there.
 
     Args:
-        shard: On whose device they are.
-        handle: Of the queue.
+        shard: The shard, which has the queue on its device.
+        handle: The queue's handle.
     """
     specs = [tf.TensorSpec([], tf.int64), *shard.snapshot_signature()]
     with tf.device(shard.device):
@@ -107,13 +107,13 @@ def take(shard: Shard, handle: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
 
 
 def leave(shard: Shard, handle: tf.Tensor, told: tf.Tensor, latest: Sequence[tf.Tensor]) -> tf.Operation:
-    """Puts, in a graph, what a push returned into the shard's queue.
+    """Puts, in a graph, the version and parameters after a push into the shard's queue.
 
     Args:
-        shard: That was pushed to.
-        handle: Of the queue.
-        told: As `Shard.push_in_graph` has it.
-        latest: Alike.
+        shard: The shard that was pushed to.
+        handle: The queue's handle.
+        told: The numbers that `Shard.push_in_graph` returned.
+        latest: The parameters that it returned.
     """
     with tf.device(shard.device):
         return tf.raw_ops.QueueEnqueueV2(handle=handle, components=[tf.cast(told[1], tf.int64), *latest])

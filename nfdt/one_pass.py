@@ -1,4 +1,4 @@
-"""Updates parameters in one pass over memory: a formula for each entry, compiled when this package was installed."""
+"""Updates parameters in one pass over memory, by a formula for each entry that was compiled with this package."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,12 +9,12 @@ from nfdt.compensation import Late, settings
 from nfdt.formula import Formula
 
 _NATIVE = library("nfdt")
-# What comes in, by the placeholders that stand for it, to tensors.
+# From the update's inputs, by their placeholders, to tensors.
 OfGiven = Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]]
 
 
 class OnePass:
-    """Updates a vector of parameters, and one like it for each kind of optimizer state, where they are."""
+    """Updates a vector of parameters and the vectors of its optimizer state in place."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class OnePass:
         """
         Args:
             formula: A compiled one.
-            scalars: Returns those of the formula, given what comes in.
+            scalars: Returns the formula's scalars, given the update's inputs.
             variables: The parameters first, [sum of places].
             places: How many entries each tensor of the gradient takes.
         """
@@ -38,9 +38,9 @@ class OnePass:
         """Applies a gradient.
 
         Args:
-            tensors: It, in as many tensors as there are places.
-            given: What else comes in, by the placeholders that stand for it.
-            late: What it is compensated by first; None for nothing.
+            tensors: The gradient, one tensor for each of `places`.
+            given: The update's inputs, by their placeholders.
+            late: How to compensate it first; None for no compensation.
 
         Returns:
             float32 [2], Σ c² and Σ g²; zeros without a delay.
@@ -63,7 +63,7 @@ class OnePass:
 
 
 class TablePass:
-    """Updates a table, and one like it for each kind of optimizer state, where they are: every row of them."""
+    """Updates every row of a table and of the tables of its optimizer state, in place."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class TablePass:
         """
         Args:
             formula: A compiled one.
-            scalars: Returns those of the formula, given what comes in.
+            scalars: Returns the formula's scalars, given the update's inputs.
             variables: The table first, [rows, ...].
-            summed: Returns what is added up, row by row, to be the formula's gradients, [number, ...].
+            summed: Returns the values, [number, ...], whose sums by row are the formula's gradients.
         """
         self._formula, self._scalars, self._variables, self._summed = formula, scalars, variables, summed
 
@@ -85,9 +85,9 @@ class TablePass:
         """Applies a gradient.
 
         Args:
-            indices: Of the rows that it has values for, [number]; an index may come more than once.
-            order: Of `nfdt.rows.by_row`.
-            given: What comes in, by the placeholders that stand for it.
+            indices: The row of each value, [number]; an index may come more than once.
+            order: From `nfdt.rows.by_row`.
+            given: The update's inputs, by their placeholders.
         """
         _NATIVE.ops.fdt_update_table(
             gradients=list(self._summed(given)),

@@ -1,4 +1,4 @@
-"""The options of an asynchronous job, as they come with it."""
+"""Reads and checks the options of an asynchronous job."""
 
 import dataclasses
 import math
@@ -21,15 +21,15 @@ _KNOWN = {rounding.OPTION, "update", "ps", "ps-place", *_OF_DELAYS, *_OF_AVERAGI
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What was asked for.
+    """An asynchronous job's options.
 
     Attributes:
         rule: What a shard does with a gradient; None for averaging, where no gradients are exchanged.
         num_shards: Parameter servers.
-        ps_place: Where they are, if a job is on several hosts: "hosts", going round them, or "pool", on the pool's own.
-        max_delay: Of the fastest worker to the slowest; None if it was not set.
+        ps_place: Where they are if a job has several hosts: "hosts", round robin, or "pool", on the pool's own machine.
+        max_delay: Steps that a worker may be ahead of the slowest; None if not set.
         average_every: Steps of a worker between two averages.
-        outer: What is done with the average.
+        outer: The outer optimizer, which is given the average.
         rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
     """
 
@@ -50,7 +50,7 @@ def read_options(options: Mapping[str, str]) -> Options:
     """Reads options by their command-line names, without the dashes.
 
     Raises:
-        UsageError: One is unknown, out of range, or does not go with the others.
+        UsageError: An option is unknown, out of range, or does not go with the others.
     """
     unknown = sorted(set(options) - _KNOWN)
     if unknown:

@@ -21,8 +21,8 @@ class OuterOptimizer:
         """Returns the new weights.
 
         Args:
-            old: Before the workers trained.
-            mean: Of the workers' weights.
+            old: The weights before the workers trained.
+            mean: The mean of the workers' weights.
         """
         if self._rate == 1.0 and not self._momentum:
             return mean
@@ -33,7 +33,7 @@ class OuterOptimizer:
 
 
 def is_continuous(value: np.ndarray) -> bool:
-    """Returns whether an array can be averaged: of real or complex numbers."""
+    """Returns whether an array can be averaged: whether its numbers are real or complex."""
     dtype = tf.dtypes.as_dtype(value.dtype)
     return bool(dtype.is_floating or dtype.is_complex)
 
@@ -41,7 +41,7 @@ def is_continuous(value: np.ndarray) -> bool:
 def weighted_mean(values: list[np.ndarray], weights: list[float]) -> np.ndarray:
     """Returns Σ weight · value / Σ weight, summed in the order given, in the values' type."""
     total = float(sum(weights))
-    # At least in single precision.
+    # Sum in single precision at least.
     wide = np.result_type(np.float32, values[0].dtype) if values[0].dtype.kind in "fc" else np.dtype(np.float32)
     mean = sum(value.astype(wide) * wide.type(weight / total) for value, weight in zip(values, weights, strict=True))
     return np.asarray(mean).astype(values[0].dtype)

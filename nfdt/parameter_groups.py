@@ -1,8 +1,8 @@
-"""Groups parameters that have to be kept together, and those that are updated by the same operations.
+"""Groups parameters that have to be on one shard, and finds groups that are updated by the same operations.
 
-A unit is one parameter with its optimizer state, or several whose updates look at each other (global_clipnorm). Units whose
-updates are the same elementwise graph can be updated as one long vector: whether an optimizer is of that kind is read off
-its graph, not off its name, so that it holds for the script's own optimizers too.
+A group is one parameter with its optimizer state, or several whose updates read each other (global_clipnorm). Groups whose
+updates are the same elementwise graph can be updated as one long vector. The optimizer's graph decides this, not its name, so
+it works for the script's own optimizers too.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ class ParameterGroup:
     Attributes:
         gradients: Indices into Cut.gradients.
         parameters: Indices of trained variables.
-        slots: Indices of the optimizer's variables that belong to them; those of two units with the same signature
-            correspond to each other in this order.
+        slots: Indices of their optimizer variables; two groups with the same signature have corresponding ones in the same
+            order.
         writers: The operations that update them.
-        signature: Equal for units that are updated alike, one element at a time; None for all others.
+        signature: Equal for groups with the same elementwise update; None if the update is not elementwise.
     """
 
     gradients: tuple[int, ...]
@@ -46,10 +46,10 @@ class ParameterGroup:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterGroups:
-    """A program's units, and what they share.
+    """A program's parameter groups, and the variables they share.
 
     Attributes:
-        shared: Optimizer variables that follow from nothing but each other: iterations, the learning rate.
+        shared: Optimizer variables that depend on no parameter or gradient: iterations, the learning rate.
         shared_writers: The operations that update these.
     """
 
@@ -59,7 +59,7 @@ class ParameterGroups:
 
 
 def find_units(source: program_pb2.StepProgram, cut: Cut) -> ParameterGroups:
-    """Reads the units off the graph of the update."""
+    """Finds the parameter groups in the graph of the update."""
     return _Finder(source, cut).find()
 
 
@@ -73,7 +73,7 @@ class _Finder:
         self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
         roles = {n: source.variables[i].role for n, i in self._variables.items()}
         self._parameters = {n for n, role in roles.items() if role == program_pb2.ROLE_TRAINABLE}
-        # What differs from parameter to parameter.
+        # The nodes whose value differs from parameter to parameter.
         self._own = self._graph.descendants([*self._gradients, *self._parameters])
         self._ancestors = {w: self._graph.ancestors([w]) for w in cut.update_effects}
 
@@ -86,7 +86,7 @@ class _Finder:
         return ParameterGroups(tuple(units), tuple(sorted(self._variables[n] for n in shared)), tuple(shared_writers))
 
     def _together(self, writers: Sequence[str], shared: set[str]) -> list[list[str]]:
-        """Parts the writers into sets that look at no parameter, state or gradient of another set."""
+        """Divides the writers into sets that read no parameter, state or gradient of another set."""
         touched = {
             w: {self._subject(n) for n in self._ancestors[w] if n in self._gradients or n in self._variables} - {None}
             for w in writers
@@ -106,7 +106,7 @@ class _Finder:
         return [names for _, names in parts]
 
     def _subject(self, name: str) -> tuple[str, int] | None:
-        """Returns what a leaf of the graph is about: a gradient is about its parameter."""
+        """Returns the variable that a leaf of the graph stands for; for a gradient, its parameter."""
         if name in self._gradients:
             return "variable", self._cut.gradients[self._gradients[name]].variable
         return ("variable", self._variables[name]) if name in self._variables else None
@@ -163,13 +163,13 @@ class _Finder:
 
 
 class _Canonical:
-    """Writes a unit's graph down without names, so that two units that do the same read the same."""
+    """Computes a digest of a group's graph without names, equal for groups that do the same."""
 
     def __init__(self, finder: _Finder, nodes: set[str], shared: set[str], effects: set[str]):
         self._finder, self._nodes, self._shared, self._effects = finder, nodes, shared, effects
         self._numbers: dict[str, int] = {}
         self._digest = hashlib.sha256()
-        # The unit's variables in the order in which they are met.
+        # The group's variables in the order in which they are met.
         self.owned: list[str] = []
 
     def signature(self, writers: Iterable[str], dtype: str) -> str:

@@ -1,6 +1,6 @@
-"""Orders the products of matrices in a worker's graph so that a CPU computes them fast (`fdt.program.matrix_products`).
+"""Orders matrix products in a worker's graph so that a CPU computes them fast (`fdt.program.matrix_products`).
 
-How many rows come is known at a step, so both orders are in the graph.
+The number of rows is known at each step only, so both orders are in the graph.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ _TYPES = (tf.float32.as_datatype_enum, tf.float64.as_datatype_enum)
 
 
 def reorder(graph_def: Any, described: Any) -> None:
-    """Lets products choose their order when it is known how many rows come.
+    """Replaces products by ones that choose their order at run time, by their number of rows.
 
     Args:
-        graph_def: GraphDef, which is changed. Functions that it calls are left as they are.
-        described: One in which these nodes have the shapes that their trace knew.
+        graph_def: GraphDef, changed in place; the functions that it calls are not changed.
+        described: A GraphDef in which these nodes have the shapes known at their trace.
     """
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in described.node}
     made: list[Any] = []
@@ -33,14 +33,14 @@ def reorder(graph_def: Any, described: Any) -> None:
 
 
 def _most_rows(weights: Any) -> int:
-    """Returns up to how many rows of A the other order is faster, given the shape of B; 0 if that is not known."""
+    """Returns up to how many rows of A the other order is faster, given B's shape; 0 if the shape is not known."""
     if weights.unknown_rank or any(dimension.size < 0 for dimension in weights.dim):
         return 0
     return most_rows(*(dimension.size for dimension in weights.dim))
 
 
 def _choose(product: Any, most: int) -> list[Any]:
-    """Makes a product one of two that are computed, whichever is fast; returns the operations that it takes."""
+    """Replaces a product by a choice between the two orders; returns the operations to add."""
     name, dtype, (a, b, *waits) = product.name, product.attr["T"].type, product.input
     of_type = {"T": {"type": dtype}}
     made = [
@@ -67,7 +67,7 @@ def _choose(product: Any, most: int) -> list[Any]:
             **of_type,
         ),
     ]
-    # What takes the product finds it under its name.
+    # Keep the product's name, so that its users find it.
     product.CopyFrom(_node("Merge", name, [f"{name}/many_rows", f"{name}/product"], N={"i": 2}, **of_type))
     return made
 

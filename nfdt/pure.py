@@ -1,7 +1,7 @@
-"""Makes an update a function of values: what it reads comes in, what it writes comes out.
+"""Makes an update a function of values: its inputs are the variables that it reads, its outputs those that it writes.
 
-Compiled code that writes variables itself copies them first; as a function of values it is one pass over memory, and to give
-a variable its result costs nothing.
+Compiled code that writes variables itself copies them first. As a function of values it is one pass over memory, and assigning
+a result to its variable costs nothing.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class Pure:
     Attributes:
         graph_def: A placeholder for each value.
         values: From the placeholder of a variable to that of its value.
-        results: From the placeholder of a variable that is written to the tensor ("node:0") of its new value.
+        results: From the placeholder of each written variable to the tensor ("node:0") of its new value.
     """
 
     graph_def: Any
@@ -35,7 +35,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
     """Rewrites a graph of reads, writes and plain arithmetic.
 
     Args:
-        graph_def: Of ReadVariableOp, AssignVariableOp, AssignAddVariableOp and AssignSubVariableOp on placeholders, and of
+        graph_def: Has ReadVariableOp, AssignVariableOp, AssignAddVariableOp and AssignSubVariableOp on placeholders, and
             operations without effects.
         types: The number of a variable's type, by its placeholder.
     """
@@ -43,7 +43,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
     result = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     values = {handle: f"{handle}/fdt_value" for handle in graph.nodes if handle in types}
     result.node.extend(placeholder(name, types[handle]) for handle, name in values.items())
-    # What a variable holds at the point that has been reached: a node's input.
+    # Each variable's value after the nodes rewritten so far, as a node's input.
     current = dict(values)
     read: dict[tuple[str, int], str] = {}
     written: dict[str, str] = {}
@@ -70,7 +70,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
 
 
 def _in_order(graph: Graph) -> list[str]:
-    """Returns the nodes so that each comes after all that it computes with or waits for."""
+    """Returns the nodes in topological order: each after its data and control inputs."""
     ordered: dict[str, None] = {}
     waiting = list(reversed(graph.nodes))
     while waiting:

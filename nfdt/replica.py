@@ -1,4 +1,4 @@
-"""A worker's side of a step: its own copy of the model, which computes gradients from pulled parameters."""
+"""Computes a worker's gradients from pulled parameters, on the worker's own copy of the model."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Computed:
     """What a worker computed from one batch.
 
     Attributes:
-        outputs: Of the step.
+        outputs: The step's outputs.
         gradients: For each shard.
     """
 
@@ -41,10 +41,10 @@ class Computation:
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of the shards.
-            device: Of the first worker.
-            as_traced: Whether every operation has to be the script's own, to the last bit of what it computes.
+            cut: The program's two parts.
+            layout: The layout of all shards.
+            device: The first worker's device.
+            as_traced: Whether results have to match the script's own operations bit for bit.
         """
         self._as_traced = as_traced or device != cpu_beside(device)
         self._source, self._cut, self._layout = source, cut, layout
@@ -54,7 +54,7 @@ class Computation:
             self.traced = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
 
     def rebound(self, concrete: Any) -> Rebound:
-        """Returns a function that was traced on the first worker's variables for all workers."""
+        """Makes a function that was traced on the first worker's variables callable on any worker's."""
         return Rebound(concrete, [*self.first, *self.first_tables])
 
     def replica(self, device: str, first: bool) -> "Replica":
@@ -62,7 +62,7 @@ class Computation:
 
         Args:
             device: Where it computes.
-            first: Whether it is the worker whose variables were there for the trace.
+            first: Whether this worker gets the variables with which the step was traced.
         """
         with tf.device(device):
             variables = self.first if first else self._make_variables()
@@ -70,7 +70,7 @@ class Computation:
         return Replica(variables, tables, device)
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
-        """Puts what `traced` returned in order."""
+        """Groups the flat results of `traced`."""
         rest = list(flat)
         outputs = [rest.pop(0) for _ in self._source.step.outputs]
         extras = [rest.pop(0) for _ in self._cut.extras]
@@ -104,7 +104,7 @@ class Computation:
         if not self._as_traced:
             reorder(graph_def, described)
         meta_graph.graph_def.CopyFrom(graph_def)
-        # A worker passes its gradients on as they are.
+        # On a worker, holes return gradients unchanged.
         fill_holes(self._source, meta_graph, lambda position, hole: None)
         names = {node.name for node in self._cut.compute.node}
         specs = [tf.TensorSpec([], tf.float32)]
@@ -125,7 +125,7 @@ class Computation:
 
     def _compute(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         rest = list(arguments)
-        # By where they begin: a variable has an entry for each of its gradients, and all of them hold its value.
+        # Pieces by their start: a variable has an entry for each of its gradients, each with the same value.
         dense: dict[int, dict[int, tuple[Entry, tf.Tensor]]] = {}
         for shard in self._layout.shards:
             for vector in shard.vectors:

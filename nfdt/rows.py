@@ -1,4 +1,4 @@
-"""Rows of a table that a gradient has values for; a row may come more than once."""
+"""Sorts a sparse gradient's values by their rows; a row may have several."""
 
 import tensorflow as tf
 
@@ -8,9 +8,9 @@ _NATIVE = library("nfdt")
 
 
 def by_row(indices: tf.Tensor) -> tf.Tensor:
-    """Returns in which order the values of rows are read, int64 [number]: by row, those of one as they came.
+    """Returns the order that sorts values by row, int64 [number]; values of the same row keep their order.
 
     Args:
-        indices: Of a table's rows, [number].
+        indices: The row of each value, [number].
     """
     return _NATIVE.ops.fdt_by_row(indices=indices)

@@ -1,4 +1,4 @@
-"""The update rules: one engine with five knobs, and what `--update` sets them to.
+"""Defines the update rules: one engine with five knobs, and the settings of each `--update`.
 
 With τ the delay of a gradient g, computed from the weights w_bak and applied to w:
 
@@ -31,7 +31,7 @@ class Strength(enum.Enum):
 
 
 class Reliability(enum.Enum):
-    """How much of a delayed gradient is believed."""
+    """How the reliability ρ of a delayed gradient is computed."""
 
     FULL = enum.auto()
     BY_DELAY = enum.auto()
@@ -47,9 +47,9 @@ class Weigh(enum.Enum):
     RATE_AND_MOMENTUM = enum.auto()
 
 
-# Decay of the running mean of g⊙g, and what keeps its root from zero (Zheng et al.).
+# Decay of the running mean of g⊙g, and the ε that keeps its root above zero (Zheng et al.).
 DECAY, EPSILON = 0.95, 1e-7
-# The least q, and that of an optimizer without momentum.
+# The least q of an optimizer with momentum, and the q of one without.
 _LEAST_Q, _PLAIN_Q = 5.0, 10.0
 
 
@@ -63,7 +63,7 @@ class Rule:
         correct: Whether s is corrected for having started at zero.
         clip: κ; infinite for no limit.
         reliability: Which ρ.
-        q: Of ρ = q / (q + τ); None for what goes with the script's optimizer (`wanted_q`).
+        q: Of ρ = q / (q + τ); None to derive it from the script's optimizer (`wanted_q`).
         weigh: What ρ acts on.
     """
 
@@ -78,12 +78,12 @@ class Rule:
 
     @property
     def compensates(self) -> bool:
-        """Whether gradients are changed by where the weights went meanwhile."""
+        """Whether gradients are compensated for the weights' movement since the pull."""
         return self.strength is not Strength.NONE and self.lambda0 != 0.0
 
     @property
     def is_plain(self) -> bool:
-        """Whether gradients go to the optimizer as they came."""
+        """Whether gradients go to the optimizer unchanged."""
         return not self.compensates and self.weigh is Weigh.NOTHING
 
     def rho(self, delay: Any, num_workers: int, q: float) -> Any:
@@ -91,8 +91,8 @@ class Rule:
 
         Args:
             delay: τ, versions between pull and push: a number, or a tensor of floats.
-            num_workers: Of the job.
-            q: Of `wanted_q`.
+            num_workers: How many workers the job has.
+            q: As `wanted_q` returns it.
         """
         if self.reliability is Reliability.BY_WORKERS:
             return 1.0 / num_workers
@@ -101,14 +101,14 @@ class Rule:
         return 1.0
 
     def wanted_q(self, momentum: float | None, normalises: bool) -> float:
-        """Returns q; unless the rule sets it, max(5, 1 / (1 − μ)) of a momentum method, 10 of plain SGD.
+        """Returns q; unless the rule sets it, max(5, 1 / (1 − μ)) for a momentum method, 10 for plain SGD.
 
-        Of optimizers that normalise their steps (Adam, RMSprop, Adagrad) a rate is not weighed: however late, a gradient makes
-        no longer a step than another one, and weighing has cost more than it gained in all that was measured (decision 0082).
+        For optimizers that normalise their steps (Adam, RMSprop, Adagrad) the rate is not weighed: a late gradient's step is no
+        longer than another's, and weighing cost more than it gained in every measurement (decision 0082).
 
         Args:
-            momentum: μ; None of an optimizer without.
-            normalises: Whether one without momentum keeps something else of each parameter.
+            momentum: μ; None for an optimizer without momentum.
+            normalises: Whether an optimizer without momentum keeps other state for each parameter.
         """
         if self.q is not None:
             return self.q
@@ -144,7 +144,7 @@ def make_rule(update: str, ddc: str = "robust", lambda0: float | None = None, q:
     """Returns the rule that the options of the command line describe.
 
     Raises:
-        UsageError: An option that the rule does not know, or a value out of range.
+        UsageError: The rule does not know an option, or a value is out of range.
     """
     if update != "ddc-asgd" and update not in _RULES:
         raise UsageError(

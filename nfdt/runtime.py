@@ -1,6 +1,6 @@
-"""The asynchronous runtime: workers that push gradients to parameter servers, each at its own pace.
+"""Implements the asynchronous runtime: workers push gradients to parameter servers, each at its own pace.
 
-On every host of a job there is one process. The first drives all workers and parameter servers; the others lend it devices.
+A job has one process per host. The first is the coordinator of all workers and parameter servers; the others are device hosts.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from nfdt.hosts import named_hosts
 
 
 class ParameterServerEngine:
-    """See `fdt.worker.runtime.Engine`: what the process is for is known when it joins a job."""
+    """See `fdt.worker.runtime.Engine`. Joining a job decides whether the process is its coordinator or a device host."""
 
     def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
-        """Takes a role."""
+        """Becomes the job's coordinator (rank 0) or a device host."""
         self._cluster = read_cluster(assignment.environment)
         self._role: Engine
         if self._cluster is not None and assignment.rank > 0:

@@ -1,4 +1,4 @@
-"""The parameter servers of one program, and the workers' copies of it."""
+"""Builds a program's parameter servers and the workers' replicas, and runs its steps on them."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _ON_SERVERS = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
 
 
 class ParameterServers:
-    """A program, divided into shards that keep its parameters and replicas that compute with them."""
+    """A program's shards, which keep its parameters, and replicas, which compute gradients."""
 
     def __init__(
         self,
@@ -39,21 +39,21 @@ class ParameterServers:
         rounded: bool = False,
         gate: StalenessBound | None = None,
     ):
-        """Builds both; everything is zero until it is assigned. While no step is made, of whatever program.
+        """Builds both; variables are zero until assigned. Call it only while no step of any program runs.
 
         Args:
             source: The program.
             rule: What a shard does with a gradient.
             shard_devices: One for each shard.
             worker_devices: One for each replica.
-            num_workers: How many push; None for as many as there are replicas.
+            num_workers: How many workers push; None for the number of replicas.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
-            gate: Of the workers; None if nobody is held.
+            gate: The workers' staleness bound; None for no limit.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
         self.source, self._rounded = source, rounded
         parts = cut(source)
-        # One worker's result is plain Keras's bit for bit, so its operations are left as they are.
+        # A single worker's result is plain Keras's bit for bit, so its operations are not changed.
         fuse = num_workers > 1
         self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
         self.shards = [
@@ -64,17 +64,17 @@ class ParameterServers:
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
         self._semaphore = LinkSemaphore(shard_devices, worker_devices)
-        # A worker's step, with its arrays on its own host or on the coordinator's; and TensorFlow makes a function of an
-        # operation some of whose inputs are on another host.
+        # Three functions: a worker's step, with arrays on its own host or on the coordinator's; and the function that
+        # TensorFlow makes of an operation with inputs on another host.
         Components.of_process().expect(worker_devices, shard_devices, functions=3)
         self._lock = threading.Lock()
         self._gate = StalenessBound(num_workers, None) if gate is None else gate
-        # The only worker's results are plain Keras's bit for bit, and TensorFlow may choose other kernels in a loop. Workers
-        # that are away would not hear of what others push before a call has ended.
+        # No loop for a single worker, whose results are plain Keras's bit for bit: TensorFlow may choose other kernels in a
+        # loop. Nor on other hosts, where a worker would not see other workers' pushes before its call ends.
         self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices)
         chains = may_chain(shard_devices, worker_devices, num_workers, self._gate) and not self._looked_at
         self._next_parameters = [NextParameters(self.shards) for _ in worker_devices] if chains else None
-        # Where steps are not chained, one of a worker at a time.
+        # Steps that are not chained: one at a time per worker.
         self._alone = [threading.Lock() for _ in worker_devices]
         # By the devices of a worker and of its arrays.
         self._steps: dict[tuple[str, str], Loop | Single | Chained] = {}
@@ -92,10 +92,10 @@ class ParameterServers:
         """Pulls, computes and pushes.
 
         Args:
-            worker: Whose step it is.
-            arrays: What its batch is taken from.
+            worker: The worker's index.
+            arrays: The arrays that hold its batch.
             rows: int64 [batch].
-            pulled: What to compute with; None for what the shards have now.
+            pulled: The parameters to compute with; None for the shards' current ones.
         """
         return self.steps(worker, arrays, [rows], pulled)
 
@@ -103,10 +103,10 @@ class ParameterServers:
         """Makes steps one after the other.
 
         Args:
-            worker: Whose they are.
-            arrays: What batches are taken from.
-            rows: int64 [batch] for each step, of one length; `most_at_once` of them.
-            pulled: As of `step`, for the first.
+            worker: The worker's index.
+            arrays: The arrays that hold the batches.
+            rows: int64 [batch] for each step, of equal lengths; at most `most_at_once` of them.
+            pulled: As for `step`, for the first step.
         """
         replica = self.replicas[worker]
         step = self._step((replica.device, arrays.device))
@@ -122,7 +122,7 @@ class ParameterServers:
     def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
         """Returns values of parameters and optimizer variables."""
         values: dict[int, np.ndarray] = {}
-        # The first shard's word counts for what all keep.
+        # For variables that all shards keep, the first shard's values count.
         for shard in reversed(self.shards):
             shard.read(indices, values)
         return values
@@ -132,7 +132,7 @@ class ParameterServers:
         kept = {i: v for i, v in values.items() if self.source.variables[i].role in _ON_SERVERS}
         for shard in self.shards:
             shard.assign(kept)
-        # What no step changes is not pulled either.
+        # Workers do not pull the variables that no step changes.
         still = set(self.layout.still)
         local = {i: v for i, v in values.items() if i not in kept or i in still}
         for replica in self.replicas:
@@ -167,12 +167,12 @@ def may_chain(
     """Whether a worker's step may be called while the one before is under way.
 
     Args:
-        shard_devices: As of `ParameterServers`.
-        worker_devices: Alike.
-        num_workers: Alike.
-        gate: Alike.
+        shard_devices: As for `ParameterServers`.
+        worker_devices: As for `ParameterServers`.
+        num_workers: As for `ParameterServers`.
+        gate: As for `ParameterServers`.
     """
-    # Who is held, or takes a turn, computes with what there is when it may go on. In queues of a GPU tensors would be copies.
+    # A worker that the bound or the semaphore holds should compute with the parameters current at its release. GPU queues copy.
     return (
         num_workers > 1
         and gate.max_delay is None
@@ -183,6 +183,6 @@ def may_chain(
 
 
 def _are_here(shard_devices: Sequence[str], worker_devices: Sequence[str]) -> bool:
-    """Whether all are on the host of the process that drives."""
+    """Whether all devices are on the coordinator's host."""
     here = {host_of(driver_cpu(device)) for device in worker_devices}
     return here == set(map(host_of, [*shard_devices, *worker_devices]))

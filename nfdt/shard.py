@@ -1,4 +1,4 @@
-"""One parameter server: parameters and optimizer state on one device, updated by one gradient at a time."""
+"""Implements a parameter server: parameters and optimizer state on one device, updated by one gradient at a time."""
 
 import dataclasses
 import itertools
@@ -27,12 +27,12 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The parameters of a shard as a worker was given them. They stay on the shard, and nobody writes to them.
+    """A shard's parameters as a worker pulled them. The tensors stay on the shard and are not written to.
 
     Attributes:
-        vectors: As the layout has them, [length].
-        tables: As the layout has them.
-        version: How many gradients had been applied.
+        vectors: One for each vector of the layout, [length].
+        tables: One for each table of the layout.
+        version: How many gradients had been applied to the shard.
     """
 
     vectors: list[tf.Tensor]
@@ -41,18 +41,18 @@ class Snapshot:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """All of them."""
+        """All tensors, vectors first."""
         return [*self.vectors, *self.tables]
 
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """What became of a push.
+    """The result of a push.
 
     Attributes:
         delay: Versions between pull and push.
         correction_square: Σ c² over the shard.
-        gradient_square: Σ g² over the shard; 0 where nothing was compensated.
+        gradient_square: Σ g² over the shard; 0 if the gradient was not compensated.
     """
 
     delay: int
@@ -61,7 +61,7 @@ class Pushed:
 
 
 class Shard:
-    """A parameter server. Any thread may call; a push is atomic, and a pull sees all of it or nothing."""
+    """A parameter server. Thread-safe; a push is atomic, and a pull sees all of a push or none of it."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Shard:
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of all shards.
-            number: Which of them this one is.
+            cut: The program's two parts.
+            layout: The layout of all shards.
+            number: This shard's index.
             rule: What to do with a gradient.
             num_workers: How many workers push.
             device: Where everything lives.
@@ -87,7 +87,7 @@ class Shard:
         self._source, self._cut, self._rule, self._num_workers, self.device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
         self._lock = threading.Lock()
-        # One worker never meets a delay: whatever the rule, it is the script's own optimizer.
+        # A single worker's gradients have no delay, so every rule is the script's own optimizer.
         self._plain = rule.is_plain or num_workers == 1
         with tf.device(device):
             self._version = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -99,25 +99,25 @@ class Shard:
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
             compiled = num_workers > 1
             self._apply = Update(source, cut, self._layout, self._handles(), weighs_rate, compiled)
-        # Whether it looks at which rows of a table a gradient has.
+        # Whether a sparse gradient's rows have to be sorted.
         self._orders_rows = self._apply.orders_rows or (self._memory is not None and rule.compensates)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
         self._q = _wanted_q(rule, source)
         self._latest = self._snapshot(0)
-        # One call in a graph, which has ended with all that it does.
+        # One call in a graph, which ends when all its effects have.
         self._locked = tf.function(self._update, autograph=False)
 
     @property
     def version(self) -> int:
-        """How many gradients have been applied, as far as this process has heard."""
+        """How many gradients have been applied, as far as this process knows."""
         return self._latest.version
 
     def pull(self) -> Snapshot:
-        """Returns the parameters as the last push left them; waits for nobody."""
+        """Returns the parameters after the last known push, without waiting."""
         return self._latest
 
     def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> None:
-        """Takes note of what `push_in_graph` returned. Pushes may be told of in another order than they were applied in."""
+        """Keeps the result of `push_in_graph`, if it is newer: results may arrive in another order than pushes were applied."""
         version = int(told[1])
         with self._lock:
             if version > self._latest.version:
@@ -132,7 +132,7 @@ class Shard:
         return [gather() for gather in self._gather], tables
 
     def read(self, indices: Sequence[int], values: dict[int, np.ndarray]) -> None:
-        """Adds the values of the variables among these that are kept here; of a cut one the part that is."""
+        """Adds this shard's values of the given variables; for a cut variable, its part."""
         wanted = set(indices)
         with self._lock:
             values.update({i: as_array(v) for i, v in self._variables.items() if i in wanted})
@@ -141,7 +141,7 @@ class Shard:
                     flat.read(wanted, values)
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
-        """Sets the variables among these that are kept here."""
+        """Sets the given variables that this shard keeps."""
         with self._lock, tf.device(self.device):
             for i, variable in self._variables.items():
                 if i in values:
@@ -155,15 +155,15 @@ class Shard:
         settle(self.device)
 
     def keeps(self, index: int) -> bool:
-        """Whether `variable` knows this one."""
+        """Whether this shard keeps a variable by itself (`variable`)."""
         return index in self._variables
 
     def variable(self, index: int) -> tf.Variable:
-        """Returns a variable that is kept by itself."""
+        """Returns a variable that is not in a fused vector."""
         return self._variables[index]
 
     def _gathering(self, vector: Vector) -> Callable[[], tf.Tensor]:
-        """Returns a function that returns a vector as it is now."""
+        """Returns a function that reads a vector's current value."""
         flat = self._flat[self._layout.vectors.index(vector)]
         if flat is not None:
             return flat.parameters.read_value  # type: ignore[no-any-return]
@@ -173,7 +173,7 @@ class Shard:
         )
 
     def _handles(self) -> dict[int, tf.Variable]:
-        """Returns the variables that an update works on, by the indices that it knows them by."""
+        """Returns the variables that an update works on, by their index in the update's graph."""
         handles = dict(self._variables)
         for flat in self._flat:
             handles |= flat.handles() if flat is not None else {}
@@ -187,25 +187,25 @@ class Shard:
         return len(self._layout.vectors)
 
     def joined(self, vectors: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Lays out the tensors of a gradient's vectors one after the other, [length] each."""
+        """Joins the tensors of each of a gradient's vectors, [length] each."""
         return [join(vector.entries, tensors) for vector, tensors in zip(self._layout.vectors, vectors, strict=True)]
 
     def parted(self, vectors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Takes apart what `joined` returned; the tensors are views."""
+        """Splits the vectors that `joined` returned; the tensors are views."""
         return [part(layout.entries, vector) for layout, vector in zip(self._layout.vectors, vectors, strict=True)]
 
     def snapshot_signature(self) -> list[tf.TensorSpec]:
-        """Returns what a snapshot's tensors are."""
+        """Returns the specs of a snapshot's tensors."""
         specs = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
         return specs + [tf.TensorSpec(table.shape, table.dtype) for table in self._layout.tables]
 
     def version_in_graph(self) -> tf.Tensor:
-        """Returns how many gradients have been applied, int64 scalar; waits for nobody."""
+        """Returns how many gradients have been applied, int64 scalar, without waiting for a push."""
         with tf.device(self.device):
             return self._version.read_value()
 
     def pull_in_graph(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the version, int64 scalar, and the parameters as they are, by `snapshot_signature`; waits for a push."""
+        """Returns the version, int64 scalar, and the current parameters, by `snapshot_signature`; waits for a running push."""
 
         def read() -> list[tf.Tensor]:
             return [self._version.read_value(), *tf.nest.flatten(self._read())]
@@ -222,12 +222,12 @@ class Shard:
         Args:
             gradients: On the shard's device.
             then: The parameters that it was computed from, by `snapshot_signature`.
-            version: Of these, int64 scalar.
+            version: The version of `then`, int64 scalar.
 
         Returns:
             float64 [4]: delay, version after this push, Σ c², Σ g²; the parameters after this push.
         """
-        # Nobody may hold the section while a gradient is computed, on its way or sorted.
+        # Enter the section only once the gradient has been computed, has arrived and is sorted.
         with tf.device(self.device):
             orders = [by_row(indices) if self._orders_rows else None for _, indices in gradients.rows]
             with tf.control_dependencies([*gradients.tensors, *(order for order in orders if order is not None)]):
@@ -237,8 +237,8 @@ class Shard:
     def _within(
         self, gradients: Gradients, orders: Sequence[tf.Tensor | None], then: Sequence[tf.Tensor], version: tf.Tensor
     ) -> list[tf.Tensor]:
-        # The section ends when what it returns is there. A value of a call that is inlined does not wait for the call's
-        # effects, and a control edge from it waits for these alone.
+        # The section ends when its results exist. A result of an inlined call does not wait for the call's effects; a control
+        # edge from the call waits for the effects only. So results are passed on behind a control edge.
         results = self._locked(gradients.vectors, gradients.rows, gradients.extras, orders, then, version)
         with tf.control_dependencies(results[:1]):
             return [tf.identity(tensor) for tensor in results]

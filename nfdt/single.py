@@ -1,4 +1,4 @@
-"""Steps of workers and servers anywhere: one a call."""
+"""Runs steps one per call, for workers and servers on any hosts."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from nfdt.step import Pulled, Step, Stepped
 class Single:
     """A step that is called once for each batch.
 
-    Clocks of hosts may differ: seconds are differences of one clock, and the push is what is left of the whole.
+    Hosts' clocks may differ, so each time is a difference of one clock; the push's time is the rest of the whole call.
     """
 
     def __init__(self, step: Step, gate: StalenessBound):
@@ -24,7 +24,7 @@ class Single:
 
         Args:
             step: What is called.
-            gate: Of the workers.
+            gate: The workers' staleness bound.
         """
         self._step, self._gate = step, gate
         self._coordinator = driver_cpu(step.device)
@@ -35,7 +35,7 @@ class Single:
             snapshots,
             optimizer,
         ]
-        # Not `tf.function`: of that, every output waits for the effects on all hosts and goes through the driver's.
+        # Not `tf.function`: each of its outputs waits for the effects on all hosts and passes through the coordinator's.
         self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
 
     def __call__(
@@ -44,9 +44,9 @@ class Single:
         """Pulls, takes rows of arrays, computes and pushes.
 
         Args:
-            worker: Whose step it is.
-            replica: Of this worker.
-            pull: Returns what to compute with.
+            worker: The worker's index.
+            replica: The worker's replica.
+            pull: Returns the parameters to compute with.
             arrays: What to take rows from.
             rows: int64 [batch].
         """
@@ -74,13 +74,13 @@ class Single:
         snapshots: Sequence[Sequence[tf.Tensor]],
         pulled: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        """Returns what a step tells, the outputs and the parameters after it.
+        """Returns a step's numbers (`Step.told`), its outputs and the parameters after its push.
 
         Args:
-            numbers: As `Step.parted` has them.
-            arrays: As `Step.in_graph` has them.
-            snapshots: Alike.
-            pulled: Alike.
+            numbers: As for `Step.parted`.
+            arrays: As for `Step.in_graph`.
+            snapshots: As for `Step.in_graph`.
+            pulled: As for `Step.in_graph`.
         """
         rows, versions = self._step.parted(numbers)
         made = self._step.in_graph(rows, arrays, versions, snapshots, pulled)

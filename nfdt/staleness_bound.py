@@ -1,4 +1,4 @@
-"""Stale synchronous parallel: how far a worker may be ahead of the slowest (Ho et al., NIPS 2013)."""
+"""Bounds how far a worker may be ahead of the slowest: stale synchronous parallel (Ho et al., NIPS 2013)."""
 
 import ctypes
 import functools
@@ -9,28 +9,28 @@ import tensorflow as tf
 
 from fdt.base.native import library
 
-# Of workers that share the cores of one host. They are equally fast: what is further ahead is so since another was held up,
-# by the compilation of its first step for example.
+# The limit for workers that share the cores of one host. They are equally fast: one is further ahead only because another was
+# delayed, for example by the compilation of its first step.
 _SHARED_HOST = 2
 
 
 def default_max_delay(hosts: Iterable[str]) -> int | None:
-    """Returns the limit where nobody has set one; None for none, as for hosts that may differ in speed for good.
+    """Returns the default limit; None (no limit) on several hosts, whose speeds may differ permanently.
 
     Args:
-        hosts: Of the workers.
+        hosts: The workers' hosts.
     """
     return _SHARED_HOST if len(set(hosts)) == 1 else None
 
 
 class StalenessBound:
-    """Counts the steps of each worker, and holds whoever is too far ahead of the slowest. Any thread may call, and any graph.
+    """Counts the steps of each worker, and holds a worker that is too far ahead. Any thread and any graph may call.
 
-    A worker with nothing to do, as all are at first, is waited for by nobody; once it has something to do it is level with the
-    slowest, at least.
+    No worker waits for an idle one; all are idle at first. When a worker gets work again, its count is raised to that of the
+    slowest.
 
     Attributes:
-        max_delay: How far ahead one may be; None if nobody is held.
+        max_delay: How many steps ahead a worker may be; None for no limit.
     """
 
     def __init__(self, num_workers: int, max_delay: int | None):
@@ -49,7 +49,7 @@ class StalenessBound:
         return bool(_native().fdt_gate_is_open(self._number, worker))
 
     def enter(self, worker: int) -> float:
-        """Waits until a worker may begin a step; returns the seconds that it was held."""
+        """Waits until a worker may begin a step; returns the seconds that it waited."""
         return float(_native().fdt_gate_enter(self._number, worker))
 
     def leave(self, worker: int) -> None:
@@ -61,11 +61,11 @@ class StalenessBound:
         _native().fdt_gate_set_idle(self._number, worker, int(is_idle))
 
     def open(self) -> None:
-        """Lets everybody in, from now on."""
+        """Removes the limit: no worker is held from now on."""
         _native().fdt_gate_open(self._number)
 
     def enter_in_graph(self, worker: tf.Tensor) -> tf.Tensor:
-        """Does what `enter` does, in a graph on a CPU of this process, and takes no thread while it waits.
+        """Does what `enter` does, in a graph on a CPU of this process; blocks no thread while it waits.
 
         Args:
             worker: int64 scalar.

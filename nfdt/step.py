@@ -1,7 +1,7 @@
-"""A worker's step: one graph over the devices of the worker and of the shards.
+"""Builds a worker's step: one graph over the devices of the worker and of the shards.
 
-Three calls (pull, computation, push) and what lies between them in Python took 2 of 18 core-milliseconds of a step of 1.9
-million parameters on one host, and 11 of 30 over two. The graph is called for one step (`nfdt.single`), or for many
+Three calls (pull, computation, push) and the Python between them took 2 of the 18 core-milliseconds of a step with 1.9
+million parameters on one host, and 11 of 30 over two. One call of the graph makes one step (`nfdt.single`) or many
 (`nfdt.loop`).
 """
 
@@ -21,17 +21,17 @@ from nfdt.replica import Computation
 from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
 
-# What a step that is called by itself says of its worker, before what each shard says of its push.
+# How many numbers a single step reports for its worker, before those for each shard.
 _OF_WORKER = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Pulled:
-    """The parameters as one worker was given them.
+    """The parameters as one worker pulled them.
 
     Attributes:
-        snapshots: Of every shard.
-        optimizer: The optimizer variables that a step looks at.
+        snapshots: One for each shard.
+        optimizer: The values of the optimizer variables that a step reads.
     """
 
     snapshots: list[Snapshot]
@@ -39,22 +39,22 @@ class Pulled:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """Where the shards are."""
+        """All tensors, on the shards' devices."""
         return [*(tensor for snapshot in self.snapshots for tensor in snapshot.tensors), *self.optimizer]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stepped:
-    """What the steps of one call came to.
+    """The results of one call's steps.
 
     Attributes:
-        outputs: Of the last step.
-        pushes: Of each step, what became of its push to each shard.
-        pull_s: Seconds of all of them.
-        compute_s: Alike.
-        push_s: Alike.
-        held_s: Alike, in which the worker was too far ahead of others.
-        num_bytes: That were pulled and pushed.
+        outputs: The last step's outputs.
+        pushes: For each step, the results of its pushes, by shard.
+        pull_s: Seconds that all steps pulled.
+        compute_s: Seconds that they computed.
+        push_s: Seconds that they pushed.
+        held_s: Seconds that the staleness bound held the worker.
+        num_bytes: Bytes pulled and pushed.
     """
 
     outputs: list[tf.Tensor]
@@ -67,19 +67,19 @@ class Stepped:
 
     @property
     def pushed(self) -> list[Pushed]:
-        """What became of the last push."""
+        """The results of the last step's pushes."""
         return self.pushes[-1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What a step tells of its worker, in a graph: float64 scalars.
+    """The numbers that a step reports for its worker, in a graph: float64 scalars.
 
     Attributes:
-        began_s: When it did, by the clock of the worker's host.
-        arrived_s: When it had the parameters.
-        computed_s: When it had the gradients.
-        num_row_bytes: How many bytes of rows it pushed.
+        began_s: When the step began, by the clock of the worker's host.
+        arrived_s: When the worker had the parameters.
+        computed_s: When the worker had the gradients.
+        num_row_bytes: How many bytes of sparse gradients it pushed.
     """
 
     began_s: tf.Tensor
@@ -93,11 +93,11 @@ class InGraph:
     """A step, in a graph.
 
     Attributes:
-        times: Its times.
-        told: Of each shard, as `Shard.push_in_graph` has it.
-        outputs: Of the step.
+        times: The step's times.
+        told: For each shard, the numbers that `Shard.push_in_graph` returned.
+        outputs: The step's outputs.
         latest: The parameters of each shard after its push, by `snapshot_signature`.
-        ended: What else has to run.
+        ended: Other operations that have to run.
     """
 
     times: Times
@@ -108,7 +108,7 @@ class InGraph:
 
 
 class Step:
-    """Builds it in a graph: all workers of a device whose arrays are on the same host share one."""
+    """Builds a step in a graph, shared by all workers with the same device and the same host for their arrays."""
 
     def __init__(
         self,
@@ -123,39 +123,39 @@ class Step:
         """
         Args:
             source: The program.
-            computation: Its first part.
+            computation: The program's computation.
             shards: All of them, wherever they are.
-            looked_at: The optimizer variables that a computation looks at.
-            devices: Of the worker, and of its arrays.
-            semaphore: Of the link of the shards' host.
+            looked_at: The optimizer variables that a computation reads.
+            devices: The worker's device, and the device of its arrays.
+            semaphore: For the link of the shards' host.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
         """
         self.source, self.computation, self.shards, self.looked_at = source, computation, shards, looked_at
         (self.device, self.arrays_device), self.semaphore, self._rounded = devices, semaphore, rounded
         snapshots = self.snapshot_signatures()
         gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
-        # Both ways; of tables' gradients only those rows go that a batch has.
+        # Both directions. Sparse gradients are counted at each step: only the batch's rows travel.
         self.num_bytes = sum(
             self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
         )
 
     def snapshot_signatures(self) -> list[list[tf.TensorSpec]]:
-        """Returns what the tensors of each shard's snapshot are."""
+        """Returns the specs of the tensors of each shard's snapshot."""
         return [shard.snapshot_signature() for shard in self.shards]
 
     def optimizer_signature(self) -> list[tf.TensorSpec]:
-        """Returns what the optimizer variables are that a computation looks at."""
+        """Returns the specs of the optimizer variables that a computation reads."""
         return [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.looked_at]
 
     def arrays_signature(self) -> list[tf.TensorSpec]:
-        """Returns what the arrays are that a batch is taken from."""
+        """Returns the specs of the arrays that hold a batch."""
         return [_array_spec(spec) for spec in self.source.batch]
 
     def pushes(self, told: np.ndarray) -> list[Pushed]:
-        """Returns what became of a push.
+        """Returns the results of a step's pushes.
 
         Args:
-            told: float64 [shards * 4], of all shards, as `InGraph` has it.
+            told: float64 [shards * 4], the numbers in `InGraph.told` for all shards.
         """
         rows = told.reshape(len(self.shards), -1).tolist()
         return [Pushed(int(delay), correction, gradient) for delay, _, correction, gradient in rows]
@@ -169,15 +169,15 @@ class Step:
         pulled: Sequence[tf.Tensor],
         begins: Sequence[tf.Tensor] = (),
     ) -> InGraph:
-        """Builds it.
+        """Builds the step.
 
         Args:
-            rows: int64 [batch], where the arrays are.
-            arrays: As the source has them.
-            versions: Of each snapshot, int64 scalar, where the shard is.
-            snapshots: Tensors of each.
-            pulled: The optimizer variables that are looked at.
-            begins: The pull has begun when the worker knows that these are there.
+            rows: int64 [batch], on the arrays' device.
+            arrays: In the order of the source's inputs.
+            versions: Each snapshot's version, int64 scalar, on the shard's device.
+            snapshots: Tensors of each shard's snapshot.
+            pulled: The values of the optimizer variables that the step reads.
+            begins: The pull begins when the worker has these.
         """
         received = self.received(snapshots, pulled)
         with tf.device(cpu_beside(self.device)):
@@ -191,28 +191,28 @@ class Step:
             with tf.control_dependencies([arrived_s]):
                 flat = tf.nest.flatten(self.computation.traced(*received, *batch))
             computed = self.computation.computed(flat)
-            # Of a call that is inlined a control edge waits for the effects, and not for the values.
+            # A control edge from an inlined call waits for its effects and not for its values.
             gradients = [each.mapped(tf.identity) for each in computed.gradients]
         with tf.device(cpu_beside(self.device)):
-            # Who has heard of a push may begin the worker's next step, so all that this one sets has to be set.
+            # The next step may begin once the push is reported, so this step's variables have to be set before.
             with tf.control_dependencies([flat[0].op, *(tensor for each in gradients for tensor in each.tensors)]):
                 computed_s = tf.timestamp()
             times = Times(began_s, arrived_s, computed_s, self._num_row_bytes(gradients))
-        # Nothing is pushed before it is told when it was computed.
+        # Take the time before anything is pushed.
         with tf.control_dependencies([computed_s, *self.semaphore.push(self.device, computed_s)]):
             there = [self._carried(each, shard) for each, shard in zip(gradients, self.shards, strict=True)]
         told, latest = self._pushed(there, snapshots, versions)
         ended = self.semaphore.pushed(self.device, [tensor for each in there for tensor in each.tensors])
         ended += self.semaphore.pulled(self.device, [arrived_s])
-        # The effects of a push have ended when it tells of itself.
+        # A push's results exist only when its effects have ended, so `ended` need not contain these.
         return InGraph(times, told, computed.outputs, latest, ended)
 
     def parted(self, numbers: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns rows and versions, each where it is needed.
+        """Returns rows and versions, each on the device that uses it.
 
         Args:
-            numbers: int64 [shards + batch]: the snapshots' versions, then rows. One tensor, since each that goes to another
-                host is a request of its own.
+            numbers: int64 [shards + batch]: the snapshots' versions, then rows. One tensor, since every tensor sent to another
+                host is a separate request.
         """
         with tf.device(self.arrays_device):
             rows = numbers[len(self.shards) :]
@@ -223,11 +223,11 @@ class Step:
         return rows, versions
 
     def told(self, made: InGraph, coordinator: str) -> list[tf.Tensor]:
-        """Returns, in a graph, what `keep` takes of one step.
+        """Returns, in a graph, one step's numbers and tensors for `keep`.
 
         Args:
             made: The step.
-            coordinator: Device of the process that coordinates.
+            coordinator: The coordinator's CPU device.
         """
         times = made.times
         with tf.device(cpu_beside(self.device)):
@@ -236,15 +236,14 @@ class Step:
             return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
 
     def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> tuple[list[float], np.ndarray, list[tf.Tensor]]:
-        """Has the shards note the parameters after a step.
+        """Gives each shard its parameters after a step.
 
         Args:
-            told: The first of what `told` returned.
-            tensors: The others.
+            told: The first tensor that `told` returned.
+            tensors: The other tensors that `told` returned.
 
         Returns:
-            When it began, had the parameters and had the gradients, and bytes of rows; float64 [shards, 4], as `InGraph` has
-            it; the outputs.
+            The fields of `Times`; float64 [shards, 4], the numbers in `InGraph.told`; the outputs.
         """
         of_worker, of_shards = np.split(told, [_OF_WORKER])
         by_shard, rest = of_shards.reshape(len(self.shards), -1), list(tensors)
@@ -254,11 +253,11 @@ class Step:
         return of_worker.tolist(), by_shard, outputs
 
     def received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns, in a graph, what a worker computes with where it is.
+        """Returns, in a graph, the tensors that a worker computes with, on its device.
 
         Args:
-            snapshots: Tensors of each, where the shards are.
-            optimizer: The optimizer variables that are looked at, alike.
+            snapshots: Tensors of each shard's snapshot, on the shard's device.
+            optimizer: The values of the optimizer variables that the step reads, on their shards' devices.
         """
         received = []
         for shard, snapshot in zip(self.shards, snapshots, strict=True):
@@ -268,12 +267,12 @@ class Step:
         return received
 
     def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:
-        """Returns gradients where the shard is."""
+        """Returns gradients on the shard's device."""
         if shard.device == self.device:
-            # What has no device is the driver's, wherever that is.
+            # TensorFlow places a tensor without a device on the coordinator.
             with tf.device(self.device):
                 return gradients.mapped(tf.identity)
-        # Each tensor that goes to another device is a request of its own.
+        # Join vectors: every tensor sent to another device is a separate request.
         with tf.device(self.device):
             vectors = shard.joined(gradients.vectors)
         sent = [vectors, gradients.rows, gradients.extras]
@@ -285,7 +284,7 @@ class Step:
     def _pushed(
         self, gradients: Sequence[Gradients], snapshots: Sequence[Sequence[tf.Tensor]], versions: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-        """Returns what each shard tells of its push, and its parameters after it."""
+        """Returns the numbers of each shard's push, and its parameters after the push."""
         told, latest = [], []
         for shard, pushed, then, version in zip(self.shards, gradients, snapshots, versions, strict=True):
             of_shard, parameters = shard.push_in_graph(pushed, then, version)

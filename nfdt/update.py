@@ -1,4 +1,4 @@
-"""Runs the script's own optimizer on what a shard keeps."""
+"""Runs the script's own optimizer on a shard's parameters and state."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,16 @@ from nfdt.pure import Pure, purify
 from nfdt.update_split import UpdateSplit, find_frontier
 from nfdt.vectors import join
 
-# Of which formulas are compiled.
+# The types for which formulas are compiled.
 _TYPES = ("float32", "float64")
 
 
 class Update:
     """A shard's part of an update, called in a graph with gradients and extras.
 
-    Fused vectors, and tables all of whose rows are updated, are updated in one pass if their optimizer is a usual one
-    (`nfdt.one_pass`). Of the rest XLA compiles what it can: other optimizers, tensors whose update looks at the whole of the
-    gradient first (clipping by its norm). What is left runs as it was traced.
+    Fused vectors, and tables all of whose rows are updated, are updated in one pass if their optimizer's formula is compiled
+    (`nfdt.one_pass`). XLA compiles what it can of the others: other optimizers, tensors whose update first reads the whole
+    gradient (clipping by its norm). The rest runs as it was traced.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Update:
         weighs_rates: bool,
         compiled: bool,
     ):
-        """Imports it.
+        """Imports the update.
 
         Args:
             source: The program.
-            cut: Its two parts.
-            layout: Of the shard.
-            variables: What the update works on, by the indices that it knows them by.
-            weighs_rates: Whether learning rates are multiplied by how much a gradient is believed.
-            compiled: Whether it may be compiled. Compiled code multiplies and adds at once, so the last bit may differ.
+            cut: The program's two parts.
+            layout: The shard's layout.
+            variables: The variables that the update works on, by their index in its graph.
+            weighs_rates: Whether learning rates are multiplied by the gradient's reliability ρ.
+            compiled: Whether it may be compiled. Compiled code fuses multiply and add, so the last bit may differ.
         """
         self._source, self._cut, self._layout, self._weighs_rates = source, cut, layout, weighs_rates
         self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
@@ -59,7 +59,7 @@ class Update:
         self._inputs = self._describe_inputs()
         self._passes = [self._one_pass(number) if compiled else None for number in range(len(layout.vectors))]
         self._tables = [self._table_pass(table) if compiled else None for table in layout.tables]
-        # Those of fused vectors come first, in their order.
+        # The writers of fused vectors come first, in the vectors' order.
         by_pass = itertools.zip_longest(layout.writers, self._passes)
         done = [t.writers for t, table_pass in zip(layout.tables, self._tables, strict=True) if table_pass is not None]
         rest = [w for w, one_pass in by_pass if w is not None and one_pass is None and w not in done]
@@ -69,12 +69,12 @@ class Update:
             chosen, update_split = [], None
         left = [w for writers in rest if writers not in chosen for w in writers]
         self._plain = self._import([*left, *layout.shared_writers]) if left or not chosen else None
-        # What all parts look at is written by the last of them.
+        # Shared variables, which all parts read, are written by the part that runs last.
         self._compiled = self._compile(update_split, layout.shared_writers if left else ()) if update_split else None
 
     @property
     def is_compiled(self) -> bool:
-        """Whether all of it is."""
+        """Whether all of the update is compiled."""
         return self._plain is None
 
     def is_one_pass(self, number: int) -> bool:
@@ -83,7 +83,7 @@ class Update:
 
     @property
     def orders_rows(self) -> bool:
-        """Whether it has to be told in which order a table's rows come."""
+        """Whether the update needs the sorted order of a sparse gradient's rows."""
         return any(table_pass is not None for table_pass in self._tables)
 
     def __call__(
@@ -96,22 +96,22 @@ class Update:
         """Applies gradients.
 
         Args:
-            gradients: As they go to the optimizer.
-            orders: Of `nfdt.rows.by_row`, for each pair of rows; looked at where `orders_rows`.
-            reliability: How much they are believed, float32 scalar; looked at where learning rates are multiplied by it.
-            late: For each vector what its gradient is compensated by first; None for nothing.
+            gradients: The gradients for the optimizer.
+            orders: From `nfdt.rows.by_row`, for each pair of rows; read only if `orders_rows`.
+            reliability: ρ, float32 scalar; read only if learning rates are multiplied by it.
+            late: For each vector how to compensate its gradient first; None for no compensation.
 
         Returns:
             float32 [2], Σ c² and Σ g², of each vector that is updated in one pass.
         """
-        # What a step calls its share of a batch comes to every call for a learning rate, in branches and loops too, and to
-        # nothing else of an update. A variable would have to be read there after it was written, which nothing ensures.
+        # The step's input "share of the batch" reaches every hole of a learning rate, in branches and loops too, and no other
+        # operation of an update, so it carries ρ. Nothing would ensure that a variable is read there after it is written.
         given = [reliability]
         for vector, tensors, one_pass in zip(self._layout.vectors, gradients.vectors, self._passes, strict=True):
             if one_pass is None:
                 given += [join(vector.entries, tensors)] if vector.fused else tensors
             else:
-                # Nothing else looks at it.
+                # Only the one-pass update reads this gradient; any tensor will do for the input.
                 given.append(tensors[0])
         given += tf.nest.flatten([gradients.rows, gradients.extras])
         by_name = dict(zip(self._inputs, given, strict=True))
@@ -132,11 +132,11 @@ class Update:
 
     def _update_split(self, writers: Sequence[str]) -> UpdateSplit | None:
         shared = self._layout.shared_writers
-        # Shared variables may be read before they are written, or after: their writers show which.
+        # Include the shared writers: they show whether a shared variable is read before or after it is written.
         return find_frontier(self._graph, [*writers, *shared], self._inputs, self._rates)
 
     def _one_pass(self, number: int) -> OnePass | None:
-        """Returns the update of a vector, if what is done to its entries is compiled."""
+        """Returns the one-pass update of a vector; None if its formula is not compiled."""
         written = self._written_down(number)
         if written is None or written[0].name is None:
             return None
@@ -147,7 +147,7 @@ class Update:
         return None if scalars is None else OnePass(found, scalars, variables, places)
 
     def _table_pass(self, table: Table) -> TablePass | None:
-        """Returns the update of a table, if it sums rows up and what it then does to entries is compiled."""
+        """Returns the one-pass update of a table; None if it does not begin with sums by row, or has no compiled formula."""
         written = self._table_written_down(table)
         if written is None or written[0].name is None:
             return None
@@ -158,7 +158,7 @@ class Update:
         return None if scalars is None or summed is None else TablePass(found, scalars, variables, summed)
 
     def _written_down(self, number: int) -> tuple[Formula, Pure] | None:
-        """Returns what is done to a vector's entries, and the graph that its scalars are in; None if that is no formula."""
+        """Returns a vector's formula and the graph that computes its scalars; None if the update is no formula."""
         vector, update_split = self._layout.vectors[number], None
         if vector.fused and vector.dtype in _TYPES:
             update_split = self._update_split(self._layout.writers[number])
@@ -168,7 +168,7 @@ class Update:
         return self._formula(update_split, [gradient], self._kept_of(vector))
 
     def _table_written_down(self, table: Table) -> tuple[Formula, Pure, UpdateSplit] | None:
-        """Returns the same of a table's, and where sums over rows cross."""
+        """Returns a table's formula, the graph of its scalars, and the split after its sums over rows; None as above."""
         update_split = self._update_split(table.writers) if table.writers and table.dtype in _TYPES else None
         if update_split is None or not update_split.crossing:
             return None
@@ -190,12 +190,12 @@ class Update:
         return None if found is None else (found, pure)
 
     def _scalars(self, found: Formula, pure: Pure, dtype: str) -> OfGiven | None:
-        """Returns what computes a formula's scalars; None if they are none, or of another type."""
+        """Returns the function that computes a formula's scalars; None if one is no scalar, or of another type."""
         scalars, outputs = self._of_given(pure, found.scalars)
         return scalars if all(o.dtype == dtype and o.shape.rank == 0 for o in outputs) else None
 
     def _summed(self, table: Table, update_split: UpdateSplit, crossing: Sequence[str]) -> OfGiven | None:
-        """Returns what a table's update adds up, row by row, before anything else; None if that is not all that crosses."""
+        """Returns a function for the values that a table's update first sums by row; None if it uses other results too."""
         assert table.gradient is not None
         values, indices = self._cut.gradients[table.gradient].received
         types = {name: v.dtype.as_datatype_enum for name, v in self._handles(update_split.before).items()}
@@ -211,12 +211,12 @@ class Update:
             if not is_rate and node.op not in ELEMENTWISE | PASSING | {"Placeholder", "Const"}:
                 return None
         found, outputs = self._of_given(pure, edges)
-        # Each row by itself: nothing beside the values has rows.
+        # Accept values computed row by row only: each must have the gradient's shape.
         number = self._inputs[values].shape
         return found if all(output.shape.is_compatible_with(number) for output in outputs) else None
 
     def _of_given(self, pure: Pure, edges: Sequence[Tensor]) -> tuple[OfGiven, Sequence[tf.Tensor]]:
-        """Returns a function of what comes in, and of variables as they are, and the outputs of its trace."""
+        """Returns a function from the update's inputs, and variables' current values, to tensors; and the traced outputs."""
         graph = Graph(pure.graph_def)
         part = graph.part(graph.ancestors(edge[0] for edge in edges))
         there = {node.name for node in part.node}
@@ -244,8 +244,8 @@ class Update:
         )
 
     def _before(self, update_split: UpdateSplit) -> tuple[OfGiven, dict[str, tf.TensorSpec]]:
-        """Returns what runs before the compiled function, and what it returns by the placeholders of that."""
-        # As a function of values too: of a variable in a graph the shape may not be known.
+        """Returns the function that runs before the compiled one, and its results' specs by the compiled one's placeholders."""
+        # Made pure too, since the shape of a variable in a graph may be unknown.
         handles = self._handles(update_split.before)
         pure = purify(update_split.before, {name: v.dtype.as_datatype_enum for name, v in handles.items()})
         run, outputs = self._of_given(pure, list(update_split.crossing))
@@ -279,12 +279,12 @@ class Update:
         return run
 
     def _specs(self, graph_def: Any) -> dict[str, tf.TensorSpec]:
-        """Returns the inputs that a part of the update has."""
+        """Returns the specs of a part's inputs."""
         names = {node.name for node in graph_def.node}
         return {name: spec for name, spec in self._inputs.items() if name in names}
 
     def _handles(self, graph_def: Any) -> dict[str, Any]:
-        """Returns the variables that a part of the update has."""
+        """Returns a part's variables."""
         names = {node.name for node in graph_def.node}
         return {name: variable for name, variable in self._variables.items() if name in names}
 
@@ -299,7 +299,7 @@ class Update:
         return _multiplied if is_rate and self._weighs_rates else None
 
     def _describe_inputs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the placeholders that values come in through, in the order in which they come."""
+        """Returns the specs of the update's inputs by their placeholders, in the order in which they are passed."""
         gradients, compute = self._cut.gradients, Graph(self._cut.compute)
         inputs = {self._source.step.inputs[0]: tf.TensorSpec([], tf.float32)}
         for vector in self._layout.vectors:

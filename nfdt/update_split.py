@@ -1,7 +1,7 @@
-"""Splits an update: what it does to whole tensors comes first, the rest is compiled element by element.
+"""Splits an update: operations on whole tensors come first, the elementwise rest is compiled.
 
-An update of a table's rows by Keras's Adam is of that kind: it adds the rows up to a gradient for every row, and is then
-arithmetic on tensors whose shapes never change. So is one that clips by a norm.
+Keras's Adam on a table's rows is an example: it first sums the values into one gradient for every row, and then computes with
+tensors of fixed shapes. Clipping by a norm is another.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ class UpdateSplit:
     """An update in two parts.
 
     Attributes:
-        before: GraphDef of what comes first. It writes nothing, and reads no variable that the update writes.
-        crossing: From tensors of `before` to the placeholders of `after` that stand for them.
-        after: GraphDef of the rest: elementwise operations, reads and writes of variables.
+        before: GraphDef of the first part. It writes nothing, and reads no variable that the update writes.
+        crossing: From tensors of `before` to the placeholders of `after` that receive them.
+        after: GraphDef of the second part: elementwise operations, reads and writes of variables.
     """
 
     before: Any
@@ -34,18 +34,18 @@ class UpdateSplit:
 def find_frontier(
     graph: Graph, writers: Sequence[str], inputs: Mapping[str, tf.TensorSpec], rates: Collection[str]
 ) -> UpdateSplit | None:
-    """Divides a part of an update; None if it cannot be divided so.
+    """Splits a part of an update; returns None if that is not possible.
 
     Args:
-        graph: Of the whole update.
+        graph: The graph of the whole update.
         writers: The operations to run.
-        inputs: The placeholders of gradients and extras, and what they take.
+        inputs: The placeholders of gradients and extras, and their specs.
         rates: Names of the functions that stand for the hole of a learning rate.
     """
     nodes = graph.ancestors(writers)
     whole = {n for n in nodes if not _is_elementwise(graph.nodes[n], rates)}
     before = graph.ancestors(whole)
-    # A read of what is written may have to wait for the write, which belongs to the other part.
+    # A read of a written variable may have to wait for the write, which is in the other part.
     written = {handle for n in writers for handle, _ in graph.writes(graph.nodes[n])}
     if before & written or any(graph.has_effect(graph.nodes[n]) for n in before):
         return None

@@ -1,4 +1,4 @@
-"""Lays parameters out as long vectors, and takes them apart again without a copy."""
+"""Joins parameters into long vectors, and splits them again without a copy."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from nfdt.layout import Entry, Vector
 
 
 def join(entries: Sequence[Entry], values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Lays tensors out as a vector; what is between them is zero."""
+    """Joins tensors into a vector; the padding between them is zero."""
     parts: list[tf.Tensor] = []
     for entry, value in zip(entries, values, strict=True):
         parts.append(tf.reshape(value, [-1]))
@@ -19,7 +19,7 @@ def join(entries: Sequence[Entry], values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def part(entries: Sequence[Entry], vector: tf.Tensor) -> list[tf.Tensor]:
-    """Splits a vector; the tensors are views of it, parts of cut ones flat."""
+    """Splits a vector into tensors, which are views of it; parts of cut tensors are flat."""
     tensors, start = [], 0
     for entry in entries:
         tensor = tf.slice(vector, [start], [entry.length])
@@ -29,18 +29,18 @@ def part(entries: Sequence[Entry], vector: tf.Tensor) -> list[tf.Tensor]:
 
 
 def piece(entry: Entry, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns what belongs into an entry of a whole tensor: all of it, or a part, [length]."""
+    """Returns an entry's share of a whole tensor: the tensor itself, or a part, [length]."""
     return tensor if entry.is_whole else tf.slice(tf.reshape(tensor, [-1]), [entry.start], [entry.length])
 
 
 def put_together(pieces: Sequence[tuple[Entry, tf.Tensor]]) -> tf.Tensor:
-    """Returns a whole tensor, given what entries have of it in any order."""
+    """Returns a whole tensor, given its entries' parts in any order."""
     ordered = [tensor for _, tensor in sorted(pieces, key=lambda pair: pair[0].start)]
     return ordered[0] if len(ordered) == 1 else tf.reshape(tf.concat(ordered, 0), pieces[0][0].shape)
 
 
 class FlatVariables:
-    """A fused vector of parameters, and one like it for each kind of optimizer state."""
+    """A fused vector of parameters, and a vector of the same length for each optimizer slot."""
 
     def __init__(self, layout: Vector):
         self.layout = layout
@@ -50,12 +50,12 @@ class FlatVariables:
         ]
 
     def handles(self) -> dict[int, tf.Variable]:
-        """Returns the variables by the indices of the first entry, whose update is the one that runs."""
+        """Returns the variables by the indices of the first entry, whose update runs on the whole vector."""
         first = self.layout.entries[0]
         return dict(zip((first.variable, *first.slots), (self.parameters, *self.slots), strict=True))
 
     def read(self, wanted: set[int], values: dict[int, np.ndarray]) -> None:
-        """Adds the values of the variables among these that are part of it, by their index; of a cut one what is here."""
+        """Adds the wanted variables' values in this vector, by their index; for a cut variable, its part here."""
         for variable, places in self._places():
             here = {index: place for index, place in places.items() if index in wanted}
             flat = variable.numpy() if here else None
@@ -69,7 +69,7 @@ class FlatVariables:
                     whole.reshape(-1)[entry.start : entry.start + entry.length] = here_of_it
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
-        """Sets the variables among these that are part of it."""
+        """Sets the given variables' entries in this vector."""
         for variable, places in self._places():
             here = {index: place for index, place in places.items() if index in values}
             if here:

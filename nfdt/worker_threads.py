@@ -1,4 +1,4 @@
-"""Runs the workers of a job as threads: each takes the next batches when it has done the last."""
+"""Runs the workers of a job as threads: each takes the next batches when it has finished its last ones."""
 
 import collections
 import dataclasses
@@ -10,18 +10,18 @@ from typing import Generic, TypeVar
 from nfdt.staleness_bound import StalenessBound
 
 Batch = TypeVar("Batch")
-# Calls for which batches may wait for a worker, and batches at least. More would only hide how far the workers are.
+# Calls per worker for which batches may be queued, and the least number of batches. With more, progress would lag behind.
 _CALLS, _WAITING = 2, 4
 
 
 @dataclasses.dataclass
 class Account:
-    """What one worker did so far.
+    """One worker's times and steps so far.
 
     Attributes:
-        steps: Batches that it has done.
+        steps: Batches that it has finished.
         wait_s: Seconds in which it did not work.
-        held_s: Of these, in which there was a batch and others were too far behind.
+        held_s: Seconds of `wait_s` in which the staleness bound held it.
     """
 
     steps: int = 0
@@ -32,7 +32,7 @@ class Account:
 class WorkerThreads(Generic[Batch]):
     """Hands every batch to exactly one worker.
 
-    An error of one worker ends the work of all; whoever gives the next batch, or waits, gets it.
+    An error of one worker stops all; the next call of `give`, `wait` or `done` raises it.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class WorkerThreads(Generic[Batch]):
 
         Args:
             num_workers: How many.
-            work: Called with a worker's number and batches, in that worker's thread; returns the seconds that it was held.
-            gate: Told who has nothing to do.
-            choose: Called with a worker's number and the batches that wait; returns how many of them it takes. Quick.
-            most: How many those may be.
-            calls: Of `work`, how many of a worker may be under way. It takes more than one when all have one.
+            work: Called with a worker's number and batches, in its thread; returns the seconds that it was held.
+            gate: The staleness bound, which is told which workers are idle.
+            choose: Called under the lock with a worker's number and the queued batches; returns how many the worker takes.
+            most: The most batches that `choose` returns.
+            calls: How many calls of `work` may run for one worker. A second one leaves batches for idle workers.
         """
         self._do, self._gate, self._choose = work, gate, choose
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class WorkerThreads(Generic[Batch]):
         self._busy = 0
         self._done = 0
         self.accounts = [Account() for _ in range(num_workers)]
-        # Of each worker: calls that are under way, and since when there is none.
+        # For each worker: running calls, and since when it has none.
         self._calls, self._idle_since_s = [0] * num_workers, [time.perf_counter()] * num_workers
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"fdt-worker-{worker}", daemon=True)
@@ -75,17 +75,17 @@ class WorkerThreads(Generic[Batch]):
 
     @property
     def done(self) -> int:
-        """Batches that have been worked on.
+        """Batches that have been trained on.
 
         Raises:
-            Exception: What ended the work.
+            Exception: The first error of a worker.
         """
         with self._changed:
             self._raise()
             return self._done
 
     def give(self, batch: Batch) -> None:
-        """Adds a batch; waits while many are there already."""
+        """Adds a batch; waits while many are queued."""
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or len(self._batches) < self._limit)
             self._raise()
@@ -93,7 +93,7 @@ class WorkerThreads(Generic[Batch]):
             self._changed.notify_all()
 
     def wait(self) -> float:
-        """Waits until all batches have been worked on; returns since when none was left to begin, by `time.perf_counter`."""
+        """Waits until all batches are done; returns when the queue became empty, by `time.perf_counter`."""
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or not self._batches)
             began_s = time.perf_counter()
@@ -116,7 +116,7 @@ class WorkerThreads(Generic[Batch]):
         while batches := self._take(worker):
             try:
                 held_s = self._do(worker, batches)
-            except BaseException as error:  # whatever it is, the main thread must hear of it
+            except BaseException as error:  # any error has to reach the main thread
                 self._fail(error, len(batches))
                 return
             with self._changed:
@@ -147,7 +147,7 @@ class WorkerThreads(Generic[Batch]):
             return taken
 
     def _may_take(self, worker: int) -> bool:
-        """Whether there is a batch for it; whoever has one leaves as many as there are workers that have none."""
+        """Whether a worker may take a batch; one with a running call leaves a batch for each worker without."""
         left = self._calls.count(0) if self._calls[worker] else 0
         return len(self._batches) > left
 

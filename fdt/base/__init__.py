@@ -1,1 +1,1 @@
-"""What every other package may use: configuration, limits, files, logs, values of options. It imports none of them."""
+"""Provides what every other package may use: configuration, limits, files, logs, values of options. Imports none of them."""

@@ -9,16 +9,16 @@ from typing import Any
 from fdt.base.limits import DEFAULT, Limits
 from fdt.base.worker_bounds import UNBOUNDED, Bounds
 
-# In the directory of a run's own pool: where it listens, once it does.
+# The file, in the directory of a run's own pool, with the address on which the pool listens.
 ADDRESS = "address"
-# `--no-walls` for every pool of this machine, also the one that lives for the length of a run.
+# Sets `--no-walls` for every pool of this machine, including a run's own pool.
 NO_WALLS = "FDT_NO_WALLS"
-# What switches an option off in the environment.
+# Values of an environment variable that switch an option off.
 OFF = ("", "0", "false", "no", "off")
 
 
 def walls_are_off() -> bool:
-    """Whether the environment says that nothing is to keep a program inside its worker."""
+    """Whether the environment switches the sandbox of workers off."""
     return os.environ.get(NO_WALLS, "").lower() not in OFF
 
 
@@ -28,49 +28,49 @@ class Timing:
 
     connect_s: float = 10.0
     call_s: float = 20.0
-    # A transfer may take long in all; between two chunks it may not.
+    # Between two chunks of a transfer, which may take longer in all.
     chunk_s: float = 30.0
     # From the start of a worker process to its `ready` (it imports TensorFlow on a busy machine).
     warm_s: float = 180.0
     # From an assignment to `joined`.
     join_s: float = 60.0
     heartbeat_s: float = 1.0
-    # A worker that has not been heard of for so long has stopped.
+    # A worker without a heartbeat for this long has stopped.
     heartbeat_limit_s: float = 10.0
-    # Workers whose steps have ended before have stopped if none ends for so long (or longer: `stall_detector.py`).
+    # Workers that finish no step for this long (or longer: `stall_detector.py`) have stopped, once they have finished some.
     stall_s: float = 180.0
-    # From a worker's error to the job's: others may have failed earlier and be about to say so.
+    # From a worker's error to the job's failure: another worker that failed earlier may report it in this time.
     settle_s: float = 0.3
-    # How long a process is given to end by itself before it is killed.
+    # How long a process may take to end before it is killed.
     stop_s: float = 3.0
     # The most steps, in seconds of work, that a client may be ahead of the workers.
     run_ahead_s: float = 0.5
-    # Between two snapshots of a job, at least: so much work is done again after a fault.
+    # Between two snapshots of a job, at least; after a fault this much work is repeated.
     snapshot_s: float = 3.0
-    # How long a client whose pool is gone tries to reach it again.
+    # How long a client tries to reconnect to a pool that it has lost.
     reconnect_s: float = 120.0
-    # How long a pool keeps the snapshots of a job that was lost for the client to begin again.
+    # How long a pool keeps a lost job's snapshots, for the client to resume from.
     hold_s: float = 150.0
-    # Between two looks at what a scheduler does with hosts that were asked for: at first, and later.
+    # Between two queries of a scheduler about requested hosts: at first, and at most.
     look_s: float = 1.0
     look_limit_s: float = 15.0
-    # How long a pool waits until it asks again for hosts that the scheduler has refused.
+    # How long a pool waits before it repeats a request that the scheduler has refused.
     ask_again_s: float = 60.0
-    # How long a scheduler has to end the jobs of a pool that ends.
+    # How long a scheduler may take to end the jobs of a pool that shuts down.
     sweep_s: float = 40.0
-    # How long a host that was lost may take to join again where its scheduler begins it again by itself.
+    # How long a lost host may take to join again, if its scheduler restarts it.
     rejoin_s: float = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Credentials:
-    """How a client proves itself to a pool.
+    """How a client authenticates itself to a pool.
 
     Attributes:
         token: Shared secret, sent with every call; None for none.
-        tls_ca: PEM file with the authority that signed the pool's certificate; None for those that the system trusts, and on
-            loopback for a plain connection.
-        is_found: Whether the token was not given but found; another pool of this user's at the address may have another.
+        tls_ca: PEM file of the authority that signed the pool's certificate; None for the authorities that the system trusts,
+            and on loopback for a plain connection.
+        is_found: Whether the token was found, not given: another pool of this user at the address may have another token.
     """
 
     token: str | None = None
@@ -95,21 +95,21 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class PlacingConfig:
-    """Hosts of a pool that a cluster's scheduler is asked for.
+    """The hosts of a pool that are requested from a cluster's scheduler.
 
     Attributes:
         scheduler: Its name, such as "slurm".
-        least: Hosts that are always there.
-        most: Hosts at once.
-        slots: Workers of each.
-        gpus: GPUs of each.
+        least: The least number of hosts.
+        most: The largest number of hosts.
+        slots: Workers of each host.
+        gpus: GPUs of each host.
         idle_s: How long a host may be without work before it is given back.
-        arguments: Go to the scheduler as they are.
+        arguments: Passed to the scheduler unchanged.
         folder: On a file system that all hosts share.
-        tls_ca: With what hosts check the pool's certificate, PEM; None as for `Credentials`.
+        tls_ca: PEM file with which hosts check the pool's certificate; None as for `Credentials`.
         open_servers: See `ServeConfig`.
-        walls: Whether workers are walled in; see `fdt.worker.sandbox`.
-        bounds: Of each worker.
+        walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
+        bounds: The bounds of each worker.
     """
 
     scheduler: str
@@ -136,7 +136,7 @@ class RunConfig:
     is_module: bool = False
     mode: str = "sync"
     num_workers: int = 2
-    # With how few it may begin and go on; 0 for no fewer.
+    # The least number of workers with which the run may begin and go on; 0 for all.
     least_workers: int = 0
     server: str | None = None
     batch: str = "global"
@@ -144,27 +144,27 @@ class RunConfig:
     report: Path | None = None
     # Directory for TensorBoard's files about the processes.
     tensorboard: Path | None = None
-    # What `fdt predict --json` wrote; the report compares.
+    # A file of `fdt predict --json`, with which the report compares the run.
     prediction: Path | None = None
     credentials: Credentials = Credentials()
-    # Where hosts for this run are asked for, and the network over which they are reached; None: all workers are here.
+    # The scheduler's hosts for this run, and the network that connects them; None if all workers are on this machine.
     placing: PlacingConfig | None = None
     network: Network | None = None
-    # Of the runtime, by their command-line names without dashes in front.
+    # The runtime's options, by their command-line names without the leading dashes.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # `fdt verify`: how many steps are made twice, and what difference is rounding.
+    # `fdt verify`: how many steps are made twice, and (`tolerance`) which difference counts as rounding.
     verify_steps: int = 0
     # Keras computes in double precision.
     in_double: bool = False
     # `fdt check`: nothing is trained.
     only_looks: bool = False
     tolerance: float = 1e-4
-    # Eager steps that cannot be outlined run on the script's machine, instead of being refused.
+    # Whether eager steps that cannot be outlined run on the script's machine, instead of being refused.
     else_local: bool = False
     # The script ends after so many training steps (0: when it does itself); the report leaves the first ones out.
     stop_after: int = 0
     warm_up: int = 0
-    # Of the workers of a pool that lives with the run.
+    # Bounds of each worker of the run's own pool.
     bounds: Bounds = UNBOUNDED
     # Operations that such a pool admits besides those of `fdt.program.operations`.
     admitted: tuple[str, ...] = ()
@@ -179,35 +179,35 @@ class ServeConfig:
     modes: tuple[str, ...] = ("sync",)
     num_workers: int = 2
     token: str | None = None
-    # Opens the pool to hosts, and nothing else; None if the clients' token does.
+    # The token with which hosts join, and which permits nothing else; None if they use the clients' token.
     join_token: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    # Threads that one operation of a worker may use; None for its share of the machine's.
+    # Threads that one operation of a worker may use; None for its share of the machine's cores.
     num_threads: int | None = None
-    # Bytes of arrays and programs that the store may hold; None for what the disk gives.
+    # Bytes of arrays and programs that the store may hold; None for the limit of the disk.
     store_limit_bytes: int | None = None
-    # Jobs that will run at once, at most; None for as many as there are workers.
+    # The most jobs that run at once; None for the number of workers.
     max_jobs: int | None = None
-    # "host:port" on loopback where Prometheus may ask for figures; None for nowhere.
+    # "host:port" on loopback where Prometheus reads metrics; None for no such port.
     metrics: str | None = None
-    # The same where browsers may see the pool's page.
+    # "host:port" on loopback of the pool's web page; None for no page.
     page: str | None = None
-    # Over which workers on other hosts are reached; None for a pool that takes no hosts.
+    # The network that connects workers on several hosts; None for a pool that accepts no hosts.
     network: Network | None = None
-    # Hosts that a scheduler brings; None where people do.
+    # Hosts to request from a scheduler; None if people start hosts themselves.
     placing: PlacingConfig | None = None
-    # Asynchronous workers of several hosts open servers on the machines' own network, for anybody who reaches it.
+    # Whether asynchronous workers on several hosts open unauthenticated servers on the machines' own network.
     open_servers: bool = False
-    # Whether workers are walled in; see `fdt.worker.sandbox`.
+    # Whether workers are sandboxed; see `fdt.worker.sandbox`.
     walls: bool = True
     # How much of the machine each worker process may take.
     bounds: Bounds = UNBOUNDED
     # Operations that programs may hold besides those of `fdt.program.operations`.
     admitted: tuple[str, ...] = ()
-    # A new file for what the pool's state is told and answers; None for nowhere. See `fdt.pool.event_log`.
+    # A new file for the events and instructions of the pool's state; None for no file. See `fdt.pool.event_log`.
     record_events: Path | None = None
-    # How long jobs have to be put away when the pool is asked to go down.
+    # How long jobs may take to save snapshots when the pool is asked to shut down.
     grace_s: float = 30.0
     timing: Timing = Timing()
     limits: Limits = DEFAULT
@@ -220,13 +220,13 @@ class JoinConfig:
     Attributes:
         pool: "host:port" of the pool.
         num_workers: Workers that this host offers.
-        network: Over which its workers meet the others.
-        name: What a person calls this host.
+        network: The network that connects its workers to other hosts'.
+        name: This host's name, for people.
         open_servers: See `ServeConfig`.
         credentials: Token and certificate authority of the pool.
-        walls: Whether workers are walled in; see `fdt.worker.sandbox`.
+        walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
         bounds: How much of this host each worker process may take.
-        timing: Until the pool has told its own.
+        timing: Used until the pool has sent its own.
     """
 
     pool: str
@@ -241,7 +241,7 @@ class JoinConfig:
 
 
 def serve_config_of(fields: Mapping[str, Any]) -> ServeConfig:
-    """Returns a configuration that has been through `dataclasses.asdict` and JSON, with paths as text."""
+    """Restores a configuration from `dataclasses.asdict` and JSON, with paths as text."""
     fields = dict(fields)
     fields["timing"], fields["limits"] = Timing(**fields["timing"]), Limits(**fields["limits"])
     fields["modes"], fields["bounds"] = tuple(fields["modes"]), Bounds(**fields["bounds"])

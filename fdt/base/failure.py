@@ -1,4 +1,4 @@
-"""Carries the reason of a job's end: a worker's exception as a message, and that as an exception for the script."""
+"""Converts a worker's exception into a message, and the message into an exception for the script."""
 
 import traceback
 from pathlib import Path
@@ -7,24 +7,24 @@ from fdt.base.printable import printable_lines
 from fdt.errors import FailedStep, FdtError, JobError, StepError, WorkerError, WorkerLostError
 from fdt.v1 import job_pb2
 
-# Characters of an error that are told: some quote a tensor.
+# The most characters of an error that are sent: some errors quote a tensor.
 MAX_FAILURE = 32 * 1024
-# TensorFlow's codes of errors that operations of a step raise for what they are given: invalid argument, resource exhausted,
-# failed precondition, out of range, data loss; they name the operation. The others tell of the worker, or of the connections
-# between workers, or that the step could not be built.
+# TensorFlow's codes of errors that a step's operations raise because of their inputs, and that name the operation: invalid
+# argument, resource exhausted, failed precondition, out of range, data loss. Other codes mean that a worker or a connection
+# between workers failed, or that the step could not be built.
 _OF_A_STEP = (3, 8, 9, 11, 15)
 _NAMES_OPERATION = "{{node "
 
 
 def described(error: Exception, rank: int, time_s: float, made: int, given: int) -> job_pb2.Failed:
-    """Returns what a worker says of an exception.
+    """Returns a worker's message about an exception.
 
     Args:
-        error: It.
-        rank: The worker's.
+        error: The exception.
+        rank: The worker's rank.
         time_s: When it was raised, in seconds since the epoch.
         made: How many steps the worker had made.
-        given: How many it had begun.
+        given: How many steps it had begun.
     """
     step, code = None, getattr(error, "error_code", None)
     if isinstance(error, FdtError):
@@ -41,20 +41,20 @@ def described(error: Exception, rank: int, time_s: float, made: int, given: int)
 
 
 def _lost_others(error: Exception) -> bool:
-    """Whether an engine failed because it does not reach the job's other processes any more."""
+    """Whether an engine failed because it has lost the job's other processes."""
     kind, text = type(error).__name__, str(error)
-    # Of TensorFlow's errors; what Horovod and Gloo say has no class of its own.
+    # TensorFlow has a class for this error; Horovod and Gloo have only texts.
     return kind == "UnavailableError" or (kind == "UnknownError" and ("Horovod" in text or "gloo" in text))
 
 
 def failed_step(failed: job_pb2.Failed) -> FailedStep | None:
-    """Returns which step a message is about, if it is about one."""
+    """Returns the step that a message is about; None if it is about none."""
     step = failed.step
     return FailedStep(step.code, step.before, step.candidates) if failed.HasField("step") else None
 
 
 def as_error(failed: job_pb2.Failed) -> FdtError:
-    """Returns what a message says as an exception."""
+    """Returns a message as an exception."""
     step = failed_step(failed)
     return named(failed.error, failed.message) if step is None else StepError(printable_lines(failed.message), step)
 
@@ -62,7 +62,7 @@ def as_error(failed: job_pb2.Failed) -> FdtError:
 def named(name: str, message: str) -> FdtError:
     """Returns an error of the class of that name; an unknown name gives a JobError."""
     classes = {c.__name__: c for c in _subclasses(FdtError) if c is not StepError}
-    # Here and not where it is shown: python itself shows the errors that a script does not catch.
+    # Made printable here, not where it is shown: Python itself prints the errors that a script does not catch.
     return classes.get(name, JobError)(printable_lines(message))
 
 

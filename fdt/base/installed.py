@@ -1,4 +1,4 @@
-"""Tells whether what trains on this machine is installed here: a client of a pool needs less."""
+"""Checks whether the packages that a pool and its workers need are installed; a client needs fewer."""
 
 import importlib.util
 import sys
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from fdt.errors import UsageError
 
-# Of the extra `pool`, imported by every pool and worker. `cryptography` is asked for where hosts join.
+# Packages of the extra `pool` that every pool and worker imports. Where hosts join, `cryptography` is checked.
 _POOL = ("psutil", "grpc_health", "prometheus_client")
-# By mode: what its workers import besides, and how it comes here.
+# By mode: another package that its workers import, and how to install it.
 _RUNTIMES = {"sync": ("horovod", "`fdt setup` builds it, in some minutes; `--mode async` works without it")}
 
 
 def require_pool(modes: Sequence[str]) -> None:
-    """Refuses to start workers that could not be imported.
+    """Refuses to start workers whose packages are not installed.
 
     Args:
-        modes: Of the workers of this machine; none if they are all elsewhere.
+        modes: The modes of this machine's workers; empty if it has no workers.
 
     Raises:
         UsageError: A package is missing.

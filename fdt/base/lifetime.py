@@ -1,4 +1,4 @@
-"""A process that ends when its parent does."""
+"""Makes a process end when its parent ends."""
 
 import ctypes
 import os

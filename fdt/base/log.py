@@ -1,6 +1,6 @@
 """Logs what a server does, by Python's `logging`: lines for a person, lines with times and levels, or JSON.
 
-What a person asked for is printed; what happens to a server by itself comes through here, on standard error.
+Answers to a person's command are printed; a server's own events are logged here, on standard error.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ from typing import Any
 
 from fdt.base.printable import printable, printable_lines
 
-# What whoever runs a server has to know at its start: more than information, and nothing is wrong.
+# A level for what an operator has to know at a server's start: above INFO, and not a warning.
 NOTICE = 25
 logging.addLevelName(NOTICE, "NOTICE")
 _LOG = logging.getLogger("fdt")
 
 
 class _StandardError(logging.Handler):
-    """Writes to what is standard error at that moment."""
+    """Writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Who reads it may be gone, a terminal or the other end of a pipe: a pool serves on without.
+        # The terminal or the other end of a pipe may be gone; a pool goes on without it.
         with contextlib.suppress(OSError, ValueError):
             print(self.format(record), file=sys.stderr, flush=True)
 
 
 class _Json(logging.Formatter):
-    """An object a line: time (UTC), level, logger, message, and the fields of what happened."""
+    """Writes one object per line: time (UTC), level, logger, message, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
@@ -40,11 +40,11 @@ class _Json(logging.Formatter):
 
 
 def configure(level: str | None = None, as_json: bool = False) -> None:
-    """Has records of this level and above written; without a level those that a person reads, as they are.
+    """Writes records of this level and above; without a level, notices and above as plain lines for a person.
 
     Args:
         level: "debug", "info", "notice", "warning" or "error".
-        as_json: As JSON, one object a line.
+        as_json: Whether to write JSON, one object per line.
     """
     handler, told = _StandardError(), "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     handler.setFormatter(_Json() if as_json else logging.Formatter("fdt: %(message)s" if level is None else told))
@@ -54,12 +54,12 @@ def configure(level: str | None = None, as_json: bool = False) -> None:
 
 
 def notice(line: str) -> None:
-    """Tells whoever runs this server."""
+    """Logs a line for the server's operator."""
     _LOG.log(NOTICE, "%s", printable_lines(line))
 
 
 def crashed() -> None:
-    """Tells whoever runs this server of the exception that is being handled, and where it came from."""
+    """Logs the traceback of the exception that is being handled."""
     _LOG.error("%s", printable_lines(traceback.format_exc()))
 
 
@@ -67,8 +67,8 @@ def happened(what: Any, notable: Collection[type]) -> None:
     """Logs an event or an instruction of a pool: at level "info" if it is a notable one, else "debug".
 
     Args:
-        what: A dataclass. Bytes in it are not shown: they may be somebody's secret.
-        notable: Kinds.
+        what: A dataclass. Its bytes fields are not shown, since they may be a user's secret.
+        notable: Classes of notable events and instructions.
     """
     logger, level = logging.getLogger("fdt.pool"), logging.INFO if type(what) in notable else logging.DEBUG
     if not logger.isEnabledFor(level):
@@ -79,7 +79,7 @@ def happened(what: Any, notable: Collection[type]) -> None:
         if not isinstance(value, bytes) and field.name != "time_s":
             fields[field.name] = printable(value) if isinstance(value, str) else value
     words = " ".join(f"{name}={value}" for name, value in fields.items() if name != "event" and value not in ("", None))
-    # A tick of the clock has nothing to tell.
+    # A tick of the clock has no fields and is not logged.
     if words:
         logger.log(level, "%s %s", fields["event"], words, extra={"fields": fields})
 

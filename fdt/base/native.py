@@ -1,8 +1,8 @@
-"""C++ operations of a runtime: compiled against the TensorFlow that is installed, once, then found by what they are made of.
+"""Compiles a runtime's C++ operations once against the installed TensorFlow, and finds the library by a digest.
 
-A package keeps its sources in `PACKAGE/native/*.cc`. The library lies beside them, as Horovod's lies beside its modules, or,
-where the package may not be written to, in the user's cache. Its name is a digest of sources, compiler flags, TensorFlow's
-version and what this processor can do, so that no other machine, version or source finds it.
+A package keeps its sources in `PACKAGE/native/*.cc`. The library is beside them, as Horovod's is beside its modules, or in the
+user's cache if the package is not writable. Its name is a digest of sources, compiler flags, TensorFlow's version and the
+processor's features, so that it is used only with these.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from fdt.errors import NativeError
 
 # One source takes 5 to 20 s on a quiet core.
 _COMPILE_S = 600.0
-# The library is used where it is compiled, so it may use all that the processor has. Sums keep their order.
-# Of OpenMP only what a compiler knows without its library.
+# The library runs where it was compiled, so it may use all features of the processor. Sums keep their order.
+# OpenMP only as far as it needs no library.
 _FLAGS = (
     *("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd"),
     *("-fPIC", "-shared", "-Wall"),
@@ -46,7 +46,7 @@ class Library:
 
 @functools.cache
 def library(package: str) -> Library:
-    """Returns a package's library; compiles it if nobody has done so yet.
+    """Returns a package's library; compiles it if there is none yet.
 
     Args:
         package: Its name, e.g. "hfdt".
@@ -96,7 +96,7 @@ def _tensorflow_version() -> str:
 
 
 def _processor() -> str:
-    """Returns what this processor can do, as the kernel tells it."""
+    """Returns the processor's features, as the kernel lists them."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
         return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return ""
@@ -108,7 +108,7 @@ def _cache() -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a library is there that nobody but this user and root could have written."""
+    """Whether a library exists that only this user and root can have written."""
     try:
         each = [os.stat(path), os.stat(path.parent)]
     except OSError:
@@ -124,7 +124,7 @@ def _can_keep(folder: Path) -> bool:
 
 
 def _compile(sources: list[Path], flags: list[str], link_flags: list[str], target: Path) -> None:
-    """Compiles into a file of another name first: whoever finds the library finds all of it."""
+    """Compiles into a file of another name first, so that no process loads an incomplete library."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
         raise NativeError(

@@ -1,7 +1,7 @@
-"""The network over which workers of several hosts meet: named by the operator, never guessed.
+"""Finds the network that connects workers of several hosts: the operator names it, it is never guessed.
 
-What workers say to each other is neither encrypted nor authenticated, so this form of a pool starts only where somebody
-has said which network may be trusted with it.
+Messages between workers are neither encrypted nor authenticated, so a pool with several hosts starts only if its operator has
+named a trusted network.
 """
 
 import ipaddress
@@ -18,10 +18,10 @@ def trusted(named: str, address: str | None = None) -> Network:
 
     Args:
         named: A network interface of this machine ("eth1"), its IPv4 address, or the network ("10.0.0.0/24").
-        address: Which of the machine's addresses there; None where there is only one.
+        address: Which of the machine's addresses there; None if it has only one.
 
     Raises:
-        UsageError: The machine is not connected to it, or in several ways.
+        UsageError: The machine is not connected to it, or by several addresses.
     """
     return choose(own_addresses(), named, address)
 
@@ -42,7 +42,7 @@ def own_addresses() -> dict[str, list[ipaddress.IPv4Interface]]:
 
 
 def choose(own: Addresses, named: str, address: str | None) -> Network:
-    """Like `trusted`, for a machine with these addresses."""
+    """Does what `trusted` does, for a machine with these addresses."""
     network = _parsed(named)
     found = [
         (interface, item, network or item.network)

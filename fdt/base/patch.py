@@ -1,4 +1,4 @@
-"""Reversible replacement of attributes on classes and modules that are not ours."""
+"""Replaces attributes of foreign classes and modules reversibly."""
 
 import functools
 from collections.abc import Callable
@@ -27,12 +27,12 @@ class Patches:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return replacement(original, *args, **kwargs)
 
-        # So that AutoGraph, which converts all that the script's function calls, leaves the hook as it is.
+        # Keeps AutoGraph, which converts all functions that the script's function calls, from converting the hook.
         wrapper.autograph_info__ = {}  # type: ignore[attr-defined]
         self.set(owner, name, wrapper)
 
     def wrap_inherited(self, owner: type, name: str, replacement: Callable[..., Any]) -> None:
-        """Like `wrap`, where an attribute may be one of a base class."""
+        """Does what `wrap` does, for an attribute that a base class may define."""
         self.wrap(next(base for base in owner.__mro__ if name in vars(base)), name, replacement)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
@@ -42,7 +42,7 @@ class Patches:
         setattr(owner, name, value)
 
     def add(self, owner: Any, name: str, value: Any) -> None:
-        """Gives `owner` an attribute that it has not itself."""
+        """Adds an attribute that `owner` does not define itself."""
         assert name not in vars(owner), name
         self._undo.append(lambda: delattr(owner, name))
         setattr(owner, name, value)

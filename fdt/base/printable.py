@@ -1,52 +1,52 @@
-"""Text from elsewhere, as it may be shown: names and reasons of others must not steer the terminal of whoever reads them."""
+"""Makes received text safe to show: names and reasons must not control the reader's terminal."""
 
 import codecs
 import re
 
-# Colours and weights of what is printed (SGR); all other sequences could move, overwrite, retitle, or answer by themselves.
+# Colours and weights (SGR). Other sequences could move the cursor, overwrite text, set the title, or send input.
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
-# What a sequence that goes on in the next piece looks like so far.
+# The beginning of a sequence that continues in the next piece.
 _UNFINISHED = re.compile(r"\x1b(\[[0-9;:]{0,64})?\Z")
 # Lines, tabs, and what progress bars use to write a line again.
 _LOG = "\n\t\r\b"
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Returns a text with every character escaped that is no visible one.
+    """Returns a text with every invisible character escaped.
 
-    That are control characters, line ends among them, invisible ones, and those that turn the direction of writing round.
+    These are control characters (line ends included), invisible ones, and those that reverse the writing direction.
 
     Args:
-        text: From anywhere.
-        kept: Characters to leave as they are.
+        text: From any source.
+        kept: Characters not to escape.
     """
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """Returns a text of several lines as `printable` does, its lines and tabs kept."""
+    """Does what `printable` does, and keeps line ends and tabs."""
     return printable(text, "\n\t")
 
 
 class LogFilter:
-    """Makes a log fit for a terminal, piece by piece: its colours stay, other sequences are shown instead of obeyed."""
+    """Makes a log safe for a terminal, piece by piece: colours are kept, other sequences are shown as text."""
 
     def __init__(self, *, colours: bool = True) -> None:
-        """Begins at a log's beginning.
+        """Makes a filter for a new log.
 
         Args:
-            colours: Whether sequences that set colours and weights stay; else they are left out.
+            colours: Whether sequences that set colours and weights are kept; otherwise they are removed.
         """
         self._colours = colours
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
     def feed(self, piece: bytes, last: bool = False) -> str:
-        """Returns what of the log can be shown now.
+        """Returns the next text to show.
 
         Args:
             piece: The next bytes.
-            last: Whether there are no more.
+            last: Whether these are the last bytes.
         """
         text = self._rest + self._decoder.decode(piece, last)
         unfinished = None if last else _UNFINISHED.search(text)

@@ -1,7 +1,7 @@
 """Shows one line while a run does something that takes long.
 
-On a terminal it is written over itself and gone when that is done; elsewhere a line comes every ten seconds, and none for what
-takes less. Of a library (`fdt.attach`) they are records of the logger `fdt`, if the program that uses it has set up `logging`.
+On a terminal the line is rewritten in place and erased at the end. Elsewhere a new line is printed every ten seconds. In a
+library (`fdt.attach`) lines are records of the logger `fdt`, if the program that uses it has set up `logging`.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-# On a terminal: after how long the line appears, and how often it is written again. Elsewhere: the same of a line each.
+# After how long the line appears, and how often it is rewritten on a terminal, or printed again elsewhere.
 _FIRST_S, _AGAIN_S = 1.0, 0.5
 _FIRST_ELSEWHERE_S = _AGAIN_ELSEWHERE_S = 10.0
 _ERASE = "\r\x1b[K"
@@ -24,7 +24,7 @@ Words = str | Callable[[], str]
 
 
 class Waiting:
-    """What is being done. A thread of its own shows it, as long as there is something to show.
+    """The running activities. A separate thread shows them while there are any.
 
     Attributes:
         of_library: Whether a program calls us, not a person.
@@ -40,10 +40,10 @@ class Waiting:
 
     @contextlib.contextmanager
     def doing(self, words: Words) -> Iterator[None]:
-        """Within it a person is told so.
+        """Shows an activity in this context.
 
         Args:
-            words: What is being done, or a function that says how far it is; "" while there is nothing to say.
+            words: The activity, or a function that returns its progress; "" to show nothing.
         """
         with self._lock:
             self._doing.append(words)
@@ -60,7 +60,7 @@ class Waiting:
                     self._erase()
 
     def above(self, line: str) -> None:
-        """Prints a line that stays, above the one that is written again."""
+        """Prints a permanent line above the rewritten one."""
         with self._lock:
             self._erase()
             self._tell(line)
@@ -77,7 +77,7 @@ class Waiting:
         if not line or (not is_terminal and self._shown_s and now_s - self._shown_s < _AGAIN_ELSEWHERE_S):
             return
         self._shown_s = now_s
-        # The terminal may be closed, or the stream be the script's own.
+        # The terminal may be closed, or the script may have replaced the stream.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if is_terminal:
                 self._is_shown = True
@@ -96,7 +96,7 @@ class Waiting:
             print(f"fdt: {line}", file=sys.stderr, flush=True)
 
     def _line(self, now_s: float, after_s: float) -> str:
-        """Returns what to show; "" if that is nothing yet."""
+        """Returns the line to show; "" if there is none yet."""
         waited_s = now_s - self._since_s
         said = dict.fromkeys(words if isinstance(words, str) else words() for words in self._doing)
         shown = "; ".join(filter(None, said))
@@ -117,11 +117,11 @@ def _is_terminal() -> bool:
         return False
 
 
-# Of this process: there is one terminal.
+# One per process, since a process has one terminal.
 WAITING = Waiting()
 
 
 def of_bytes(sent: int, size: int) -> str:
-    """Returns how far a transfer is, such as "1.2 GB (61 %)"."""
+    """Returns a transfer's progress, such as "1.2 GB (61 %)"."""
     shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
     return f"{shown} ({100 * sent // max(1, size)} %)"

@@ -1,4 +1,4 @@
-"""What synchronous workers may do each for itself, for speed and against exactness (`--relax`)."""
+"""Reads what synchronous workers may compute separately, which is faster but not exact (`--relax`)."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ OPTION = "relax"
 BATCH_NORM, RANDOM = "batch-norm", "random"
 _KINDS = (BATCH_NORM, RANDOM)
 
-# In the names of functions of a step, and of their gradients: within them a worker may take its own rows for the batch.
+# Marks, in the names of a step's functions and of their gradients, where a worker may use its own rows as the batch.
 OWN_ROWS = "fdt_own_rows"
 
 
@@ -16,7 +16,7 @@ def relaxed(options: Mapping[str, str]) -> frozenset[str]:
     """Returns what is relaxed, from the options of a job.
 
     Raises:
-        UsageError: There is no such thing.
+        UsageError: The option has an unknown value, or none.
     """
     kinds = frozenset(filter(None, options.get(OPTION, "").split(",")))
     unknown = sorted(kinds.difference(_KINDS))

@@ -1,4 +1,4 @@
-"""How parameters and gradients travel between workers: as they are, or rounded to 16 bits (`--wire fp16`)."""
+"""Reads whether parameters and gradients are rounded to 16 bits between workers (`--wire fp16`)."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ def is_rounded(options: Mapping[str, str]) -> bool:
     """Returns whether they are rounded, from the options of a job.
 
     Raises:
-        UsageError: There is no such form.
+        UsageError: The option has an unknown value.
     """
     form = options.get(OPTION, _FORMS[0])
     if form not in _FORMS:

@@ -1,4 +1,4 @@
-"""What this process and its host use: cores, memory, network, GPUs."""
+"""Samples what this process and its host use: cores, memory, network, GPUs."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ import psutil
 
 from fdt.v1 import job_pb2
 
-# More than these and every second one is left out, so that a run of a week takes no more room than one of minutes.
+# With more, every second one is dropped, so that a week's run takes no more room than one of minutes.
 _MAX_SAMPLES = 1024
 
 
-# The kernel's counters of a network's interfaces, in their own file, which stays that of the network in which it was opened.
+# An open file with the kernel's traffic counters; it keeps showing the network namespace in which it was opened.
 _counters: list[int] = []
 
 
 def keep_network() -> None:
-    """Makes this process and those it forks count the traffic of the network that it sees now, whatever they see later.
+    """Makes this process and its forks count the traffic of the current network namespace, also after they leave it.
 
-    For that it opens a descriptor, which they must keep.
+    For that it opens a descriptor, which forked processes must keep open.
     """
     if sys.platform == "linux":
         _counters.append(os.open("/proc/self/net/dev", os.O_RDONLY))
@@ -32,7 +32,7 @@ def moved_bytes() -> tuple[int, int]:
     if not _counters:
         total = psutil.net_io_counters()
         return (total.bytes_sent, total.bytes_recv) if total else (0, 0)
-    # The kernel gives a page at a time.
+    # The kernel returns one page per read.
     text = b""
     while part := os.pread(_counters[-1], 1 << 16, len(text)):
         text += part
@@ -42,7 +42,7 @@ def moved_bytes() -> tuple[int, int]:
 
 
 class Sampler:
-    """Takes samples."""
+    """Takes samples of this process and its host."""
 
     def __init__(self) -> None:
         """Finds the GPUs, if NVIDIA's library is installed (nvidia-ml-py) and there are any."""
@@ -74,7 +74,7 @@ class Sampler:
         if self._nvml is None:
             return []
         gpus = []
-        # A GPU may fall off the bus; training tells that better than a sample.
+        # A GPU may fall off the bus; training reports that better than a sample.
         with contextlib.suppress(self._nvml.NVMLError):
             for index in range(self._nvml.nvmlDeviceGetCount()):
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -98,19 +98,19 @@ def _nvml() -> ModuleType | None:
 
 
 class Series:
-    """Samples of a process, evenly over its life."""
+    """Keeps samples of a process, evenly spaced over its life."""
 
     def __init__(self, limit: int = _MAX_SAMPLES) -> None:
-        """Begins with none.
+        """Makes an empty series.
 
         Args:
-            limit: How many are kept; when there are more, every second one goes.
+            limit: How many are kept; with more, every second one is dropped.
         """
         self._limit, self._steps_per_call, self._seen = limit, 1, 0
         self._samples: list[job_pb2.Sample] = []
 
     def add(self, sample: job_pb2.Sample) -> None:
-        """Adds a sample, or leaves it out."""
+        """Adds a sample, or drops it to keep the spacing."""
         if self._seen % self._steps_per_call == 0:
             self._samples.append(sample)
             if len(self._samples) > self._limit:
@@ -119,5 +119,5 @@ class Series:
         self._seen += 1
 
     def samples(self) -> list[job_pb2.Sample]:
-        """Returns what was kept, in the order of time."""
+        """Returns the kept samples, in the order of time."""
         return list(self._samples)

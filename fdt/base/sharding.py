@@ -1,17 +1,17 @@
-"""How parameters are spread over parameter servers: in whole tensors, and in cut ones where a server would have too much."""
+"""Spreads parameters over parameter servers: whole tensors, or cut ones if a server would have too much."""
 
 from collections.abc import Sequence
 
-# By how much of its share, and by how many bytes, a server may have more than the others before tensors are cut. A cut tensor
-# is put together by each worker in each step, which is a copy.
+# By what part of its share, or how many bytes, a server may exceed its share before tensors are cut. Each worker has to join a
+# cut tensor in each step, which is a copy.
 _UNEVEN, _UNEVEN_BYTES = 0.1, 64 << 10
 
 
 def deal(sizes: Sequence[int], servers: int) -> list[list[int]]:
-    """Deals tensors out, the largest first, each to the server that has least so far.
+    """Assigns tensors to servers, the largest first, each to the server with the least bytes so far.
 
     Args:
-        sizes: Of the tensors, in bytes.
+        sizes: The tensors' sizes in bytes.
         servers: How many.
 
     Returns:
@@ -26,22 +26,22 @@ def deal(sizes: Sequence[int], servers: int) -> list[list[int]]:
 
 
 def loads_of(sizes: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
-    """Returns the bytes of each server, given what `deal` gave it."""
+    """Returns the bytes of each server, given the result of `deal`."""
     return [sum(sizes[i] for i in part) for part in parts]
 
 
 def is_even(loads: Sequence[int]) -> bool:
-    """Whether servers have so nearly the same that no tensor need be cut."""
+    """Whether servers' loads are even enough that no tensor need be cut."""
     share = sum(loads) / len(loads)
     return max(loads) - share <= max(_UNEVEN * share, _UNEVEN_BYTES)
 
 
 def fill(loads: Sequence[int], amount: int) -> list[float]:
-    """Returns how much each server gets of what can be cut anywhere, so that the fullest has as little as possible.
+    """Distributes bytes that can be cut anywhere so that the largest load is as small as possible; returns each server's.
 
     Args:
-        loads: What each has already, in bytes.
-        amount: Bytes to be given out.
+        loads: The servers' loads so far, in bytes.
+        amount: The bytes to distribute.
     """
     level, ordered = 0.0, sorted(loads)
     for number in range(len(ordered), 0, -1):

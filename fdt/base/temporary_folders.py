@@ -1,7 +1,7 @@
-"""Temporary folders that hold what users send: gone with their owner, even one that was killed.
+"""Makes temporary folders for users' data, which are deleted after their process ends, even if it was killed.
 
-Whoever makes one holds a lock on a file in it, which the kernel frees when the process ends. Who comes next deletes those
-whose lock is free.
+A process holds a lock on a file in its folder; the kernel frees the lock when the process ends. The next process that makes a
+folder deletes those whose lock is free.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 PREFIXES = ("fdt-pool-", "fdt-run-", "fdt-host-")
 _LOCK = "owner.lock"
-# Linux ends the path of a unix socket after 107 bytes; the longest one in such a folder is that of a pool's workers.
+# Linux limits a unix socket's path to 107 bytes; the longest one in such a folder is that of a pool's workers.
 _MAX_PARENT = 107 - len("/fdt-pool-12345678/workers.sock")
 
 
@@ -22,11 +22,11 @@ class OwnFolder:
     """A folder of this process's own.
 
     Attributes:
-        path: It; only this user can open it.
+        path: The folder; only this user can open it.
     """
 
     def __init__(self, prefix: str) -> None:
-        """Makes one, and sweeps what processes of this user's that were killed have left.
+        """Makes a folder, and deletes those that this user's killed processes have left.
 
         Args:
             prefix: One of `PREFIXES`.
@@ -35,12 +35,12 @@ class OwnFolder:
         parent = tempfile.gettempdir()
         parent = parent if len(os.fsencode(parent)) <= _MAX_PARENT else "/tmp"
         sweep(Path(parent))
-        # The folder is deleted from here: by its path it may be a mount, which nobody can delete (`fdt.script.file_overlay`).
+        # Delete the folder relative to this descriptor: its path may become a mount point (`fdt.script.file_overlay`).
         self._parent = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             lock = _locked(self.path, os.O_CREAT)
-            # A sweeper may have been here between the folder and its lock.
+            # Another process's sweep may have deleted the folder before it was locked.
             if lock is not None:
                 self._lock = lock
                 return
@@ -50,22 +50,22 @@ class OwnFolder:
         if self._parent >= 0:
             shutil.rmtree(self.path.name, ignore_errors=True, dir_fd=self._parent)
             with contextlib.suppress(OSError):
-                # A process that may not delete the folder itself leaves it to whoever comes next.
+                # A process that may not delete the folder leaves it to the next sweep.
                 (self.path / _LOCK).touch()
         self.abandon()
 
     def abandon(self) -> None:
-        """Leaves the folder to whoever else holds it: what a forked child does."""
+        """Gives the folder up without deleting it, as a forked child does."""
         for descriptor in {self._lock, self._parent} - {-1}:
             os.close(descriptor)
         self._lock = self._parent = -1
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Deletes the folders of this user's processes that are no more; returns which.
+    """Deletes the folders of this user's ended processes; returns these folders.
 
-    A folder is touched only if it has one of our names, belongs to this user, is no link, and holds a lock file that nobody
-    has locked.
+    A folder is deleted only if it has one of our prefixes, belongs to this user, is no link, and has a lock file that no
+    process has locked.
     """
     swept = []
     with contextlib.suppress(OSError):
@@ -86,14 +86,14 @@ def sweep(parent: Path) -> list[Path]:
 
 
 def _locked(folder: Path, flags: int) -> int | None:
-    """Locks a folder; returns the descriptor, or None if somebody else has it or it is gone."""
+    """Locks a folder; returns the descriptor, or None if another process holds the lock or the folder is gone."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
     except OSError:
         return None
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Still the file of this name: whoever had the lock may have deleted it.
+        # Check that the file still has this name: the process that held the lock before may have deleted it.
         if os.stat(folder / _LOCK).st_ino == os.fstat(descriptor).st_ino:
             return descriptor
     os.close(descriptor)

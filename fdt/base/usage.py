@@ -1,11 +1,11 @@
-"""Adds and subtracts accounts of what the workers of a job did."""
+"""Adds and subtracts workers' accounts of a job: steps, seconds, bytes, delays."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fdt.v1 import job_pb2
 
-# What of an account is a sum over steps.
+# The fields of an account that are sums over steps.
 _ADDED = (
     *("steps", "samples", "compute_s", "exchange_s", "wait_s", "exchanged_bytes", "pull_s", "push_s", "held_s"),
     *("correction_sum", "num_corrected"),
@@ -13,7 +13,7 @@ _ADDED = (
 
 
 def added(before: Sequence[job_pb2.WorkerUsage], since: Sequence[job_pb2.WorkerUsage]) -> list[job_pb2.WorkerUsage]:
-    """Adds up what the workers of two jobs of a run did, by their ranks."""
+    """Adds up the accounts of a run's two jobs, by rank."""
     known = {usage.rank: usage for usage in before}
     total = []
     for usage in since:
@@ -30,10 +30,10 @@ def added(before: Sequence[job_pb2.WorkerUsage], since: Sequence[job_pb2.WorkerU
 
 
 def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsage]) -> list[dict[str, Any]]:
-    """Returns each worker's account of what came between two moments, as the report shows it."""
+    """Returns each worker's account between two times, in the report's format."""
     start = {usage.rank: usage for usage in before}
     accounts = []
-    # One that took no batch has met no delay, and is a worker like the others.
+    # A worker that took no batch has no delays, but is listed like the others.
     asynchronous = any(usage.delays for usage in after)
     for usage in sorted(after, key=lambda u: u.rank):
         first = start.get(usage.rank, job_pb2.WorkerUsage())
@@ -77,7 +77,7 @@ def delay_summary(histogram: Mapping[int, int]) -> dict[str, float]:
     """Returns mean, 95th percentile and maximum of delays.
 
     Args:
-        histogram: How often each was met; not empty.
+        histogram: How often each delay occurred; not empty.
     """
     total = sum(histogram.values())
     mean = sum(delay * count for delay, count in histogram.items()) / total

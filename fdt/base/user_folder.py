@@ -1,4 +1,4 @@
-"""Folders of this user's, and where they are: what is kept from one run to the next, and what the user has set."""
+"""Finds and makes folders that only this user can open: data kept between runs, and what the user has set."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def state_folder() -> Path | None:
-    """Returns where this user's programs keep what outlives them ($XDG_STATE_HOME), of this project and machine; None without
+    """Returns the folder for this project's and machine's data in the user's state folder ($XDG_STATE_HOME); None without
     a home.
 
     Homes may be shared between machines, so the machine's name is part of it.
@@ -24,10 +24,10 @@ def config_folder() -> Path:
 
 
 def make(folder: Path) -> None:
-    """Makes a folder, unless it is there, and those above it, all of them this user's alone.
+    """Makes a folder and its parents, unless they exist, with access for this user only.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: A folder cannot be made.
     """
     if not folder.parent.exists():
         make(folder.parent)
@@ -35,7 +35,7 @@ def make(folder: Path) -> None:
 
 
 def complaint(folder: Path) -> str | None:
-    """Returns what keeps a folder from being this user's alone, if something does; links are not followed."""
+    """Returns why a folder is not private to this user, or None; links are not followed."""
     try:
         status = os.lstat(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Who speaks: the versions that both sides tell each other."""
+"""Collects the versions that client, pool and hosts send each other."""
 
 import functools
 import platform
@@ -10,7 +10,7 @@ from fdt.v1 import program_pb2
 
 @functools.cache
 def versions() -> program_pb2.Versions:
-    """Returns the versions of this side; a package that is not installed is left empty."""
+    """Returns this process's versions; "" for a package that is not installed."""
     return program_pb2.Versions(
         fdt=_version("fdt"),
         tensorflow=_version("tensorflow"),
@@ -21,7 +21,7 @@ def versions() -> program_pb2.Versions:
 
 @functools.cache
 def host_versions() -> Mapping[str, str]:
-    """Returns the versions that must be the same on all hosts of a pool; "" for what is not installed."""
+    """Returns the versions that must be the same on all hosts of a pool; "" for a package that is not installed."""
     packages = {package: _version(package) for package in ("fdt", "tensorflow", "horovod")}
     return {**packages, "python": ".".join(platform.python_version_tuple()[:2])}
 

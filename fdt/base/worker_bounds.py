@@ -1,8 +1,8 @@
-"""Bounds how much of its machine one worker takes: the process that forks workers looks often, and ends one that is over.
+"""Bounds how much of its machine one worker takes: the fork server checks often, and ends a worker over its bounds.
 
-The kernel's own bounds do not fit: RLIMIT_AS and RLIMIT_DATA count what is reserved (stacks of threads, arenas), RLIMIT_NPROC
-counts all processes of a user and none of root's, control groups need the machine's leave. What a worker takes between two
-looks is more than it may have: memory comes at some gigabytes a second.
+The kernel's own bounds do not fit: RLIMIT_AS and RLIMIT_DATA count reserved memory (stacks of threads, arenas), RLIMIT_NPROC
+counts all processes of a user and none of root's, control groups need the machine's permission. Between two checks a worker
+may exceed its bounds: memory can grow by some gigabytes a second.
 """
 
 import contextlib
@@ -15,50 +15,50 @@ from pathlib import Path
 from typing import TypeVar
 
 _Found = TypeVar("_Found")
-# Between two looks at a worker, at least; and so many times what one takes, so that looking costs little.
+# The least time between two checks of a worker, and how many times a check's duration it is at least, to keep the cost low.
 LOOK_S = 0.1
 _RARELY = 50
-# In a worker's folder: the states that it writes are a file each.
+# The most files in a worker's folder: each state that it writes is a file.
 _MAX_FILES = 10_000
-# Fields of /proc/PID/stat behind the name, which may hold anything.
+# Fields of /proc/PID/stat after the process's name, which may contain any character.
 _SESSION, _NUM_THREADS, _RSS = 3, 17, 21
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Of /proc/PID/smaps_rollup: what is the process's own, its share of what it has from the process that forked it, and no file of
-# the store's, which the kernel lets go of when it needs the room.
+# Fields of /proc/PID/smaps_rollup: the process's own memory and its share of the fork server's, without the store's files,
+# which the kernel drops when it needs the memory.
 _OWN = ("Pss_Anon:", "Pss_Shmem:")
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Of one worker process; None for no bound but the machine's."""
+    """The bounds of one worker process; None for no bound but the machine's."""
 
     memory_bytes: int | None = None
     disk_bytes: int | None = None
-    # Its threads and those of what it has started; TensorFlow has some for each core.
+    # Threads of the worker and of the processes it has started; TensorFlow has some for each core.
     tasks: int = 4096
 
 
-# As much as the machine has.
+# No bounds but the machine's.
 UNBOUNDED = Bounds()
 
 
 class Watch:
-    """Looks at one worker."""
+    """Checks one worker's usage."""
 
     def __init__(self, pid: int, folder: Path, bounds: Bounds, *, may_fork: bool) -> None:
-        """Does not look yet.
+        """Makes a watch, without a check.
 
         Args:
-            pid: Of the worker, which leads its session.
-            folder: Its own.
-            bounds: What it may take.
-            may_fork: Whether it can start processes, which count as its own.
+            pid: The worker's process, which leads its session.
+            folder: The worker's own folder.
+            bounds: The worker's bounds.
+            may_fork: Whether the worker can start processes, which count as its own.
         """
         self._pid, self._folder, self._bounds, self._may_fork = pid, folder, bounds, may_fork
         self._due_s = 0.0
 
     def over(self) -> str:
-        """Returns what the worker took beyond its bounds, to be put behind its name; "" if it did not, or it is not time."""
+        """Returns which bound the worker exceeds, to follow its name in a message; "" if none, or if no check is due."""
         if time.monotonic() < self._due_s:
             return ""
         self._due_s = time.monotonic() + LOOK_S
@@ -75,7 +75,7 @@ class Watch:
         return self._rarely(self._over_disk)
 
     def _rarely(self, look: Callable[[], _Found]) -> _Found:
-        """Looks at what may take long to look at, and has the next time come the later for it."""
+        """Runs a check that may take long, and delays the next one accordingly."""
         began_s = time.monotonic()
         found = look()
         self._due_s = max(self._due_s, began_s + _RARELY * (time.monotonic() - began_s))
@@ -94,12 +94,12 @@ class Watch:
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         session = str(self._pid)
         members = (pid for pid in pids if (stat := _stat(pid)) and stat[_SESSION] == session)
-        # Not all of a multitude.
+        # Enough to exceed the bound; there may be many more.
         return list(itertools.islice(members, self._bounds.tasks + 1))
 
 
 def _stat(pid: int) -> list[str]:
-    """Returns the fields behind a process's name; [] if it is no more."""
+    """Returns the fields after a process's name; [] if the process has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
     return []
@@ -109,13 +109,13 @@ def _own_bytes(pid: int) -> int:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
         sizes = [line.split() for line in file if line.startswith((*_OWN, "Pss:"))]
         own = [int(size[1]) for size in sizes if size[0] in _OWN]
-        # Linux before 5.2 tells the sum alone.
+        # Linux before 5.2 has only the sum.
         return 1024 * (sum(own) if own else sum(int(size[1]) for size in sizes))
     return 0
 
 
 def _disk(folder: Path) -> tuple[int, int]:
-    """Returns the bytes and the number of files below a folder, as far as they were counted."""
+    """Returns the bytes and the number of files below a folder; stops counting above `_MAX_FILES`."""
     num_bytes = num_files = 0
     for directory, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""How much an operation computes, so that a report can tell which part of a step is divided."""
+"""Counts an operation's arithmetic, so that a report can tell which part of a step is divided."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.util import deprecation
 
-# Their kernels do as much as the forward operation whose gradient they are; the input that is as large as its output there.
+# These gradients cost as much as the forward operation; the value is the index of the input as large as its output.
 _OF_CONVOLUTIONS = {
     "Conv3DBackpropInputV2": 2,
     "Conv3DBackpropFilterV2": 2,
@@ -15,7 +15,7 @@ _OF_CONVOLUTIONS = {
 }
 
 
-# What makes up the time of a network. Of an optimizer, which all workers run alike, nothing is counted.
+# The operations that dominate a network's time. An optimizer, which every worker runs in full, is not counted.
 _MULTIPLYING = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 
 
@@ -25,13 +25,13 @@ def counts(kind: str) -> bool:
 
 
 def flops(op: Any, rows: int = 1) -> int:
-    """Returns the multiplications and additions of a product of matrices or a convolution; 0 of other operations.
+    """Returns the multiplications and additions of a matrix product or a convolution; 0 for other operations.
 
-    TensorFlow's own figures where it has them.
+    Uses TensorFlow's own counts where it has them.
 
     Args:
         op: The operation.
-        rows: What a size of a product counts that is known only when it runs: mostly it is that of the batch.
+        rows: The value for a size of a product that is known only at run time, which is mostly the batch's.
     """
     if op.type in _OF_CONVOLUTIONS:
         return _convolution(op)
@@ -40,7 +40,7 @@ def flops(op: Any, rows: int = 1) -> int:
     if not counts(op.type):
         return 0
     try:
-        # TensorFlow's own table of these calls a function that it has deprecated.
+        # TensorFlow's own table of counts calls a function that TensorFlow has deprecated.
         with deprecation.silence():
             counted = int(ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0)
     except (ValueError, TypeError, AttributeError):
@@ -49,7 +49,7 @@ def flops(op: Any, rows: int = 1) -> int:
 
 
 def _product(op: Any, rows: int) -> int:
-    """Returns 2 · entries of the product · what each is summed over."""
+    """Returns 2 · entries of the product · the size of the dimension summed over."""
     result, left = ([rows] * 2 if t.shape.rank is None else t.shape.as_list() for t in (op.outputs[0], op.inputs[0]))
     is_turned = any(name in op.node_def.attr and op.get_attr(name) for name in ("transpose_a", "adj_x"))
     sizes = [*result, left[-2 if is_turned and len(left) > 1 else -1] if left else 1]
@@ -57,14 +57,14 @@ def _product(op: Any, rows: int) -> int:
 
 
 def _convolution(op: Any) -> int:
-    """Returns 2 · entries of the forward output · entries of a filter, its last dimension left out."""
+    """Returns 2 · entries of the forward output · entries of a filter without its last dimension."""
     forward = op.inputs[_OF_CONVOLUTIONS[op.type]].shape
     weights = op.inputs[1].shape if "BackpropInput" in op.type else op.outputs[0].shape
     if not (forward.is_fully_defined() and weights.is_fully_defined()):
         return 0
     window = math.prod(weights.as_list()[:-1])
     if op.type.startswith("Depthwise"):
-        # Each channel for itself.
+        # Each channel is convolved by itself.
         window //= max(1, weights[-2])
     return 2 * int(forward.num_elements()) * window
 

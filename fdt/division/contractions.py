@@ -16,9 +16,9 @@ def contracted(node: Node, terms: Sequence[str], result: str) -> list[Value] | N
     """Divides a contraction.
 
     Args:
-        node: It.
-        terms: For each input a letter for each dimension, as in an equation of `tf.einsum`.
-        result: The same for the output.
+        node: The contraction.
+        terms: For each input one letter per dimension, as in an equation of `tf.einsum`.
+        result: One letter per dimension of the output.
     """
     if PARTIAL in node.layouts and not any(isinstance(layout, Divided) for layout in node.layouts):
         linear = node.layouts.count(PARTIAL) == 1 and not node.walk.has(node.inputs[node.layouts.index(PARTIAL)], WHOLE)
@@ -35,7 +35,7 @@ def contracted(node: Node, terms: Sequence[str], result: str) -> list[Value] | N
 
 
 def _chosen(node: Node, terms: Sequence[str]) -> tuple[str, Divided] | None:
-    """Returns the dimension by which the largest divided input is divided."""
+    """Returns the letter of the dimension along which the largest divided input is divided, and its layout."""
     found = []
     for index, term in enumerate(terms):
         layout = node.layouts[index]
@@ -87,7 +87,7 @@ def batches_of_matrices(node: Node) -> list[Value] | None:
     for i, rank in enumerate((ranks[0], ranks[1])):
         own = letters[leading - (rank - 2) :]
         shape = node.inputs[i].shape or ()
-        # A dimension of size 1 is there once for all: it has no letter of the others.
+        # A dimension of size 1 is broadcast, so it gets a letter of its own.
         terms[i] = (
             "".join("ABCDEFGH"[leading - (rank - 2) + d] if shape[d] == 1 else own[d] for d in range(rank - 2))
             + terms[i]
@@ -121,11 +121,11 @@ def solved(node: Node) -> list[Value] | None:
 
 
 def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value] | None]:
-    """Returns a rule for operations whose inputs `data` and output have the batch as dimension 0; others are whole.
+    """Returns a rule for operations whose inputs `data` and output have rows as dimension 0; other inputs are whole.
 
     Args:
-        *data: Places of these inputs.
-        sizes: Place of the input that says the output's whole shape.
+        **data: Indices of these inputs.
+        sizes: Index of the input that gives the output's shape.
     """
 
     def rule(node: Node) -> list[Value] | None:
@@ -144,7 +144,7 @@ def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value
 
 
 def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> list[Value] | None:
-    """Runs an operation on each worker's rows. Kernels differ in what they make of no rows at all, so they are not asked."""
+    """Runs an operation on each worker's rows; a worker without rows gets zeros, since kernels differ for empty inputs."""
     if 0 not in rows.sizes:
         return node.run(inputs, rows)
     outputs = node.op.outputs
@@ -165,7 +165,7 @@ def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> l
 
 
 def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:
-    """Returns a rule for operations that add up over dimension 0 of the inputs `data`: the gradients of filters."""
+    """Returns a rule for operations that sum over dimension 0 of the inputs `data`: gradients of filters."""
 
     def rule(node: Node) -> list[Value] | None:
         rows = _rows(node, data)
@@ -174,7 +174,7 @@ def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:
         inputs = [node.local(i, rows) if i in data else node.whole(i) for i in range(len(node.inputs))]
         if 0 not in rows.sizes:
             return node.run(inputs, PARTIAL)
-        # Kernels differ in what they make of no rows at all.
+        # Kernels differ for empty inputs, so a worker without rows gets zeros.
         parts = []
         for place, r in enumerate(node.walk.exchange.ranks):
             own = [given[place] for given in inputs]

@@ -13,7 +13,7 @@ from fdt.program.graphs import functions_of
 from fdt.program.layout import WHOLE, Divided, Layout
 from fdt.program.value import Elements, Shape, Value
 
-# How often a loop's layouts are looked at before the variables that still change become whole.
+# After how many passes over a loop's body the variables whose layout still changes become whole.
 _MAX_LOOKS = 6
 _numbers = itertools.count()
 
@@ -22,8 +22,8 @@ def call(node: Node) -> list[Value]:
     """PartitionedCall and StatefulPartitionedCall."""
     inputs, name = node.inputs, node.attr("f").name
     if name in node.walk.marks:
-        # Here, where all of them are ready, and before an optimizer multiplies them by anything. What the step needed whole
-        # before is there already.
+        # Exchange gradients here, where all of them are ready and no optimizer has scaled them yet. Gradients that the step
+        # has used whole before are exchanged already.
         node.walk.gradients |= {value.key for value in inputs if not node.walk.has(value, WHOLE)}
         inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
     with node.walk.on_own_rows(name, inputs):
@@ -31,7 +31,7 @@ def call(node: Node) -> list[Value]:
 
 
 def _within(node: Node, function: str, inputs: Sequence[Value], path: str) -> list[Value]:
-    """Writes a function that the operation names into the current one."""
+    """Writes a function that the operation calls into the current function, inline."""
     return node.walk.function(node.walk.functions.sized(node.op.graph, function, inputs), inputs, path)
 
 
@@ -39,7 +39,7 @@ def _within(node: Node, function: str, inputs: Sequence[Value], path: str) -> li
 
 
 def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Wire]:
-    """Returns the tensors of values in these layouts; one for a whole value, else one for each worker that is built."""
+    """Returns the tensors of values in these layouts: one for a whole value, else one for each worker built here."""
     flat: list[Wire] = []
     for value, layout in zip(values, layouts, strict=True):
         tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
@@ -48,12 +48,12 @@ def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> lis
 
 
 def _parts(node: Node, flat: Iterator[Wire], layouts: Sequence[Layout]) -> list[list[Wire]]:
-    """Splits such tensors again."""
+    """Splits the tensors that `_flat` returned by value."""
     return [list(itertools.islice(flat, 1 if layout == WHOLE else node.num_local)) for layout in layouts]
 
 
 def _common(one: Shape, other: Shape) -> Shape:
-    """Returns what two shapes have in common."""
+    """Returns the most specific shape that both shapes match."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
@@ -65,15 +65,15 @@ def _written(
     own: Sequence[Wire],
     names: Sequence[str],
 ) -> Iterator[Wire]:
-    """Writes an operation that runs functions of the division's own; goes over its outputs.
+    """Writes an operation that calls functions made by the division; yields its outputs.
 
     Args:
         node: The script's operation.
-        bodies: The functions, with what they return; what they use of those around is added to what all of them are given.
-        own: What it is given besides.
-        names: Of the attributes that name the functions; a single one names all.
+        bodies: The functions and their outputs; tensors that they use from outer functions become inputs of all of them.
+        own: The operation's other inputs.
+        names: The attributes that name the functions; a single attribute names all.
     """
-    # What a function hands on as it gets it, it uses as well.
+    # An output that is an outer tensor passed through is captured too.
     bodies = [(body, [body.here(wire) for wire in outputs]) for body, outputs in bodies]
     captured = list(dict.fromkeys(wire for body, _ in bodies for wire in body.captured))
     given = [*own, *captured]
@@ -81,14 +81,14 @@ def _written(
     made = []
     for (body, outputs), part in zip(bodies, names if loops else [""] * len(bodies), strict=True):
         name = f"fdt_part_{next(_numbers)}"
-        # A loop hands on what it is given.
+        # A loop's body has to return all its inputs.
         returned = [*outputs, *captured] if part == "body" else outputs
         node.walk.library[name] = body.finished(name, returned, captured)
         made.append(named(name))
     written = node.op.node_def
     attributes: dict[str, Any] = {"output_shapes": []}
     if loops:
-        # One iteration after the other: exchanges inside must meet those of the same iteration.
+        # One iteration after the other, so that all workers' exchanges belong to the same iteration.
         attributes |= {"T": [wire.dtype for wire in given], "parallel_iterations": 1}
     else:
         attributes |= {"Tin": [wire.dtype for wire in captured], "Tout": [wire.dtype for wire in bodies[0][1]]}
@@ -157,7 +157,7 @@ def _joined(values: Sequence[Value]) -> Layout:
     if len(layouts) == 1:
         return layouts.pop()
     rest = layouts - {WHOLE}
-    # What is whole can be cut to fit what is not.
+    # A whole value can be cut to another branch's layout.
     return rest.pop() if len(rest) == 1 else WHOLE
 
 
@@ -165,7 +165,7 @@ def _joined(values: Sequence[Value]) -> Layout:
 
 
 def loop(node: Node) -> list[Value]:
-    """While and StatelessWhile: the layouts of the loop's variables are those that its body gives back as it got them."""
+    """While and StatelessWhile: the loop variables' layouts are a fixed point of the body."""
     walk, names = node.walk, ["cond", "body"]
     functions = [node.attr(name).name for name in names]
     body = walk.functions.definitions[functions[1]]
@@ -201,7 +201,7 @@ def loop(node: Node) -> list[Value]:
 
 
 def _passes(body: Any, place: int) -> bool:
-    """Whether a loop hands a variable on as it is."""
+    """Whether a loop's body returns a variable unchanged."""
     nodes = {node.name: node for node in body.node_def}
     tensor = body.ret[body.signature.output_arg[place].name]
     while ":" in tensor:
@@ -240,18 +240,18 @@ def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[L
 
 
 def _in_common(before: Elements, after: Elements) -> Elements:
-    """Returns what a list's elements are that may be one or the other; of an empty one nothing is said yet."""
+    """Returns the common elements of two possible lists, None if they differ; an empty list fits any elements."""
     return after if before in ((), after) else before if after == () else None
 
 
 def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape, elements: Elements = None) -> Value:
-    """Returns a loop's variable as its body sees it: its elements are not known, those of a list have a layout."""
+    """Returns a loop variable as its body sees it: constants are not known, a list's elements have a layout."""
     tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
     if isinstance(layout, Divided) and shape is not None and value.dtype != tf.variant:
         shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
     stand_in = Value(layout, value.source, shape, value.dtype, tensors, handle=value.handle, elements=elements)
     if value.remake is not None and layout == WHOLE:
-        # As long as nothing is in it, its first element may say how it is divided.
+        # While the list is empty, its first element may decide its layout.
         stand_in.remake = lambda other: _stand_in(node, value, other, shape, elements)
     return stand_in
 
@@ -261,7 +261,7 @@ def _kept(before: Layout, after: Layout) -> Layout:
         return before
     if before == WHOLE:
         return after
-    # Two ways to be divided have nothing in common but the whole.
+    # Two different divisions fit only the whole layout.
     return WHOLE
 
 

@@ -1,4 +1,4 @@
-"""Values of a step in other layouts, and what workers exchange for it."""
+"""Converts values of a step to other layouts, by exchanges between workers where necessary."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,12 +14,12 @@ from fdt.program.body import Body, Sketch, Spec, Wire
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
 from fdt.program.value import Value
 
-# Bytes of a value that is worth computing in parts, instead of whole and then cut.
+# Bytes above which computing a value in parts is worth more than cutting the whole value.
 LARGE = 1 << 14
 
 
 class MustBeWholeError(Exception):
-    """An operation needs a variable or a list whole that the workers hold in part; the division begins anew without that."""
+    """An operation needs a variable or list whole that workers hold in part; the division starts again with it whole."""
 
     def __init__(self, value: Value) -> None:
         super().__init__(f"{value.source!r} must be whole.")
@@ -27,42 +27,42 @@ class MustBeWholeError(Exception):
 
 
 class Conversions:
-    """Gives values other layouts, each once.
+    """Converts values to other layouts, each value once per layout.
 
     Attributes:
-        exchange: Fills the places where workers exchange values.
-        exchanged: What they exchange, in the order of the step.
+        exchange: Adds the operations by which workers exchange values.
+        exchanged: The step's exchanges, in its order.
         made_whole: Keys of values that were exchanged.
-        gradients: Keys of values that are gradients, as they come to an optimizer.
+        gradients: Keys of values that are gradients given to an optimizer.
         body: The function that is being written.
     """
 
     def __init__(self, exchange: Exchange, body: Body, wanted: Collection[str], gradients: Collection[str]) -> None:
-        """Begins without any.
+        """Makes an instance without converted values.
 
         Args:
             exchange: See the class.
-            body: Of the step.
-            wanted: Keys of partial values that some operation will need whole: those that are there when the first of them is
-                needed are exchanged together.
+            body: The step's function.
+            wanted: Keys of partial values that some operation will need whole: when the first of them is needed, all that
+                exist by then are exchanged together.
             gradients: See the class.
         """
         self.exchange, self.body = exchange, body
         self.exchanged: list[Exchanged] = []
         self.made_whole: set[str] = set()
         self.gradients = set(gradients)
-        # How many rows each worker has, where it takes them for the batch; see `own_rows`.
+        # Each worker's number of rows, inside a part where it uses its own rows as the batch; see `own_rows`.
         self.own_rows: tuple[int, ...] | None = None
         self._wanted = frozenset(wanted)
         self._num_exchanges = 0
         # Partial values that will be needed whole, made in this function and not exchanged yet.
         self._ready: list[Value] = []
-        # Names of the nodes that were written in the place of the script's operation that is looked at.
+        # Names of the nodes written so far for the script's operation that is being divided.
         self._made: list[str] = []
         self._sketches: dict[Any, Sketch] = {}
 
     def tensors(self, value: Value) -> tuple[Wire, ...]:
-        """Returns a value's tensors; that of a constant is made in each function where it is used."""
+        """Returns a value's tensors; a constant's is made in each function that uses it."""
         if value.constant is None or value.tensors:
             return value.tensors
         if value.made is None or value.made.body is not self.body:
@@ -72,17 +72,17 @@ class Conversions:
     def computed(
         self, make: Callable[..., Any], values: Sequence[Value], key: Any = None, count: int = 1, alike: bool = False
     ) -> list[tuple[Wire, ...]]:
-        """Adds, on each worker, a computation that is no operation of the script's.
+        """Adds, on each worker, a computation that is not an operation of the script.
 
         Args:
-            make: Given its rank, and its tensors of the values, returns a tensor or several.
-            values: Of which each worker has its own.
-            key: Tells all that `make` makes of its arguments; None if it is to be asked each time.
-            count: How many tensors it returns.
+            make: Called with a worker's rank and its tensors of the values; returns one or several tensors.
+            values: The inputs, of which each worker has its own tensors.
+            key: Equal keys let `make`'s operations be reused; None calls `make` each time.
+            count: How many tensors `make` returns.
             alike: Whether all workers compute the same.
 
         Returns:
-            For each tensor that it returns the workers'.
+            For each tensor that `make` returns, one for each worker.
         """
         ranks = self.exchange.ranks
         if self.body.is_dry:
@@ -109,18 +109,18 @@ class Conversions:
         return outputs
 
     def announce(self, value: Value) -> None:
-        """Records a value that is there now, and may be exchanged together with others."""
+        """Records a value that is computed now, and may be exchanged together with others."""
         is_wanted = value.key in self._wanted and isinstance(value.layout, Partial) and not self.has(value, WHOLE)
         if is_wanted and all(other.others is not value.others for other in self._ready):
             self._ready.append(value)
 
     def settle(self) -> None:
-        """Exchanges what is ready: a branch or loop is about to be built, and each would do it for itself."""
+        """Exchanges all recorded values before a branch or loop, each of which would exchange them again."""
         while self._ready:
             self.converted(self._ready[0], WHOLE, "")
 
     def converted(self, value: Value, layout: Layout, reader: str) -> Value:
-        """Returns a value in another layout; workers exchange what it takes."""
+        """Returns a value in another layout, adding an exchange if necessary."""
         if value.layout == layout:
             return value
         if value.remake is not None:
@@ -136,7 +136,7 @@ class Conversions:
         return made
 
     def has(self, value: Value, layout: Layout) -> bool:
-        """Whether a value is there in a layout already."""
+        """Whether a value exists in a layout already."""
         return value.layout == layout or any(map(self._visible, value.others.get(layout, ())))
 
     def _convert(self, value: Value, layout: Layout, reader: str) -> Value:
@@ -177,7 +177,7 @@ class Conversions:
         return self._exchanged(value, tensor, "gather", reader)
 
     def _together(self, exchange: Callable[..., Any], values: Sequence[Value]) -> list[Wire]:
-        """Writes an exchange, which waits for nothing but what is exchanged; returns as many tensors as there are values."""
+        """Writes an exchange, which waits for the exchanged values only; returns one tensor for each value."""
         self._num_exchanges += 1
         if self.body.is_dry:
             return [self.body.nothing] * len(values)
@@ -188,13 +188,13 @@ class Conversions:
 
     @contextlib.contextmanager
     def waiting_for(self, nodes: Collection[str]) -> Iterator[None]:
-        """What is written within it waits for these nodes of the function, and for no others."""
+        """Makes nodes that are written in this context wait for these nodes of the function only."""
         before, self.body.controls = self.body.controls, list(nodes)
         yield
         self.body.controls = before
 
     def _visible(self, value: Value) -> bool:
-        """Whether a value can be used here: its tensors are of this function, or of those around it."""
+        """Whether a value can be used here: its tensors belong to this function or an outer one."""
         around = list(self.body.around())
         return all(tensor.body in around for tensor in value.tensors)
 
@@ -223,7 +223,7 @@ class Conversions:
         return value.held(WHOLE, (tensor,) * len(self.exchange.ranks))
 
     def of_own_rows(self, value: Value, rows: tuple[int, ...]) -> Value:
-        """Returns a worker's part of a sum as if it were all of it, or what it has whole as its part of the weighted mean."""
+        """Scales each worker's part of a sum up to a whole value, or its whole value down to its part of the weighted mean."""
         is_partial = value.layout == PARTIAL
         (parts,) = self.computed(partial(own_rows.scaled, rows, is_partial), [value], ("own rows", rows, is_partial))
         made = value.held(WHOLE if is_partial else PARTIAL, parts)
@@ -232,7 +232,7 @@ class Conversions:
 
 
 def _part(layout: Layout, rank: int, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns what a worker holds of a whole tensor."""
+    """Returns a worker's part of a whole tensor."""
     if isinstance(layout, Divided):
         return taken(tensor, layout.dim, layout.spans(rank))
     assert isinstance(layout, Partial)
@@ -240,7 +240,7 @@ def _part(layout: Layout, rank: int, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
-    """Returns what changes nothing when it is put together with others."""
+    """Returns the neutral element of a combination, of a tensor's shape."""
     if combine is Combine.SUM:
         return tf.zeros_like(tensor)
     if tensor.dtype == tf.bool:
@@ -252,13 +252,13 @@ def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
 
 
 def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride: int = 1) -> tf.Tensor:
-    """Returns entries of a tensor along a dimension, one span's behind the other's.
+    """Returns entries of a tensor along a dimension: those of all spans, concatenated.
 
     Args:
-        tensor: It.
+        tensor: The tensor.
         dim: The dimension.
-        spans: The first entry of each, and how many.
-        stride: From one of them to the next.
+        spans: For each span its first entry and its number of entries.
+        stride: The distance from one entry of a span to the next.
     """
     before = (slice(None),) * dim
     filled = [(first, count) for first, count in spans if count] or [(0, 0)]
@@ -267,7 +267,7 @@ def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride:
 
 
 def _order(layout: Divided) -> np.ndarray:
-    """Returns where each entry of the whole tensor is, if all workers' parts stand one behind the other."""
+    """Returns the position of each entry of the whole tensor in the concatenation of all workers' parts."""
     spans = [span for rank in range(len(layout.sizes)) for span in layout.spans(rank)]
     return np.argsort(np.concatenate([np.arange(start, start + size) for start, size in spans]))
 

@@ -1,4 +1,4 @@
-"""Divides a step."""
+"""Divides a step: finds layouts in dry runs, then writes the divided function."""
 
 import dataclasses
 import functools
@@ -20,20 +20,20 @@ from fdt.program.graphs import Description, Functions, sized
 from fdt.program.layout import WHOLE, Divided, Layout
 from fdt.program.value import Shape, Value
 
-# Each time one list or variable more is whole; scripts have a handful of them.
+# With each try one more list or variable becomes whole; scripts have a handful of them.
 _MAX_TRIES = 64
 _numbers = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """How an input of a step comes in.
+    """The layout and shape of a step's input.
 
     Attributes:
-        layout: What a worker has of it; a variable's handle that is partial is held in part.
-        shape: Of the whole tensor.
-        handle: Of a resource, a tensor that tells what it holds.
-        is_readable: Whether every worker can read it whole, too.
+        layout: What a worker holds of it; for a variable's handle, PARTIAL means that the variable's value is in part.
+        shape: The whole tensor's shape.
+        handle: For a resource, its handle tensor, which has the type and shape of its content.
+        is_readable: Whether every worker can also read it whole.
     """
 
     layout: Layout
@@ -48,7 +48,7 @@ class Feed:
 
     Attributes:
         parts: One tensor for each worker in `Exchange.ranks`, in the input's layout.
-        whole: Reads it whole; None if that takes an exchange.
+        whole: Returns the whole tensor; None if that takes an exchange.
     """
 
     parts: Sequence[tf.Tensor]
@@ -60,11 +60,11 @@ class DividedStep:
     """A divided step.
 
     Attributes:
-        layouts: Of its inputs: what cannot be divided is whole.
-        walk: Knows what workers exchange, and what is computed whole.
-        sources: What the function's arguments are: the numbers of inputs, and of workers; None for an input read whole.
-        types: Of its outputs.
-        library: Its FunctionDefs; it is the last.
+        layouts: The inputs' layouts; WHOLE for those that cannot be divided.
+        walk: The walk that wrote it, with exchanges and operations computed whole.
+        sources: For each argument of the function, the numbers of its input and of its worker; None for a whole input.
+        types: The outputs' types.
+        library: Its FunctionDefs; the last is the step itself.
     """
 
     layouts: tuple[Layout, ...]
@@ -75,12 +75,12 @@ class DividedStep:
 
     @property
     def part_divided(self) -> float:
-        """The part of the arithmetic (see `flops`) of which each worker does its share; 1 of a step without any."""
+        """The fraction of the arithmetic (see `flops`) that is divided between workers; 1 for a step without arithmetic."""
         both = self.walk.flops_divided + self.walk.flops_whole
         return self.walk.flops_divided / both if both else 1.0
 
     def __call__(self, feeds: Sequence[Feed]) -> list[tf.Tensor]:
-        """Makes the step in the current graph; returns its outputs, whole.
+        """Calls the step in the current graph; returns its whole outputs.
 
         Args:
             feeds: For each input of the step.
@@ -108,7 +108,7 @@ class DividedStep:
         return made
 
     def _register(self) -> None:
-        """Makes its functions known to the process, for as long as it is there."""
+        """Registers its functions in TensorFlow's context, for as long as this object lives."""
         runtime, names = context.context(), []
         for function in self.library:
             name = function.signature.name
@@ -130,12 +130,12 @@ def divide(
     marks: Collection[str] = (),
     relaxed: frozenset[str] = frozenset(),
 ) -> DividedStep:
-    """Divides a step: looks what it comes to, as often as it takes, and then writes it.
+    """Divides a step: walks it without writing until layouts settle, then writes it.
 
     Args:
-        description: Of the step.
+        description: The step.
         exchange: See `Exchange`.
-        inputs: How each of its inputs comes in.
+        inputs: The layout and shape of each of its inputs.
         marks: See `Walk`.
         relaxed: See `fdt.base.relaxation`.
     """
@@ -167,7 +167,7 @@ def divide(
 
 
 def _walked(walk: Walk, graph: Any, inputs: Sequence[Input], layouts: Sequence[Layout]) -> tuple[Any, list[Any]]:
-    """Goes through a step; returns what its function's arguments are, and its outputs."""
+    """Walks a step; returns the sources of its function's arguments, and its outputs."""
     walk.rows = {layout.size: layout.sizes for layout in layouts if isinstance(layout, Divided)}
     sources: list[tuple[int, int | None]] = []
     step, ranks = walk.body, walk.exchange.ranks

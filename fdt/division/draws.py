@@ -1,6 +1,6 @@
-"""Rules for random numbers: every worker draws all of them, so they are the script's, and goes on with those of its rows.
+"""Rules for random numbers: every worker draws all of them, as the script does, and keeps those of its rows.
 
-Where that is relaxed, it draws those of its rows alone, from a seed of its own.
+If `--relax` allows it, a worker draws only the numbers of its rows, from a seed of its own.
 """
 
 import math
@@ -22,13 +22,13 @@ StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessParameterizedTrunca
 """.split()
 
 
-# Those whose second input is a seed, or a key; those that have a seed of their own.
+# Operations whose second input is a seed or a key; operations with a seed in an attribute.
 _OF_A_SEED = frozenset(name for name in _DRAWING if name.startswith("Stateless") and "Parameterized" not in name)
 _OF_AN_ATTRIBUTE = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})
 
 
 def drawn(node: Node) -> list[Value] | None:
-    """Divided where there are as many numbers as the batch has rows; whoever needs them whole has them."""
+    """Divides random numbers if there are as many as the batch has rows; they also stay available whole."""
     if any(layout != WHOLE for layout in node.layouts):
         return None
     own = _own_numbers(node) if RANDOM in node.walk.relaxed else None
@@ -42,7 +42,7 @@ def drawn(node: Node) -> list[Value] | None:
 
 
 def _added(rank: int) -> int:
-    """Returns what a worker adds to a seed; nothing the first, and of any number of workers no two the same."""
+    """Returns what a worker adds to a seed: 0 for the first worker, and different for any two workers."""
     return rank * 0x1E3779B9 % (1 << 31)
 
 

@@ -27,14 +27,14 @@ ClipByValue AddN EluGrad SeluGrad ReluGrad Relu6Grad LeakyReluGrad SigmoidGrad T
 SoftsignGrad InvGrad ReciprocalGrad FakeQuantWithMinMaxArgsGradient
 """.split()
 
-# A partial sum may pass them: of the sum they make what they make of the parts.
+# Linear operations: applied to the parts of a sum, they give the parts of the result.
 _ADDING = frozenset({"AddV2", "Add", "Sub", "AddN"})
 _DIVIDING = frozenset({"Div", "RealDiv", "DivNoNan"})
 _LINEAR = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "Neg", "Conj", "Real", "Imag"})
 
 
 def passing(node: Node) -> list[Value]:
-    """Identity and the like: the value itself, in whatever layout and whatever its type."""
+    """Identity and similar operations: returns the value itself, of any layout and type."""
     (value,) = node.inputs
     if (value.constant is not None and not value.tensors) or value.dtype == tf.variant:
         return [value]
@@ -42,7 +42,7 @@ def passing(node: Node) -> list[Value]:
     tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if is_one else value.tensors)]
     passed = node.value(value.layout, tensors)
     passed.handle = value.handle
-    # It is exchanged once, whoever asks for it.
+    # Share conversions, so that the value is exchanged only once.
     passed.others, passed.whole = value.others, value.whole
     return [passed]
 
@@ -53,13 +53,13 @@ def passing_each(node: Node) -> list[Value]:
 
 
 def negated(node: Node) -> list[Value] | None:
-    """Operations of one input, linear: a part of the sum of what it is makes a part of the sum of what it becomes."""
+    """Linear operations of one input: applied to the parts of a sum, they give the parts of the result."""
     (layout,) = node.layouts
     return node.run([node.own(0)], PARTIAL) if layout == PARTIAL else elementwise(node)
 
 
 def cast(node: Node) -> list[Value] | None:
-    """Cast: sums may be cast in parts where nothing is cut off."""
+    """Cast: parts of a sum may be cast if the target type loses no precision."""
     source, target = node.inputs[0].dtype, node.op.outputs[0].dtype
     keeps = target.is_floating or target.is_complex or (source.is_integer and target.is_integer)
     if node.layouts[0] == PARTIAL and keeps and source.name != "bool" and target.size >= source.size:
@@ -68,7 +68,7 @@ def cast(node: Node) -> list[Value] | None:
 
 
 def elementwise(node: Node) -> list[Value] | None:
-    """Divided as one of the inputs is; the others are cut to fit, or are of size 1 there."""
+    """Divides the output as one of the inputs; others are cut to fit, or have size 1 in that dimension."""
     if node.inputs[0].dtype == tf.variant:
         return lists.added(node)
     if all(layout == WHOLE for layout in node.layouts):
@@ -80,7 +80,7 @@ def elementwise(node: Node) -> list[Value] | None:
 
 
 def _cut(node: Node, layout: Divided) -> Value | None:
-    """Computes, of an operation on whole inputs, each worker's entries alone."""
+    """Computes only each worker's entries of an operation on whole inputs."""
     if any(value.shape is None for value in node.inputs):
         return None
     made = along(node, (layout.dim - max(len(value.shape or ()) for value in node.inputs), layout))
@@ -88,7 +88,7 @@ def _cut(node: Node, layout: Divided) -> Value | None:
 
 
 def _summed(node: Node) -> list[Value] | None:
-    """Sums of partial values stay partial; so do their products with whole ones, and quotients by what is known not to be 0."""
+    """Keeps sums of partial values partial, and their products with whole values, and quotients by known nonzero values."""
     partial = [i for i, layout in enumerate(node.layouts) if layout == PARTIAL]
     if not partial or any(isinstance(layout, Divided) for layout in node.layouts):
         return None
@@ -107,7 +107,7 @@ def _is_never_zero(constant: np.ndarray | None) -> bool:
 
 
 def _target(node: Node) -> tuple[int, Divided] | None:
-    """Returns along which dimension, counted from the last (-1), and how the output is divided."""
+    """Returns the dimension, counted from the last (-1), along which the output is divided, and its layout."""
     best: tuple[int, int, Divided] | None = None
     for value in node.inputs:
         if not isinstance(value.layout, Divided) or value.shape is None:
@@ -144,7 +144,7 @@ def along(node: Node, target: tuple[int, Divided] | None) -> list[Value] | None:
 
 
 def unary(node: Node) -> list[Value] | None:
-    """Operations of one input; those of monotone functions could pass a maximum, which nobody needs."""
+    """Operations of one input. (Monotone functions could keep a partial maximum; no rule needs that.)"""
     (layout,) = node.layouts
     if layout == WHOLE:
         return node.whole_until_cut(lambda part: _cut(node, part))
@@ -159,7 +159,7 @@ def bitcast(node: Node) -> list[Value] | None:
 def like(node: Node) -> list[Value] | None:
     """ZerosLike, OnesLike: what the workers hold of the input says what they hold of the output."""
     (layout,) = node.layouts
-    # Of a partial value only the shape is read, and all have it.
+    # Only the shape is read, which every worker has for a partial value.
     values = node.run([node.own(0)], WHOLE if isinstance(layout, Partial) else layout)
     if values[0].dtype == tf.variant:
         values[0].source = node.inputs[0].source

@@ -1,4 +1,4 @@
-"""The interface by which a divided step exchanges values: what a division needs of a runtime."""
+"""Defines the interface that a runtime offers to a divided step for exchanging values."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,11 +10,10 @@ from fdt.program.layout import Combine
 
 
 class Exchange(Protocol):
-    """Fills the places of a divided step where workers exchange values.
+    """Adds the operations by which workers exchange values to a divided step.
 
-    A graph may hold the part of one worker, as in training, or of all of them; `ranks` says whose. Operations
-    of the kinds `in_turn` are run one after the other, in the order of the step. Whether workers compute `on_cpu` says in which
-    order products are written.
+    A graph may hold the part of one worker, as in training, or of all workers; `ranks` lists them. Operations of the kinds
+    `in_turn` run one after the other, in the order of the step. `on_cpu` decides in which order matrix products are computed.
     """
 
     num_workers: int
@@ -28,22 +27,22 @@ class Exchange(Protocol):
         """Returns the sums (maxima, minima) over all workers of values that are ready together.
 
         Args:
-            values: For each of them the tensors of the workers in `ranks`, all of one shape.
-            combine: Which of the three.
-            name: The same on all workers, and once in a step.
-            gradients: Whether they are gradients, as they come to an optimizer.
-            inside: Whether this is within a branch or a loop, where exchanges come in any order.
+            values: For each value the tensors of the workers in `ranks`, all of one shape.
+            combine: Sum, maximum or minimum.
+            name: Unique in the step, and the same on all workers.
+            gradients: Whether the values are gradients given to an optimizer.
+            inside: Whether the exchange is within a branch or a loop, where the order of exchanges is not fixed.
         """
 
     def gather(
         self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
-        """Returns the workers' entries along dimension 0, one worker's after the other's.
+        """Returns all workers' entries, concatenated along dimension 0 in the order of workers.
 
         Args:
-            tensors: Of the workers in `ranks`, [sizes[rank], ...].
-            sizes: Of all workers.
-            name: The same on all workers, and once in a step.
+            tensors: One for each worker in `ranks`, [sizes[rank], ...].
+            sizes: How many entries each of all workers has.
+            name: Unique in the step, and the same on all workers.
             gradients: See `reduce`.
             inside: See `reduce`.
         """
@@ -55,11 +54,11 @@ class Exchanged:
 
     Attributes:
         kind: "sum", "max", "min" or "gather".
-        num_bytes: Of the whole tensor; 0 where its shape is not known.
+        num_bytes: Bytes of the whole tensor; 0 if its shape is not known.
         source: Name of the operation of the script's step whose output is exchanged.
         reader: Name of the operation that needs it.
-        collective: Values of the same one are exchanged together.
-        is_gradient: Whether it is one, as it comes to an optimizer.
+        collective: Equal for values that are exchanged together.
+        is_gradient: Whether it is a gradient given to an optimizer.
     """
 
     kind: str
@@ -71,7 +70,7 @@ class Exchanged:
 
 
 class Alone:
-    """The first worker, and nobody to exchange with: to see how a step is divided without running it."""
+    """The first worker without others to exchange with, to see how a step is divided without running it."""
 
     in_turn: frozenset[str] = frozenset()
     on_cpu = True

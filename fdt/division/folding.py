@@ -1,4 +1,4 @@
-"""Computes operations on constants while the step is divided: sizes, shapes and what follows from them."""
+"""Computes operations on constants while the step is divided: sizes, shapes and values derived from them."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from tensorflow.python.framework import op_def_registry
 from fdt.program.body import names_functions
 from fdt.program.graphs import Operation, Output
 
-# Shapes are small; what is larger is computed when the step runs.
+# Shapes are small; larger constants are computed when the step runs.
 _MAX_ELEMENTS = 4096
 _NEVER = frozenset({"CheckNumerics", "Placeholder", "PlaceholderWithDefault"})
 
 
 def folds(op: Operation, inputs: Sequence[np.ndarray | None]) -> bool:
-    """Whether an operation's outputs follow from what is known now."""
+    """Whether an operation's outputs can be computed now, from known inputs."""
     if not inputs or any(value is None or value.size > _MAX_ELEMENTS for value in inputs):
         return False
     definition = op_def_registry.get(op.type)
@@ -33,7 +33,7 @@ def _is_small(output: Output) -> bool:
 
 
 def fold(op: Operation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Computes an operation; `folds` has said that it can be."""
+    """Computes an operation for which `folds` is true."""
     key = tuple((value.dtype, value.shape, value.tobytes()) for value in inputs)
     if key not in op.folded:
         op.folded[key] = _computed(op, inputs)

@@ -1,4 +1,4 @@
-"""Rules for operations that look entries up, and for those that put them back."""
+"""Rules for operations that gather entries, and for those that scatter them."""
 
 from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Partial
@@ -56,7 +56,7 @@ _SEGMENTS = {
 
 
 def segments(node: Node) -> list[Value] | None:
-    """UnsortedSegmentSum, -Max, -Min: rows are put together where their number says, a worker's rows to a part of each."""
+    """UnsortedSegmentSum, -Max, -Min: each worker reduces its rows to a partial result for every segment."""
     rows = next((v for v in node.layouts[:2] if isinstance(v, Divided) and v.dim == 0), None)
     if rows is None:
         return None
@@ -64,7 +64,7 @@ def segments(node: Node) -> list[Value] | None:
 
 
 def counted(node: Node) -> list[Value] | None:
-    """DenseBincount(input, size, weights): of a matrix for each row by itself, else a part of each count."""
+    """DenseBincount(input, size, weights): divided by rows for a matrix, else a partial sum of the counts."""
     layout, rank = node.layouts[0], node.rank_of(0)
     if not isinstance(layout, Divided) or rank is None or layout.dim or (rank == 1 and node.attr("binary_output")):
         return None
@@ -76,7 +76,7 @@ def counted(node: Node) -> list[Value] | None:
 
 
 def scattered(node: Node) -> list[Value] | None:
-    """ScatterNd: rows are added up at their places."""
+    """ScatterNd: each worker adds up its rows, which gives a partial sum."""
     rows = next((v for v in node.layouts[:2] if isinstance(v, Divided) and v.dim == 0), None)
     if rows is None:
         return None

@@ -11,12 +11,12 @@ from fdt.program.body import Wire
 from fdt.program.layout import WHOLE, Divided, Layout
 from fdt.program.value import Elements, Value, known
 
-# Entries of a constant that is looked for in lists: a loop keeps sizes there for its gradient.
+# The most entries of a constant that is tracked in lists: a loop keeps sizes there for its gradient.
 _MAX_ENTRIES = 64
 
 
 def _own_shape(node: Node, index: int, layout: Layout) -> tuple[Wire, ...] | None:
-    """Returns an input that says the elements' shape, for each worker's own elements."""
+    """Returns the input with the elements' shape, adjusted to each worker's own elements."""
     shape = node.constant(index)
     if not isinstance(layout, Divided):
         return node.whole(index)
@@ -40,7 +40,7 @@ def _worked_out(node: Node, index: int, layout: Divided) -> tuple[Wire, ...] | N
 
 
 def made(node: Node) -> list[Value]:
-    """TensorListReserve, EmptyTensorList: nothing is in it yet, so its first element says how it is divided."""
+    """TensorListReserve, EmptyTensorList: the list is empty, so its first element decides its layout."""
     shape_at = 0
 
     def remake(layout: Layout) -> Value:
@@ -58,7 +58,7 @@ def made(node: Node) -> list[Value]:
 
 
 def from_tensor(node: Node) -> list[Value] | None:
-    """TensorListFromTensor: of [time, rows, ...] the rows of each element stay divided."""
+    """TensorListFromTensor: for [time, rows, ...] the elements' rows stay divided."""
     layout = node.layouts[0]
     if not isinstance(layout, Divided) or layout.dim == 0 or node.op.name in node.walk.must_be_whole:
         return None
@@ -122,7 +122,7 @@ def popped(node: Node) -> list[Value] | None:
 
 
 def _with(elements: Elements, added: np.ndarray | None) -> Elements:
-    """Returns what a list's elements are with one more."""
+    """Returns a list's elements after one more is added."""
     if elements is None or added is None or added.size > _MAX_ENTRIES:
         return None
     one = added.dtype.str, added.shape, added.tobytes()
@@ -130,12 +130,12 @@ def _with(elements: Elements, added: np.ndarray | None) -> Elements:
 
 
 def length(node: Node) -> list[Value]:
-    """TensorListLength: all workers' lists have the same."""
+    """TensorListLength: the same on all workers."""
     return node.run([node.own(0)], WHOLE)
 
 
 def element_shape(node: Node) -> list[Value] | None:
-    """TensorListElementShape: of a whole element."""
+    """TensorListElementShape: returns a whole element's shape."""
     layout = node.layouts[0]
     if not isinstance(layout, Divided):
         return node.run([node.own(0)], WHOLE)

@@ -9,19 +9,19 @@ from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, WHOLE, Divided
 from fdt.program.value import Value
 
-# Which input is the scale.
+# The index of the input `scale`.
 _SCALE = {"FusedBatchNormV3": 1, "FusedBatchNormGradV3": 2}
 
 
 def _axes(node: Node) -> tuple[list[int], list[int]]:
-    """Returns the dimensions that moments are taken over, and the shape that a channel's number broadcasts with."""
+    """Returns the dimensions over which moments are taken, and the shape with which per-channel values broadcast."""
     form = node.attr("data_format").decode()
     channel = form.index("C")
     return [d for d in range(len(form)) if d != channel], [-1 if d == channel else 1 for d in range(len(form))]
 
 
 def _summed(node: Node, make: Callable[..., tf.Tensor], values: Sequence[Value], size: int, key: Any) -> Value:
-    """Returns the sum over all workers of what each makes of its own: [size], of the type of the scale."""
+    """Returns the sum over all workers of `make`'s result on each worker's tensors: [size], of the scale's type."""
     (tensors,) = node.walk.computed(make, values, key)
     part = Value(PARTIAL, node.op.name, (size,), node.inputs[_SCALE[node.op.type]].dtype, tensors)
     return node.walk.converted(part, WHOLE, node.op.name)
@@ -66,7 +66,7 @@ def forward(node: Node) -> list[Value] | None:
         return tf.cast(centred(own, total) * factor + tf.reshape(to, spread), own.dtype)
 
     def moments(_: int, total: tf.Tensor, squared: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
-        # What the moving variance is told is Bessel's: the sum over one less than all entries.
+        # The moving variance gets Bessel's correction: the sum is divided by the number of entries minus one.
         told = total / count, squared / count * (count / max(count - 1.0, 1.0))
         kept = [tf.reshape(before, [-1]) * (1.0 - decay) for before in (mean, variance)] if decay != 1.0 else []
         moving = [before + new * decay for before, new in zip(kept, told, strict=True)] if kept else list(told)
@@ -89,7 +89,7 @@ def _of_own_rows(node: Node, layout: Divided, rows: Sequence[int]) -> list[Value
         value.own_rows = tuple(rows)
     if not in_part:
         return values
-    # Of moving statistics a worker keeps its part, to which it adds its part of the mean of what all tell.
+    # A worker keeps its part of the moving statistics, and adds its part of the mean of all workers' moments.
     for place, before in zip((1, 2), old, strict=True):
         told = node.walk.of_own_rows(values[place], tuple(rows))
         values[place] = node.computed(
@@ -99,7 +99,7 @@ def _of_own_rows(node: Node, layout: Divided, rows: Sequence[int]) -> list[Value
 
 
 def backward(node: Node) -> list[Value] | None:
-    """FusedBatchNormGradV3(dy, x, scale, mean, variance, _): of training, with the moments that `forward` gave."""
+    """FusedBatchNormGradV3(dy, x, scale, mean, variance, _), in training, with the moments that `forward` returned."""
     layout = next((v for v in node.layouts[:2] if isinstance(v, Divided)), None)
     axes, spread = _axes(node)
     if layout is None or layout.dim not in axes or not node.attr("is_training"):

@@ -1,8 +1,8 @@
 """Marks parts of a step in which each worker takes its own rows for the whole batch: BatchNormalization, if allowed.
 
-Such a part is a function whose name says so, and its gradient. A sum over rows is not exchanged there: a worker takes its own,
-scaled up to as many rows as the batch has. What is whole within it therefore differs from worker to worker. Outside, and in
-variables, it is the mean of the workers', weighted by their rows.
+Such a part is a function with OWN_ROWS in its name, and its gradient. A sum over rows is not exchanged there: a worker scales
+the sum over its own rows up to the batch's number of rows. So whole values within the part differ from worker to worker.
+Outside, and in variables, their value is the workers' mean, weighted by rows.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fdt.program.value import Value
 
 
 def stands_in(value: Value, layout: Layout) -> bool:
-    """Whether, within such a part, a value is given another layout without asking the other workers."""
+    """Whether, within such a part, a value is converted to another layout without an exchange."""
     if not value.dtype.is_floating:
         return False
     return (value.layout == PARTIAL and value.own_rows is not None) or (value.layout == WHOLE and layout == PARTIAL)
@@ -26,14 +26,14 @@ def stands_in(value: Value, layout: Layout) -> bool:
 def scaled(rows: Sequence[int], is_partial: bool, rank: int, tensor: tf.Tensor) -> tf.Tensor:
     """Returns a part of a sum scaled up to all rows, or a whole tensor scaled down to the worker's weight in the mean."""
     if not rows[rank]:
-        # Nothing is asked of a worker without rows; one is a number that can be divided by.
+        # The result of a worker without rows has weight 0; ones avoid a division by zero.
         return tf.ones_like(tensor) if is_partial else tf.zeros_like(tensor)
     total = sum(rows)
     return tensor * tf.cast(total / rows[rank] if is_partial else rows[rank] / total, tensor.dtype)
 
 
 def moved(graph: Any, relaxed: frozenset[str]) -> set[str]:
-    """Returns the names of a graph's inputs that are variables which such parts of it assign: moving statistics."""
+    """Returns the names of a graph's inputs that are variables assigned in such parts: moving statistics."""
     found: set[str] = set()
     if BATCH_NORM not in relaxed:
         return found

@@ -1,4 +1,4 @@
-"""Rules for sums, means and extremes over dimensions: over the divided one the result is partial."""
+"""Rules for sums, means and extremes over dimensions; a reduction over the divided dimension is partial."""
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +35,7 @@ def reduced(node: Node) -> list[Value] | None:
 
 
 def _mean(node: Node, axes: set[int]) -> list[Value] | None:
-    """A worker's sum over the number of all entries: never 0 / 0, however few rows it has."""
+    """Divides a worker's sum by the number of all workers' entries, so that a worker without rows has no 0 / 0."""
     shape = node.inputs[0].shape
     assert shape is not None
     sizes = [shape[axis] for axis in axes]

@@ -1,4 +1,4 @@
-"""Rules for operations that move entries about: shapes, slices, joins."""
+"""Rules for operations that read shapes or move entries: reshapes, slices, joins."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ def _known(shape: Sequence[int | None] | None) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape if size is not None)
 
 
-# ---- what is asked of a shape is asked of the whole tensor ----------------------------------------------------------
+# ---- shapes are those of the whole tensor ---------------------------------------------------------------------------
 
 
 def shape(node: Node) -> list[Value] | None:
-    """Shape and ShapeN: the whole tensor's."""
+    """Shape and ShapeN: return the whole tensor's shape."""
     values = []
     for value, output in zip(node.inputs, node.op.outputs, strict=True):
         known = _known(value.shape)
@@ -38,7 +38,7 @@ def shape(node: Node) -> list[Value] | None:
 def _shape_when_it_runs(node: Node) -> list[Value] | None:
     if any(isinstance(layout, Divided) for layout in node.layouts):
         return [_with_size(node, place) for place in range(len(node.inputs))]
-    # Of a partial value every worker has the shape.
+    # Every worker's tensor of a partial value has the full shape.
     return node.run([node.own(i) for i in range(len(node.inputs))], WHOLE)
 
 
@@ -72,12 +72,12 @@ def rank(node: Node) -> list[Value] | None:
 
 
 def reshaped(before: Sequence[int], after: Sequence[int], layout: Divided) -> Divided | None:
-    """Returns how a reshaped tensor is divided: along the dimension that begins where the divided one did.
+    """Returns a reshaped tensor's layout, divided along the new dimension that begins where the divided one did.
 
     Args:
-        before: The whole shape.
-        after: The whole shape it gets.
-        layout: Of the tensor before.
+        before: The whole tensor's old shape.
+        after: The whole tensor's new shape.
+        layout: The layout before the reshape.
     """
     if 0 in before:
         return None
@@ -98,7 +98,7 @@ def reshaped(before: Sequence[int], after: Sequence[int], layout: Divided) -> Di
 
 @for_divided(linear=True)
 def reshape(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Reshape: where entries of a worker stay consecutive, and full rows of the new shape."""
+    """Reshape: divided if each worker's entries stay consecutive and are full rows of the new shape."""
     before, wanted = _known(shape), node.constant(1)
     if before is None or wanted is None:
         return None
@@ -119,7 +119,7 @@ def squeeze(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     gone = named or [d for d, size in enumerate(shape) if size == 1]
     if layout.dim in gone or (not named and None in shape):
         return None
-    # By name: a worker's own part may have size 1 where the whole has not.
+    # Name the dimensions: a worker's part may have size 1 where the whole tensor does not.
     after = layout.at(layout.dim - sum(d < layout.dim for d in gone))
     return node.run_with(0, after, squeeze_dims=gone) if gone else list(node.inputs)
 
@@ -128,7 +128,7 @@ def squeeze(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
 
 
 def _agreed(node: Node, indices: Sequence[int], allowed: Any = lambda layout: True) -> Divided | None:
-    """Returns the layout of the largest of some inputs of one rank that is divided."""
+    """Returns the layout of the largest divided one of some inputs with equal ranks."""
     found = [
         (node.inputs[i].num_bytes, -i, node.layouts[i])
         for i in indices
@@ -189,7 +189,7 @@ def _split(data: int, axis_at: int) -> Rule:
 
 @for_divided(linear=True)
 def pad(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """Pad, PadV2: along the divided dimension it is the gradient of a slice."""
+    """Pad, PadV2: padding along the divided dimension is the gradient of a slice."""
     paddings = node.constant(1)
     if paddings is None:
         return None
@@ -197,7 +197,7 @@ def pad(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
 
 
 def broadcast(node: Node) -> list[Value] | None:
-    """BroadcastTo: each worker to its own part of the shape."""
+    """BroadcastTo: each worker broadcasts to its own part of the shape."""
     target, shape, layout = node.constant(1), node.inputs[0].shape, node.layouts[0]
     if target is None or shape is None:
         return None
@@ -227,7 +227,7 @@ def ensure_shape(node: Node) -> list[Value] | None:
 
 # ---- operations that leave the divided dimension as it is, perhaps at another place -----------------------------------
 
-# Given an operation, the divided dimension and the rank, returns the dimension's place in the output; None if it is touched.
+# From an operation, the divided dimension and the rank to the dimension's place in the output; None if it changes.
 Place = Callable[[Node, int, int], int | None]
 
 
@@ -247,12 +247,12 @@ def _axes(node: Node, index: int, rank: int) -> set[int] | None:
 
 
 def _made_before(axes: set[int] | None, dim: int) -> int | None:
-    """Returns where a dimension is after others were made at these places of the output."""
+    """Returns a dimension's index after new dimensions were inserted at these indices of the output."""
     return None if axes is None else dim + (min(axes) <= dim)
 
 
 def _other_than(index: int, dropped: bool = False) -> Place:
-    """Returns a rule's test for operations along the axes that an input names, which the output may not have."""
+    """Returns a `Place` for operations along the axes that an input names; `dropped`: the output lacks these axes."""
 
     def place(node: Node, dim: int, rank: int) -> int | None:
         axes = _axes(node, index, rank)
@@ -272,7 +272,7 @@ def _transposed(node: Node, dim: int, rank: int) -> int | None:
 
 
 def _unpadded(node: Node, dim: int, rank: int) -> int | None:
-    """Of no rows MirrorPad says that there is nothing to mirror."""
+    """Returns the dimension if it is not padded and every worker has rows: MirrorPad fails on empty inputs."""
     paddings, layout = node.constant(1), node.layouts[0]
     assert isinstance(layout, Divided)
     return None if paddings is None or paddings[dim].any() or 0 in layout.sizes else dim
@@ -284,7 +284,7 @@ def _untiled(node: Node, dim: int, rank: int) -> int | None:
 
 
 def _before_last(count: int) -> Place:
-    """Returns a rule's test for operations on the last dimensions, each by itself along the others."""
+    """Returns a `Place` for operations that work on the last `count` dimensions, separately along the others."""
     return lambda node, dim, rank: dim if dim < rank - count else None
 
 

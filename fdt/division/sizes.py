@@ -1,6 +1,6 @@
-"""Follows sizes that depend on the batch's contents, such as the rows of texts that are split into words.
+"""Tracks sizes that depend on the batch's contents, such as the rows of texts that are split into words.
 
-A `RaggedTensor` counts its rows as `Minimum(n, Maximum(n, the largest row that occurs + 1))`: n, whatever occurs.
+A `RaggedTensor` counts its rows as `Minimum(n, Maximum(n, the largest row that occurs + 1))`, which is always n.
 """
 
 from typing import cast
@@ -50,9 +50,9 @@ def _dense(node: Node) -> list[Value]:
 
 
 def _with_rows(node: Node, dense: Value) -> Value:
-    """Returns a ragged tensor made dense, divided again where it has as many rows as the batch: that costs no exchange."""
+    """Returns a dense ragged tensor, divided again without an exchange if it has as many rows as the batch."""
     size, partition = node.constant(0), node.inputs[3]
-    # -1 in the shape that is asked for leaves the size to the rows that there are.
+    # -1 in the requested shape means the actual number of rows.
     if dense.shape is None or size is None or not size.shape or size[0] != -1:
         return dense
     rows = _num_rows(node.attr("row_partition_types")[0], partition)

@@ -1,4 +1,4 @@
-"""Rules for slices, and for joins along the divided dimension: each worker takes those of its own entries that are picked."""
+"""Rules for slices, and for joins along the divided dimension: each worker keeps those of its entries that are selected."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ Shape = tuple[int | None, ...]
 def _of_own(
     node: Node, data: int, layout: Divided, begin: int, end: int, stride: int = 1
 ) -> tuple[Divided, tuple[Wire, ...]]:
-    """Returns an input's entries along the divided dimension that are taken: how they are divided, and the workers' own."""
+    """Returns the layout and each worker's tensor of the entries that a slice takes along the divided dimension."""
     if (begin, end, stride) == (0, layout.size, 1):
         return layout, node.own(data)
     after, picks = layout.picked(begin, end, stride)
@@ -33,9 +33,9 @@ def _of_own(
 def _put_back(
     node: Node, parts: Value, size: int, begin: int, end: int, stride: int
 ) -> tuple[Divided, tuple[Wire, ...]] | None:
-    """Returns a tensor of zeros with the workers' entries where a slice would take them from: its layout, and the workers' own.
+    """Returns the layout and each worker's tensor of a slice's gradient: zeros, with the entries at the places of the slice.
 
-    None where no layout is known of which the slice would have the entries' layout.
+    None if no known layout of the whole tensor gives the entries' layout when sliced.
     """
     given = parts.layout
     assert isinstance(given, Divided)
@@ -83,7 +83,7 @@ def put_together(node: Node, along: int) -> list[Value] | None:
     values = node.inputs[:-1]
     divided = [v for v in values if isinstance(v.layout, Divided) and v.layout.dim == along]
     rest = [v for v in values if v not in divided]
-    # Where most of it is whole, it is less to make all of it whole.
+    # If most of it is whole, exchanging the divided rest is cheaper.
     if not divided or sum(v.num_bytes for v in rest) >= sum(v.num_bytes for v in divided):
         return None
     lengths = [(v.shape or (None,) * (along + 1))[along] for v in values]
@@ -149,7 +149,7 @@ def plain(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
 
 
 def _picked(node: Node, first: int, old_rank: int) -> list[tuple[int, Any]] | None:
-    """Returns what a StridedSlice makes of each dimension of its input: (dimension, kept | gone | changed), in the order of
+    """Returns a StridedSlice's effect on each dimension of its input: (dimension, kept | gone | changed), in the order of
     the output, with new dimensions as (-1, new); None if it is not known."""
     begin, end, strides = (node.constant(first + i) for i in range(3))
     if begin is None or end is None or strides is None:
@@ -179,7 +179,7 @@ def _picked(node: Node, first: int, old_rank: int) -> list[tuple[int, Any]] | No
 
 @for_divided(linear=True)
 def strided(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
-    """StridedSlice: forwards along a divided dimension, whatever becomes of the others."""
+    """StridedSlice: with positive strides along the divided dimension; other dimensions may change in any way."""
     picked = _picked(node, 1, len(shape))
     kept = [each for each in picked or () if each[1] != "gone"]
     place = next((i for i, (dim, _) in enumerate(kept) if dim == layout.dim), None)
@@ -194,7 +194,7 @@ def strided(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
 
 
 def _range(node: Node, what: Any, size: int) -> tuple[int, int, int]:
-    """Returns which entries of a dimension are taken: the first, where they end, and how far it is from one to the next."""
+    """Returns begin, end and stride of the entries that are taken from a dimension."""
     if what == "kept":
         return 0, size, 1
     begin, end, stride, i = what
@@ -237,7 +237,7 @@ def _strides(node: Node, what: Any) -> tuple[Wire, ...]:
 
 
 def _by_masks(node: Node, what: Any) -> dict[str, int]:
-    """Returns attributes that say "all" of a dimension, of which the entries that the script asks for were taken already."""
+    """Returns attributes that make a slice take all of a dimension, whose entries were selected before."""
     if what == "kept":
         return {}
     return {name: int(node.attr(name)) | 1 << what[3] for name in ("begin_mask", "end_mask")}

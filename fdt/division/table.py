@@ -1,4 +1,4 @@
-"""All rules, by operation."""
+"""Collects all rules, by operation."""
 
 from typing import cast
 
@@ -30,7 +30,7 @@ _FILES = (
     draws,
     control,
     variables,
-    # Some of its rules stand on those of others.
+    # Last, since some of its rules extend those of other files.
     sizes,
 )
 

@@ -1,4 +1,4 @@
-"""Rules for variables that the workers hold in part: what is added to them needs no exchange until somebody looks."""
+"""Rules for variables that workers hold in part: adding to them needs no exchange until their value is read."""
 
 from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, Partial
@@ -11,7 +11,7 @@ def read(node: Node) -> list[Value] | None:
 
 
 def written(node: Node) -> list[Value] | None:
-    """AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp: a whole value counts once."""
+    """AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp: only one worker adds a whole value."""
     if not isinstance(node.layouts[0], Partial):
         return None
     runs = zip(node.own(0), node.local(1, PARTIAL), strict=True)

@@ -1,4 +1,4 @@
-"""Walks a step's graph, operation by operation, and builds what the workers run in its place."""
+"""Walks a step's graph, operation by operation, and builds the workers' graph."""
 
 import contextlib
 import dataclasses
@@ -20,9 +20,9 @@ from fdt.program.graphs import Functions, Operation, functions_of, infer, is_cal
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial
 from fdt.program.value import Value, known
 
-# What has no form as an array.
+# Types that have no NumPy form.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
-# They look at the shape alone.
+# Operations that read only a tensor's shape.
 _OF_SHAPES = frozenset({"ZerosLike", "OnesLike", "Shape", "ShapeN", "Size", "Rank"})
 
 
@@ -31,10 +31,10 @@ class Scope:
     """The part of a walk that is inside one graph: the step's, or that of a function it calls."""
 
     graph: Any
-    # Through which calls it was come to: operations of a function have the same names in each call.
+    # The calls that lead here, since operations of a function have the same names in each call.
     path: str
     values: dict[str, Value] = dataclasses.field(default_factory=dict)
-    # For each operation of this graph the nodes that were written in its place.
+    # For each operation of this graph the nodes written for it.
     made: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ class Node:
 
     @property
     def num_local(self) -> int:
-        """Workers whose parts are built."""
+        """How many workers' parts this graph holds."""
         return len(self.walk.exchange.ranks)
 
     def attr(self, name: str) -> Any:
@@ -66,7 +66,7 @@ class Node:
         return None if shape is None else len(shape)
 
     def constant(self, index: int) -> np.ndarray | None:
-        """Returns an input's elements where they are known."""
+        """Returns an input's elements; None if they are not known."""
         return self.inputs[index].constant
 
     def whole(self, index: int) -> tuple[Wire, ...]:
@@ -82,7 +82,7 @@ class Node:
         return self.walk.converted(self.inputs[index], layout, self.op.name)
 
     def own(self, index: int) -> tuple[Wire, ...]:
-        """Returns an input as it is."""
+        """Returns an input in its current layout."""
         return self.walk.tensors(self.inputs[index])
 
     def constants(self, make: Callable[[int], np.ndarray]) -> tuple[Wire, ...]:
@@ -90,14 +90,14 @@ class Node:
         return tuple(self.walk.body.constant(make(rank)) for rank in self.walk.exchange.ranks)
 
     def own_shapes(self, whole: np.ndarray, layout: Divided) -> tuple[Wire, ...]:
-        """Returns a whole tensor's shape as it is of each worker's own entries."""
+        """Returns the shape of each worker's part, given the whole tensor's shape."""
         of = [*whole.tolist()]
         return self.constants(
             lambda r: np.array([*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]], whole.dtype)
         )
 
     def emit(self, inputs: Sequence[Wire], **attributes: Any) -> list[Wire]:
-        """Writes the operation once, on these inputs and with these attributes in the place of the script's."""
+        """Writes the operation once, with these inputs; given attributes replace the script's."""
         return self.walk.emit(self.op, inputs, attributes)
 
     def run(
@@ -107,8 +107,8 @@ class Node:
 
         Args:
             inputs: For each input one tensor for each worker.
-            layouts: Of the outputs; one for all of them, or one each.
-            attributes: Where they differ from the script's; see `attribute`.
+            layouts: The outputs' layouts: one for all of them, or one each.
+            attributes: Attributes that replace the script's; see `attribute`.
         """
         num_outputs = len(self.op.outputs)
         each = list(layouts) if isinstance(layouts, Sequence) else [layouts] * num_outputs
@@ -118,12 +118,12 @@ class Node:
         return [self.value(layout, [run[k] for run in runs], k) for k, layout in enumerate(each)]
 
     def run_with(self, data: int, layouts: Layout | Sequence[Layout], **attributes: Any) -> list[Value]:
-        """Writes the operation on one input as it is and all others whole."""
+        """Writes the operation with one input in its current layout and all others whole."""
         inputs = [self.own(i) if i == data else self.whole(i) for i in range(len(self.inputs))]
         return self.run(inputs, layouts, **attributes)
 
     def value(self, layout: Layout, tensors: Sequence[Wire], output: int = 0) -> Value:
-        """Returns an output of the operation; of a whole one a single tensor is enough."""
+        """Returns an output of the operation; a whole output may have a single tensor."""
         made = self.op.outputs[output]
         shape = made.shape
         if isinstance(layout, Divided) and shape is not None and made.dtype != tf.variant:
@@ -139,12 +139,12 @@ class Node:
     def computed(
         self, make: Callable[..., Any], values: Sequence[Value], layout: Layout, key: Any = None, output: int = 0
     ) -> Value:
-        """Returns an output of the operation that is made by others than itself; see `Conversions.computed`."""
+        """Returns an output of the operation, computed by other operations; see `Conversions.computed`."""
         (tensors,) = self.walk.computed(make, values, key and (self.op.type, key))
         return self.value(layout, tensors, output)
 
     def all_whole(self) -> list[Value]:
-        """Computes the operation on whole inputs, by all workers alike: what is right for every operation."""
+        """Computes the operation with whole inputs on every worker, which is correct for every operation."""
         for value in self.inputs:
             if value.layout != WHOLE and value.dtype in (tf.resource, tf.variant):
                 raise MustBeWholeError(value)
@@ -153,18 +153,18 @@ class Node:
         if any(isinstance(layout, Divided) for layout in self.layouts):
             self.walk.computed_whole.append(self.op)
         inputs = [self.whole(i) for i in range(len(self.inputs))]
-        # Where workers take their own rows for the batch, what is whole differs between them.
+        # Where workers use their own rows as the batch, whole values differ between them.
         count = 1 if self.walk.own_rows is None or writes(self.op) else self.num_local
         runs = [self.emit([tensors[i] for tensors in inputs]) for i in range(count)]
         self.walk.count(self.op, is_divided=False)
         outputs = [self.value(WHOLE, [run[k] for run in runs], k) for k in range(len(self.op.outputs))]
         if not any(isinstance(layout, Divided) for layout in self.layouts) or self.walk.own_rows is not None:
             return outputs
-        # What comes of it can be divided again.
+        # Large outputs can be divided again.
         return [self.in_parts(value) if value.num_bytes > LARGE else value for value in outputs]
 
     def in_parts(self, value: Value) -> Value:
-        """Returns a whole value as divided, where it has as many rows as the batch; who needs it whole has it."""
+        """Returns a whole value divided, if it has as many rows as the batch; it also stays available whole."""
         sizes = self.walk.rows.get(value.shape[0]) if value.shape else None
         if sizes is None:
             return value
@@ -181,16 +181,16 @@ class Node:
 
 
 Rule = Callable[[Node], list[Value] | None]
-# What to do about an input that is divided, and whose rank is known.
+# A rule for an operation with a divided input of known rank.
 DividedRule = Callable[[Node, Divided, tuple[int | None, ...]], list[Value] | None]
 
 
 def for_divided(data: int = 0, linear: bool = False) -> Callable[[DividedRule], Rule]:
-    """Makes a rule of one for a divided input.
+    """Makes a `Rule` from a rule for a divided input.
 
     Args:
-        data: Place of that input; the others are made whole by the rule.
-        linear: Whether of a partial sum the operation makes the sum of what it makes of the parts.
+        data: Index of that input; the rule makes the others whole.
+        linear: Whether the operation, applied to the parts of a sum, gives the parts of the result.
     """
 
     def decorate(rule: DividedRule) -> Rule:
@@ -210,16 +210,16 @@ class Walk(Conversions):
     """One division of one step, in progress.
 
     Attributes:
-        computed_whole: Operations of the script's that got divided inputs whole, for want of a rule.
-        flops_divided: Of operations of which each worker does its part; each once, also in a loop.
-        flops_whole: Of operations that all compute alike.
-        must_be_whole: Sources of lists that must not be divided.
+        computed_whole: The script's operations whose divided inputs were made whole because no rule applied.
+        flops_divided: Arithmetic of divided operations; each operation counts once, also in a loop.
+        flops_whole: Arithmetic of operations that every worker computes in full.
+        must_be_whole: Sources of variables and lists that must not be divided.
         functions: The graphs of the step's functions.
-        library: FunctionDefs that the step calls, as far as they were written.
-        loops: What was found out about loops, by where they are and how their variables come in.
-        rows: For numbers of rows of the batch, how many each worker has.
-        joined: For sizes of tensors that are put one behind the other along their rows, how that is divided.
-        numbers_drawn: Random numbers that every worker draws for all.
+        library: The FunctionDefs written so far, which the step calls.
+        loops: The fixed points of loops, by place and the layouts of their inputs.
+        rows: From a number of rows of the batch to the numbers of rows of each worker.
+        joined: From the size of tensors that were concatenated along rows to their layout.
+        numbers_drawn: How many random numbers every worker draws for all workers.
     """
 
     def __init__(
@@ -238,14 +238,14 @@ class Walk(Conversions):
 
         Args:
             exchange: See `Exchange`.
-            rules: By the type of an operation. A rule returns None where it has nothing better than whole inputs.
+            rules: By operation type. A rule returns None if the operation needs whole inputs.
             functions: See the class.
-            is_dry: Whether it is only to be seen what comes of it, and nothing is written.
-            whole: Sources of lists that must not be divided.
+            is_dry: Whether only layouts are computed, and nothing is written.
+            whole: Sources of variables and lists that must not be divided.
             wanted: See `Conversions`.
             gradients: See `Conversions`.
-            marks: Names of functions that are given gradients, as they come to an optimizer.
-            relaxed: What workers may do each for itself; see `fdt.base.relaxation`.
+            marks: Names of functions that receive gradients for an optimizer.
+            relaxed: What need not be exact; see `fdt.base.relaxation`.
         """
         super().__init__(exchange, Body(None, is_dry, exchange.in_turn), wanted, gradients)
         self.computed_whole: list[Operation] = []
@@ -268,8 +268,8 @@ class Walk(Conversions):
 
         Args:
             graph: FuncGraph whose inputs are its arguments, captured ones last.
-            arguments: As many.
-            name: Of the operation that calls it.
+            arguments: One for each input of the graph.
+            name: Name of the operation that calls it.
 
         Returns:
             Its outputs.
@@ -320,7 +320,7 @@ class Walk(Conversions):
 
     @contextlib.contextmanager
     def on_own_rows(self, function: str, inputs: Sequence[Value]) -> Iterator[None]:
-        """Within it workers take their own rows for the batch, if the function that is called is such a part of the step."""
+        """Makes workers use their own rows as the batch in this context, if the called function is marked OWN_ROWS."""
         before = self.own_rows
         if BATCH_NORM in self.relaxed and OWN_ROWS in function:
             self.own_rows = next((v.layout.sizes for v in inputs if isinstance(v.layout, Divided)), None)
@@ -328,7 +328,7 @@ class Walk(Conversions):
         self.own_rows = before
 
     def _given(self, op: Operation, inputs: list[Value]) -> list[Value]:
-        """Returns an operation's inputs; the mean of what differs from worker to worker, where that must not be."""
+        """Returns an operation's inputs; the workers' mean of values that differ between workers, where they must be equal."""
         writes_whole = writes(op) and inputs and inputs[0].layout == WHOLE
         if is_call(op) or op.type in _OF_SHAPES or (self.own_rows is not None and not writes_whole):
             return inputs
@@ -368,12 +368,12 @@ class Walk(Conversions):
 
     @property
     def path(self) -> str:
-        """Through which calls the walk has come to where it is."""
+        """The path of calls to the current place in the step."""
         return "/".join(self._paths)
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Goes through a part to see which layouts come out of it, and writes nothing."""
+        """Makes a walk in this context a dry run, which finds layouts and writes nothing."""
         state = self._num_exchanges, self.flops_divided, self.flops_whole
         lengths = len(self.exchanged), len(self.computed_whole)
         with self.apart(is_dry=True):
@@ -383,7 +383,7 @@ class Walk(Conversions):
 
     @contextlib.contextmanager
     def apart(self, is_dry: bool = False) -> Iterator[Body]:
-        """Within it a function of its own is written, whose nodes those around it do not wait for."""
+        """Writes a separate function in this context; nodes of outer functions do not wait for its nodes."""
         outer = self.body, self._made, self._ready
         self.body = Body(self.body, is_dry or self.body.is_dry, self.exchange.in_turn)
         self._made, self._ready = [], []
@@ -391,14 +391,14 @@ class Walk(Conversions):
         self.body, self._made, self._ready = outer
 
     def likely(self, size: int) -> list[Divided]:
-        """Returns how a dimension of a size may be divided, by what is known of the step so far."""
+        """Returns the layouts known so far for dimensions of a size."""
         found = [self.joined[size]] if size in self.joined else []
         return [*found, *([Divided(0, self.rows[size])] if size in self.rows else [])]
 
     # ---- operations -------------------------------------------------------------------------------------------------
 
     def emit(self, op: Operation, inputs: Sequence[Wire], attributes: Mapping[str, Any]) -> list[Wire]:
-        """Writes an operation like one of the script's on these inputs."""
+        """Writes a copy of one of the script's operations with these inputs."""
         if self.body.is_dry:
             return [self.body.nothing] * len(op.outputs)
         node = op.node_def
@@ -415,7 +415,7 @@ class Walk(Conversions):
         return outputs
 
     def count(self, op: Operation, is_divided: bool) -> None:
-        """Records what an operation computes."""
+        """Counts an operation's arithmetic."""
         if self.body.is_dry:
             return
         flops = arithmetic.flops(op.made, max((size for size in self.rows if size), default=1))
@@ -435,7 +435,7 @@ class Walk(Conversions):
 
 
 def _follows(node: Node, value: Value) -> bool:
-    """Whether a sum in parts follows from another, no larger one: several may, and one exchange serves all."""
+    """Whether a partial sum is computed from one that is no larger, so that exchanging that one may serve several."""
     partial = [given for given in node.inputs if given.layout != WHOLE]
     if value.layout != PARTIAL or len(partial) != 1 or partial[0].layout != PARTIAL or value is partial[0]:
         return False

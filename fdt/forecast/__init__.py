@@ -1,1 +1,1 @@
-"""How long a step takes on more workers: arithmetic on measured times, and its table, file and plots."""
+"""Predicts how long a step takes on more workers, from measured times; makes a table, a file and plots."""

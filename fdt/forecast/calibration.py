@@ -1,4 +1,4 @@
-"""Fits the overlap and the latency of a network to runs whose step was predicted and then measured."""
+"""Fits a network's overlap and latency to runs whose step time was predicted and then measured."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from fdt.forecast.forecasts import Prediction, parsed
 from fdt.forecast.links import Hosts
 from fdt.forecast.step_time import RING
 
-# Steps of the search, from coarse to fine: parts of the range of overlaps, factors between latencies.
+# The coarse grid of the search (overlaps, latencies in seconds), which is then refined.
 _OVERLAPS = [i / 20 for i in range(21)]
 _LATENCIES_S = [0.0, *(1e-6 * 10 ** (i / 4) for i in range(21))]
 _REFINEMENTS = 8
@@ -22,12 +22,12 @@ _NEAR = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """A run.
+    """A run with its prediction.
 
     Attributes:
-        name: Of its report.
-        prediction: From which its step was predicted.
-        form: How it exchanged.
+        name: Name of its report.
+        prediction: The prediction of its step.
+        form: RING, CENTRAL or SHARDED.
         mode: "sync" or "async".
         workers: How many.
         measured: Seconds of a step.
@@ -41,7 +41,7 @@ class Observation:
     measured: float
 
     def predicted(self, overlap: float, latency: float) -> float:
-        """Returns the estimate for a network of another overlap and latency."""
+        """Returns the estimate for a network with another overlap and latency."""
         assert isinstance(self.prediction.transport, Hosts)
         link = dataclasses.replace(self.prediction.transport, overlap=overlap, latency=latency)
         found = dataclasses.replace(self.prediction, transport=link).of(self.form, self.mode, self.workers)
@@ -50,10 +50,10 @@ class Observation:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What fits the runs best.
+    """The overlap and latency that fit the runs best.
 
     Attributes:
-        overlap: Of `fdt.forecast.step_time.Network`; as it was if no run tells.
+        overlap: See `fdt.forecast.links.Network`; unchanged if no run depends on it.
         latency: In seconds.
         errors: For each run, by its report's name: relative error of the estimate before and after.
     """
@@ -78,7 +78,7 @@ def calibrate(paths: Sequence[Path]) -> Calibration:
     """Fits reports of `fdt run --prediction`.
 
     Raises:
-        UsageError: A file is no such report, or its workers shared a machine.
+        UsageError: A file is no such report, or its run's workers shared a machine.
     """
     return fit([_observation(path) for path in paths])
 
@@ -91,7 +91,7 @@ def fit(runs: Sequence[Observation]) -> Calibration:
         return runs[number].predicted(overlap, latency) / runs[number].measured - 1
 
     def loss(overlap: float, latency: float) -> float:
-        # Parameter servers are played through, which takes long, and know of no overlap.
+        # Parameter servers are simulated, which takes long, and have no overlap, so that one simulation serves all overlaps.
         return sum(error(i, overlap if run.form == RING else 0.0, latency) ** 2 for i, run in enumerate(runs))
 
     first = runs[0].prediction.transport

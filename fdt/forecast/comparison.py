@@ -1,6 +1,6 @@
-"""Compares how fast a script's steps were in each form, beside what was predicted (`fdt compare`).
+"""Compares a script's measured step times in each form with each other and with predictions (`fdt compare`).
 
-All is in one plain structure (`Comparison.content`), of which the table, the page and the plots are only views.
+All numbers are in one plain structure (`Comparison.content`), which the table, the page and the plots show.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from fdt.forecast.step_time import CENTRAL, RING, SHARDED
 
 FORMAT = 1
 IN_PLACE = "in place"
-# What a worker's step is made of, in the order in which it is shown.
+# The parts of a worker's step, in the order in which they are shown.
 PARTS = ("compute", "exchange", "wait", "input", "other")
 
 
@@ -22,7 +22,7 @@ class Form:
     """A way of training.
 
     Attributes:
-        form: IN_PLACE, or as `fdt.forecast.step_time` names it.
+        form: IN_PLACE, or a form of `fdt.forecast.step_time`.
         mode: "sync", "async", or "" in place.
         workers: How many.
     """
@@ -33,19 +33,19 @@ class Form:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The form's name for people."""
         if self.form == IN_PLACE:
             return "plain python"
         return f"{NAMES[self.form, self.mode]}, {self.workers} worker{'' if self.workers == 1 else 's'}"
 
     def options(self) -> list[str]:
-        """Returns those of `fdt run`."""
+        """Returns the options of `fdt run` for this form."""
         given = ["--mode", self.mode, "--workers", str(self.workers)]
         return [*given, "--ps", str(self.workers)] if self.form == SHARDED else given
 
 
 def forms(numbers: Sequence[int]) -> list[Form]:
-    """Returns what is compared, for these numbers of workers; in place is the first."""
+    """Returns the forms to compare for these numbers of workers, IN_PLACE first."""
     found = [Form(IN_PLACE)]
     for form, mode in ((RING, "sync"), (CENTRAL, "async"), (SHARDED, "async")):
         # One server is one shard.
@@ -59,14 +59,14 @@ class Measured:
 
     Attributes:
         form: What was run.
-        steps: That count, after the warm-up.
-        step: Seconds for each of them.
-        parts: What a worker's step was made of, seconds of each of PARTS; of a script in place it is not known.
-        bytes: That a step exchanged.
-        processes: What each used: {"rank", "host", "samples": [{"time_s", "cores", "memory_bytes", ...}]}.
-        error: Why it came to nothing; None if it went well.
-        pause: Of a script in place: of `step`, what it does at the ends of epochs, as it would anywhere.
-        each: `step` of all runs of this form, of which this one is the middle; see `middle`.
+        steps: How many steps count, after the warm-up.
+        step: Seconds per step.
+        parts: Seconds of each of PARTS in a worker's step; unknown for a script in place.
+        bytes: Bytes that a step exchanged.
+        processes: What each process used: {"rank", "host", "samples": [{"time_s", "cores", "memory_bytes", ...}]}.
+        error: Why the run failed; None if it succeeded.
+        pause: For a script in place: the part of `step` that it spends at the ends of epochs, as in every form.
+        each: `step` of all runs of this form, of which this one is the median; see `middle`.
     """
 
     form: Form
@@ -81,7 +81,7 @@ class Measured:
 
 
 def of_place(result: Mapping[str, Any]) -> Measured:
-    """Makes one of what `fdt.cli.timed_run` wrote."""
+    """Makes a Measured from a result of `fdt.cli.timed_run`."""
     processes = [{"rank": 0, "host": "", "samples": result["samples"]}]
     counted = result["counted"]
     if not counted:
@@ -95,13 +95,13 @@ def of_place(result: Mapping[str, Any]) -> Measured:
 
 
 def of_report(form: Form, report: Mapping[str, Any]) -> Measured:
-    """Makes one of a report of `fdt run --report`."""
+    """Makes a Measured from a report of `fdt run --report`."""
     fits = [fit for fit in report["fits"] if fit["steps"]]
     steps = sum(fit["steps"] for fit in fits)
     if not steps:
         return Measured(form, processes=report["processes"], error="no training step was left after the warm-up")
     step = sum(fit["seconds"] for fit in fits) / steps
-    # Synchronous workers make every step together, asynchronous ones each their own.
+    # Synchronous workers make every step together; each asynchronous worker makes its own steps.
     of_worker = step * (form.workers if form.mode == "async" else 1)
     ranks = [rank for fit in fits for rank in fit["ranks"]]
     made = max(1, sum(rank["steps"] for rank in ranks))
@@ -123,9 +123,9 @@ class Comparison:
 
     Attributes:
         script: Its command line.
-        machine: What there is to say of where it ran, in words.
-        measured: Of every form, that in place first.
-        prediction: Of the same script; None if there is none.
+        machine: A description of the machine.
+        measured: One for each form, IN_PLACE first.
+        prediction: The same script's prediction, or None.
     """
 
     script: str
@@ -134,7 +134,7 @@ class Comparison:
     prediction: Prediction | None = None
 
     def content(self) -> dict[str, Any]:
-        """Returns everything, as JSON has it."""
+        """Returns everything as a JSON object."""
         local = self.measured[0].step
         return {
             "format": FORMAT,
@@ -158,12 +158,12 @@ class Comparison:
     def _predicted(self, form: Form) -> dict[str, float] | None:
         if self.prediction is None or form.form == IN_PLACE or not self.prediction.has(form.form, form.mode):
             return None
-        # A prediction knows steps; what the script does between epochs comes on top, here as there.
+        # A prediction covers steps; the script's work between epochs is added, since it is the same in every form.
         step, pause = self.prediction.of(form.form, form.mode, form.workers).step, self.measured[0].pause
         return {end: value + pause for end, value in dataclasses.asdict(step).items()}
 
     def conclusions(self) -> list[str]:
-        """Returns what follows, in sentences."""
+        """Returns conclusions, as sentences."""
         local, *others = self.measured
         done = [m for m in others if m.step is not None]
         if local.step is None or not done:
@@ -193,7 +193,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number as it is shown, and as it is; None if there is none."""
+    """A number as text, and its value or None."""
 
     text: str
     value: float | None = None
@@ -203,7 +203,7 @@ COLUMNS = ("form", "steps", "a step", "speed-up", "predicted", "off", *PARTS, "M
 
 
 def rows(content: Mapping[str, Any]) -> list[tuple[str, list[Cell]]]:
-    """Returns the table of a comparison: for each run that went well its name and, for the other COLUMNS, its cells."""
+    """Returns the table of a comparison: for each successful run its name and the cells for the other COLUMNS."""
     return [(run["name"], _cells(run)) for run in content["runs"] if run["error"] is None]
 
 
@@ -225,12 +225,12 @@ def _cell(value: float | None, shown: Callable[[float], str]) -> Cell:
 
 
 def failures(content: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each run that came to nothing."""
+    """Returns a line for each failed run."""
     return [f"{run['name']}: {run['error']}" for run in content["runs"] if run["error"] is not None]
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Returns what to print of a comparison."""
+    """Returns a comparison as printable text."""
     table = [list(COLUMNS), *([name, *(cell.text for cell in cells)] for name, cells in rows(content))]
     widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
     lines = [
@@ -242,7 +242,7 @@ def text(content: Mapping[str, Any]) -> str:
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
-    """Returns, of several runs of one form, the one whose steps took the median, with the times of all; a failed one first."""
+    """Returns the run with the median step time, with the times of all runs; a failed run if there is one."""
     failed = [run for run in runs if run.error is not None]
     if failed:
         return failed[0]

@@ -1,4 +1,4 @@
-"""What `fdt predict` tells: a table, a file that can be read back, a plot."""
+"""Makes the output of `fdt predict`: a table, a file that can be read back, a plot."""
 
 import dataclasses
 import json
@@ -24,9 +24,9 @@ from fdt.forecast.step_time import (
 )
 
 _FORMAT = 1
-# Less of a speed-up than this is none.
+# A smaller speed-up counts as none.
 _FASTER = 1.05
-# What a person calls the forms.
+# The forms' names for people.
 NAMES = {
     (RING, "sync"): "ring",
     (CENTRAL, "sync"): "one server, in step",
@@ -34,7 +34,7 @@ NAMES = {
     (CENTRAL, "async"): "one server",
     (SHARDED, "async"): "sharded servers",
 }
-# With which options a form is run.
+# The options of `fdt run` for each form.
 _OPTIONS = {
     (RING, "sync"): "--mode sync",
     (CENTRAL, "sync"): "--mode async --max-delay 0",
@@ -46,14 +46,14 @@ _OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A training step, what its workers meet, and what follows for some numbers of workers.
+    """A training step and the network of its workers, from which forecasts for some numbers of workers follow.
 
     Attributes:
         workload: What was measured.
-        transport: Between the workers.
-        workers: Numbers of them.
+        transport: What connects the workers.
+        workers: The numbers of workers.
         batch: "global" or "per-worker", see `fdt.forecast.step_time.forecast`.
-        price: Of a host and an hour; None if there is none.
+        price: Of one host for an hour; None if not given.
     """
 
     workload: Workload
@@ -63,7 +63,7 @@ class Prediction:
     price: float | None = None
 
     def forecasts(self) -> list[Forecast]:
-        """Returns one for each form and number of workers that can be."""
+        """Returns a forecast for each possible form and number of workers."""
         return [
             forecast(self.workload, self.transport.network(mode, n), form, mode, n, batch=self.batch, price=self.price)
             for form, mode in self._forms()
@@ -72,16 +72,16 @@ class Prediction:
         ]
 
     def distributed(self) -> list[Forecast]:
-        """Returns those with two workers or more."""
+        """Returns the forecasts with two workers or more."""
         return [found for found in self.forecasts() if found.workers > 1]
 
     def of(self, form: str, mode: str, workers: int) -> Forecast:
-        """Returns one."""
+        """Returns the forecast of one form and number of workers."""
         network = self.transport.network(mode, workers)
         return forecast(self.workload, network, form, mode, workers, batch=self.batch, price=self.price)
 
     def has(self, form: str, mode: str) -> bool:
-        """Returns whether there is anything to say of a form."""
+        """Returns whether there are forecasts of a form."""
         return (form, mode) in self._forms()
 
     def _forms(self) -> list[tuple[str, str]]:
@@ -91,7 +91,7 @@ class Prediction:
     # ---- for people -------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Returns what to print."""
+        """Returns the printable text."""
         return "\n".join([*self._measured(), "", *self._table(), "", *self._advice()])
 
     def _measured(self) -> list[str]:
@@ -210,7 +210,7 @@ class Prediction:
         path.write_text(json.dumps(self.content(), indent=2) + "\n")
 
     def plot(self, path: Path) -> None:
-        """Draws speed-up over workers, with the range of each.
+        """Plots speed-up over workers, with a range for each.
 
         Raises:
             UsageError: matplotlib is not installed.
@@ -241,10 +241,10 @@ class Prediction:
 
 
 def read(path: Path) -> Prediction:
-    """Reads what `Prediction.save` wrote.
+    """Reads a file that `Prediction.save` wrote.
 
     Raises:
-        UsageError: It cannot be read, is something else, or of another version.
+        UsageError: The file cannot be read, is no prediction, or has another version.
     """
     try:
         return parsed(json.loads(path.read_text()), str(path))
@@ -255,10 +255,10 @@ def read(path: Path) -> Prediction:
 
 
 def parsed(content: Any, name: str) -> Prediction:
-    """Makes a Prediction of what `Prediction.content` returned.
+    """Makes a Prediction from the result of `Prediction.content`.
 
     Raises:
-        UsageError: It is something else, or of another version.
+        UsageError: The content is no prediction, or has another version.
     """
     if not isinstance(content, dict) or content.get("kind") != "prediction":
         raise UsageError(f"expected what `fdt predict --json` wrote. Received: {name}")
@@ -288,7 +288,7 @@ def parsed(content: Any, name: str) -> Prediction:
 
 
 def milliseconds(seconds: float) -> str:
-    """Returns a short time as people read it."""
+    """Returns a short time as text."""
     if seconds < 0.01:
         return f"{seconds * 1e3:.2f} ms"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -314,5 +314,5 @@ def _bytes(count: float) -> str:
 
 def _bits(rate: float) -> str:
     power = min(3, max(0, int(math.log10(max(rate, 1)) // 3)))
-    # A rate that was measured has more digits than it means.
+    # Three significant digits: a measured rate has more than are meaningful.
     return f"{float(f'{rate / 1000**power:.3g}'):g} {('', 'k', 'M', 'G')[power]}bit/s"

@@ -1,4 +1,4 @@
-"""What joins the workers: hosts and their links, or one machine."""
+"""Describes what connects the workers: hosts and their links, or one machine."""
 
 import dataclasses
 import math
@@ -6,16 +6,16 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What joins the hosts.
+    """The links that connect the hosts.
 
     Attributes:
         bandwidth: Bytes per second, in each direction of each host's link.
-        slots: Workers of each host, which share its link, and have faster ways to each other.
+        slots: Workers of each host, which share its link and have faster connections to each other.
         latency: Seconds from one host to another.
-        overlap: What part of an exchange that could be hidden behind computation is hidden, from 0 to 1. Our ring begins when
-            all gradients are there, so that it is 0 unless a calibration says otherwise.
-        contention: By what factor computation is slower because workers share a machine.
-        queueing: Seconds that a request of parameter servers waits in a link which others keep busy.
+        overlap: The fraction of an exchange that is hidden behind computation, of what could be. Our ring begins when all
+            gradients are computed, so this is 0 unless a calibration finds another value.
+        contention: The factor by which computation is slower because workers share a machine.
+        queueing: Seconds that a request to a parameter server waits in a link that other workers keep busy.
     """
 
     bandwidth: float
@@ -26,7 +26,7 @@ class Network:
     slots: int = 1
 
     def hosts(self, workers: int) -> int:
-        """Returns how many hosts so many workers fill."""
+        """Returns how many hosts this number of workers fills."""
         return -(-workers // self.slots)
 
 
@@ -35,10 +35,10 @@ class Hosts:
     """Workers on several hosts; see `Network`.
 
     Attributes:
-        slots: Workers of each host, which fill one after the other.
-        cores: How many workers' computations fit beside each other where the hosts are one machine's (a laboratory); None for
-            real ones, which do not share.
-        rounded: Whether numbers travel in half their bytes (`--wire fp16`).
+        slots: Workers of each host; hosts are filled one after the other.
+        cores: If one machine simulates the hosts (a laboratory), how many workers can compute at once without slowing down;
+            None for real hosts.
+        rounded: Whether numbers are sent in half their bytes (`--wire fp16`).
     """
 
     bandwidth: float
@@ -50,7 +50,7 @@ class Hosts:
     slots: int = 1
 
     def network(self, mode: str, workers: int) -> Network:
-        """Returns what joins them."""
+        """Returns the network that connects this number of workers."""
         contention = 1.0 if self.cores is None else max(1.0, workers / self.cores)
         bandwidth = self.bandwidth * 2 if self.rounded else self.bandwidth
         return Network(bandwidth, self.latency, self.overlap, contention, self.queueing, self.slots)
@@ -61,9 +61,9 @@ class Machine:
     """Workers on one machine: they share its memory, and its cores unless each has a GPU.
 
     Attributes:
-        bandwidth: Bytes per second that two ranks exchanged by all-reduce, in each direction.
-        contention: For each mode, how much slower a worker computes alone on the machine than was measured, and beside a
-            second one.
+        bandwidth: Bytes per second in each direction, measured with an all-reduce of two ranks.
+        contention: For each mode, the factor by which a worker computes more slowly than was measured: alone on the machine,
+            and beside a second worker.
         shares_cores: Whether computation uses cores.
     """
 
@@ -72,10 +72,10 @@ class Machine:
     shares_cores: bool = True
 
     def network(self, mode: str, workers: int) -> Network:
-        """Returns what joins them.
+        """Returns the network that connects this number of workers.
 
-        All that ranks exchange goes through one memory. Parameter servers hand their own memory out: nothing is
-        transferred, and an update is part of what was measured.
+        All exchanges of ranks go through one memory. Parameter servers pass references to their own memory: nothing is
+        transferred, and the measured times contain the update.
         """
         alone, two = self.contention[mode]
         crowded = max(1.0, workers / 2) if self.shares_cores else 1.0

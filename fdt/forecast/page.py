@@ -1,4 +1,4 @@
-"""The page and the plots of a comparison: views of its content, which is in the page too."""
+"""Writes the page and the plots of a comparison; the page contains the comparison's data, too."""
 
 import base64
 import io
@@ -24,7 +24,7 @@ _SERIES = (
 
 
 def check() -> None:
-    """Raises UsageError if there is nothing to write the page or to draw with."""
+    """Raises UsageError if the packages that write the page and draw plots are not installed."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
@@ -56,12 +56,12 @@ def write(content: Mapping[str, Any], folder: Path) -> None:
 
 
 def _inert(content: Mapping[str, Any]) -> str:
-    """Returns JSON that ends no element of a page, whatever a script is called."""
+    """Returns JSON that cannot end an HTML element, whatever the script's name is."""
     return json.dumps(content, indent=1).replace("<", "\\u003c")
 
 
 def _figures(content: Mapping[str, Any]) -> list[tuple[str, str, "Figure"]]:
-    """Returns file name, title and figure of each plot that there are numbers for."""
+    """Returns file name, title and figure of each plot for which there are numbers."""
     found = [
         ("speedup", "Speed-up, measured and predicted", _speedup(content)),
         ("steps", "What a worker's step is made of", _steps(content)),
@@ -96,7 +96,7 @@ def _speedup(content: Mapping[str, Any]) -> "Figure | None":
         (line,) = axes.plot(counts, [run["speedup"] for run in of_form], marker="o", label=f"{name}, measured")
         known = [run for run in of_form if run["predicted"] is not None]
         if known:
-            # Of the same plain python that was measured here.
+            # Relative to plain python as measured here.
             axes.errorbar(
                 [run["workers"] for run in known],
                 [local / run["predicted"]["estimate"] for run in known],
@@ -117,7 +117,7 @@ def _speedup(content: Mapping[str, Any]) -> "Figure | None":
 
 
 def _ranges(local: float, runs: list[dict[str, Any]]) -> list[list[float]]:
-    """Returns how far below and above the expected speed-up the worst and best are."""
+    """Returns the distances of the worst and best speed-up from the expected one."""
     estimates = [local / run["predicted"]["estimate"] for run in runs]
     worst = [local / run["predicted"]["worst"] for run in runs]
     best = [local / run["predicted"]["best"] for run in runs]
@@ -175,12 +175,12 @@ def _use(content: Mapping[str, Any]) -> "Figure | None":
 
 
 def used(processes: list[dict[str, Any]], name: str) -> list[tuple[float, float]]:
-    """Returns what all processes of a run used together, second by second.
+    """Returns what all processes of a run used together, for each second.
 
     Args:
-        processes: As a comparison has them.
-        name: "cores" or "memory_bytes", which add up over processes; "network" (bytes a second, sent and received) and "gpu"
-            (of all GPUs, 1 for each that is busy), which are a host's, so that one process of each counts.
+        processes: As in `Comparison.content`.
+        name: "cores" or "memory_bytes", which are summed over processes; or "network" (bytes per second, sent and received) or
+            "gpu" (1 for each busy GPU), which are per host, so that one process of each host counts.
 
     Returns:
         (seconds since the first sample of all, value).

@@ -1,4 +1,4 @@
-"""Bandwidths and times as people write them."""
+"""Parses bandwidths and times with units."""
 
 import re
 
@@ -16,7 +16,7 @@ def bandwidth(text: str) -> float:
         text: A number and a unit of bits per second: "10Gbit", "100 Mbit/s".
 
     Raises:
-        UsageError: It is no such text, or not above 0.
+        UsageError: The text is no bandwidth, or not above 0.
     """
     value = _read(text, _BANDWIDTHS, "a bandwidth with its unit, such as 10Gbit or 100Mbit (bits per second)")
     if value <= 0:
@@ -31,7 +31,7 @@ def duration(text: str) -> float:
         text: A number and a unit: "50us", "0.2 ms".
 
     Raises:
-        UsageError: It is no such text.
+        UsageError: The text is no time.
     """
     return _read(text, _TIMES, "a time with its unit, such as 50us or 0.2ms")
 

@@ -1,4 +1,4 @@
-"""The training steps of a script, each with one batch, as `fdt predict` gathers them."""
+"""Collects the training steps of a script, each with one batch, for `fdt predict`."""
 
 import dataclasses
 import math
@@ -17,10 +17,10 @@ class Sample:
 
     Attributes:
         program: The step.
-        variables: Of the script, in the program's order.
+        variables: The script's variables, in the program's order.
         arrays: The batch, [rows, ...] each.
-        exchanges: How often synchronous workers wait for each other in a step, beside the exchange of gradients.
-        exchanged_bytes: Of what they exchange then.
+        exchanges: How often synchronous workers wait for each other in a step, apart from the exchange of gradients.
+        exchanged_bytes: Bytes of these exchanges.
     """
 
     program: "program_pb2.StepProgram"
@@ -36,7 +36,7 @@ class Sample:
         return next((array.shape[dim] for array in self.arrays if array.ndim > dim), 1)
 
     def sizes(self) -> list[int]:
-        """Returns sizes of batch at which to measure, the largest first: all of it, a half, a quarter, an eighth."""
+        """Returns the batch sizes to measure, the largest first: the whole batch, a half, a quarter, an eighth."""
         parts = (1,) if self.program.one_size else (1, 2, 4, 8)
         return [self.rows // part for part in parts if self.rows >= part]
 
@@ -53,7 +53,7 @@ class Sample:
         return [self._num_bytes(variable) for variable, is_sparse in found.items() if is_sparse == sparse]
 
     def _num_bytes(self, variable: int) -> int:
-        # Not before the script has imported TensorFlow in its own way.
+        # Imported here, since the script has to import TensorFlow first.
         from fdt.program.step_program import dtype_of
 
         tensor = self.program.variables[variable].tensor
@@ -66,9 +66,9 @@ class Found:
 
     Attributes:
         where: File and line of the script.
-        what: What is called there.
-        sample: Of the first time.
-        steps: How many; None if the script's data do not tell.
+        what: The function that is called there.
+        sample: Sample of its first call.
+        steps: How many steps; None if the script's data do not tell.
     """
 
     where: str
@@ -81,18 +81,18 @@ class Samples:
     """All steps of a script, each once."""
 
     def __init__(self) -> None:
-        """Begins with none."""
+        """Makes an empty collection."""
         self._found: dict[Hashable, Found] = {}
 
     def add(self, key: Hashable, where: str, what: str, sample: Callable[[], Sample], steps: int | None) -> None:
-        """Adds a step, or more of one that is known.
+        """Adds a step, or adds to the number of a known one.
 
         Args:
-            key: What tells it from other steps.
+            key: Identifies the step.
             where: File and line of the script.
-            what: What is called there.
-            sample: Returns one, if the step is new.
-            steps: How many; None if the script's data do not tell.
+            what: The function that is called there.
+            sample: Returns a sample; called if the step is new.
+            steps: How many steps; None if the script's data do not tell.
         """
         known = self._found.get(key)
         if known is None:
@@ -101,5 +101,5 @@ class Samples:
             known.steps = None if known.steps is None or steps is None else known.steps + steps
 
     def found(self) -> list[Found]:
-        """Returns them, in the order in which the script came to them."""
+        """Returns the steps, in the order of their first calls."""
         return list(self._found.values())

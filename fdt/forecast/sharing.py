@@ -1,8 +1,8 @@
-"""Plays through workers that share links and cores unevenly.
+"""Simulates workers that share links and cores unevenly.
 
-TCP divides a link among connections, but not into equal parts: who came first, and whose packets were dropped, makes a
-difference, so that workers which began together come apart. Parts are drawn at random, always the same ones. What somebody
-cannot use, since another place holds them up, the others have: max-min fairness, Bertsekas and Gallager, "Data networks", 1992,
+TCP divides a link among connections, but not equally: the order of arrival and dropped packets make a difference, so that
+workers that began together drift apart. Shares are drawn at random with fixed seeds. If a flow cannot use its share of a place
+because another place limits it, the other flows get the rest: max-min fairness, Bertsekas and Gallager, "Data networks", 1992,
 section 6.5.2.
 """
 
@@ -11,23 +11,23 @@ import math
 import random
 from collections.abc import Hashable, Mapping, Sequence
 
-# Parts of a link are e to the power of a normal deviate with this standard deviation. With even parts workers stay in step,
-# which those of the laboratory do not (`docs/decisions/0021`); between 0.5 and 1.5 little changes.
+# Weights of flows are e to the power of a normal deviate with this standard deviation. With equal weights workers would stay in
+# step, unlike those in the laboratory (`docs/decisions/0021`); between 0.5 and 1.5 results hardly change.
 _UNEVENNESS = 1.5
-# So many steps are played, and so many rounds at least; those of the first part do not count, in which the workers are still
-# in step.
+# How many steps are simulated, and the least number of rounds; the first third does not count, since the workers are still in
+# step.
 _STEPS, _ROUNDS = 240, 12
 _SETTLING = 1 / 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """Something that takes time.
+    """A transfer, a computation or another activity that takes time.
 
     Attributes:
-        places: Through which it goes at once; none if nobody else is in the way.
-        seconds: How long it takes with all of them to itself.
-        then: What follows it at once, whatever else of its phase is under way.
+        places: The links, cores or servers that it uses at once; empty if it shares none.
+        seconds: How long it takes if no other flow uses these places.
+        then: The flow that begins as soon as this one ends, while others of its phase may still run.
     """
 
     places: tuple[Hashable, ...]
@@ -37,24 +37,24 @@ class Flow:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """What a worker does at once; the phase ends with the last of it.
+    """Flows that a worker runs in parallel; the phase ends when the last of them ends.
 
     Attributes:
-        flows: All that it begins with.
-        uneven: Whether those who share a place get parts that differ.
+        flows: The flows that begin with the phase.
+        uneven: Whether flows that share a place get different weights.
     """
 
     flows: tuple[Flow, ...]
     uneven: bool = False
 
 
-# Chains begin together; the step ends with the last of them.
+# Chains of phases that begin together; the step ends when the last chain ends.
 Step = Sequence[Sequence[Phase]]
 
 
 @dataclasses.dataclass(eq=False)
 class _Under:
-    """A flow that is under way."""
+    """A running flow."""
 
     flow: Flow
     weight: float
@@ -65,11 +65,11 @@ class _Under:
 
 
 def shared(steps: Sequence[Step], capacity: Mapping[Hashable, float]) -> float:
-    """Returns the seconds from one round to the next, a round being as many steps as there are workers.
+    """Returns the mean seconds of a round, which is as many steps as there are workers.
 
     Args:
-        steps: What each worker does, again and again; something of it takes time.
-        capacity: How many flows have a place to themselves, each; 1 where nothing is said.
+        steps: The step that each worker repeats; at least one of its flows takes time.
+        capacity: How many flows a place serves at full speed; 1 if not given.
     """
     play = _Play(steps, capacity)
     rounds = max(_ROUNDS, _STEPS // len(steps))
@@ -83,7 +83,7 @@ class _Play:
     def __init__(self, steps: Sequence[Step], capacity: Mapping[Hashable, float]):
         self._steps = [[[p for p in map(_timed, chain) if p.flows] for chain in step] for step in steps]
         self._capacity = capacity
-        # Each worker's own, so that a little more time somewhere leaves what the others draw as it is.
+        # One generator per worker, so that a change in one worker's times does not change other workers' draws.
         self._chances = [random.Random(worker) for worker in range(len(steps))]
         self._position = [[0] * len(step) for step in steps]
         self._under: list[_Under] = []
@@ -93,7 +93,7 @@ class _Play:
             self._begin(worker)
 
     def go_on(self) -> None:
-        """Plays until something ends."""
+        """Simulates until the next flow ends."""
         rates = fair_rates([(u.flow.places, u.weight) for u in self._under], self._capacity)
         passed = min(under.left / rate for under, rate in zip(self._under, rates, strict=True))
         self._now_s += passed
@@ -133,7 +133,7 @@ class _Play:
 
 
 def _timed(phase: Phase) -> Phase:
-    """Leaves out what takes no time."""
+    """Returns a phase without flows that take no time."""
     return dataclasses.replace(phase, flows=tuple(flow for flow in map(_timed_flow, phase.flows) if flow is not None))
 
 
@@ -143,11 +143,11 @@ def _timed_flow(flow: Flow) -> Flow | None:
 
 
 def fair_rates(flows: Sequence[tuple[tuple[Hashable, ...], float]], capacity: Mapping[Hashable, float]) -> list[float]:
-    """Returns how fast each goes, 1 being as fast as alone: weighted max-min fairness.
+    """Returns each flow's speed by weighted max-min fairness; 1 is its speed alone.
 
     Args:
-        flows: Places and weight of each.
-        capacity: Of places; 1 where nothing is said.
+        flows: Places and weight of each flow.
+        capacity: Capacity of places; 1 if not given.
     """
     rates = [0.0] * len(flows)
     through: dict[Hashable, set[int]] = {}
@@ -157,7 +157,7 @@ def fair_rates(flows: Sequence[tuple[tuple[Hashable, ...], float]], capacity: Ma
             through.setdefault(place, set()).add(number)
             weights[place] = weights.get(place, 0.0) + weight
     free = {place: capacity.get(place, 1.0) for place in through}
-    # Nobody goes faster than alone; the heaviest are the first to.
+    # No flow is faster than alone; the heaviest flows reach that speed first.
     by_weight = sorted(range(len(flows)), key=lambda number: flows[number][1])
     going = set(by_weight)
     while going:

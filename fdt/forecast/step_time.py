@@ -1,8 +1,8 @@
-"""How long a step will take on N workers: arithmetic on what was measured on one, and nothing else.
+"""Computes how long a step will take on N workers from times measured on one worker.
 
 Notation as in the literature: S bytes of gradients, B bytes per second and direction of one host's link, a its latency,
-T = S / B, N workers, b rows of one of the script's batches. A step is one update with one of the script's batches, whatever
-the form: N asynchronous workers make N of them in a round.
+T = S / B, N workers, b rows of one of the script's batches. In every form a step is one update with one of the script's
+batches: N asynchronous workers make N steps in a round.
 
 Sources: ring all-reduce, Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 Parameter servers as a closed queueing network with links that are shared fairly; its mean values are exact for such
@@ -20,34 +20,34 @@ from fdt.forecast.links import Network
 from fdt.forecast.sharing import Flow, Phase, Step, shared
 
 RING, CENTRAL, SHARDED = "ring", "central", "sharded"
-# (form, mode); the order in which they are shown.
+# (form, mode), in the order in which they are shown.
 FORMS = ((RING, "sync"), (CENTRAL, "sync"), (SHARDED, "sync"), (CENTRAL, "async"), (SHARDED, "async"))
-# Of a step's computation, what comes before the first gradient is there: the way forwards, and the last layer's way back.
+# The part of a step's computation before the first gradient: the forward pass and the last layer's backward pass.
 _BEFORE_FIRST_GRADIENT = 1 / 3
-# Requests of a step that wait for each other, beside what they move: to pull, to compute, to push.
+# Requests of a step that wait for each other, without the bytes they move: to pull, to compute, to push.
 _REQUESTS = 3
-# By how much Gloo's collectives take longer than their bytes need: at best, on average and at worst; measured in the laboratory
-# with 2.1 MB and 2, 4 and 8 ranks (`docs/decisions/0021`). Over the one connection of two ranks the notice that a rank is ready
-# to receive what is gathered waits behind what that rank sends; in larger rings the two go to different neighbours.
+# The factor by which Gloo's collectives take longer than their bytes need: best, mean and worst; measured in the laboratory
+# with 2.1 MB and 2, 4 and 8 ranks (`docs/decisions/0021`). Two ranks have one connection, on which a rank's "ready to receive"
+# waits behind the bytes that it sends; in larger rings the two go to different neighbours.
 _SUMMING = (1.0, 1.0, 1.07)
 _GATHERING = (1.0, 1.08, 1.2)
 _GATHERING_OF_TWO = (1.0, 1.85, 2.2)
-# Seconds in which workers exchange a small value in the middle of a step, beside the network's latency: two ranks on two cores
+# Seconds that an exchange of a small value within a step takes in addition to the network's latency: two ranks on two cores
 # (`docs/decisions/0043`).
 RENDEZVOUS_S = 3e-4
-# So many transfers at once are played through, since the time to play grows with their square: so many workers of one server,
-# or the square root of so many hosts with a server each.
+# The most concurrent transfers that are simulated, since the simulation's time grows with their square: this number of workers
+# with one server, or its square root of hosts with a server each.
 _PLAYED = 64
-# Doubling the workers for less than this is not worth it.
+# The least speed-up for which doubling the workers is worth it.
 _WORTH = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """One step on so many rows.
+    """The measured time of a step with a number of rows.
 
     Attributes:
-        rows: Of the batch.
+        rows: Rows of the batch.
         seconds: Mean over several steps.
         deviation: Standard deviation of means over a tenth of a second, in seconds.
     """
@@ -59,23 +59,23 @@ class Timed:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What was measured of a script, on one worker with the threads that each will have.
+    """A script's times, measured on one worker with as many threads as each worker will have.
 
     Attributes:
         script: Its name.
         batch: Rows of one of its batches.
-        steps: That it makes in all; None if its data do not tell.
-        threads: That one operation could use; None for those of a pool's workers.
-        step: Whole steps, at three sizes of batch or more.
-        gradient: Of one of the script's batches: seconds without the update, as an asynchronous worker computes it.
-        update: Seconds in which a parameter server applies a gradient to all of the model.
+        steps: How many steps it makes; None if its data do not tell.
+        threads: Threads that one operation could use; None for as many as a pool's workers have.
+        step: Times of whole steps, for three batch sizes or more.
+        gradient: Seconds of a step on one of the script's batches without the update, as an asynchronous worker computes it.
+        update: Seconds that one parameter server takes to apply a gradient to the whole model.
         dense: Bytes of each tensor whose gradient is dense.
         tables: Bytes of each tensor whose gradient travels as rows.
-        row_bytes: Of such gradients, for one row of the batch.
-        local: Seconds of a step in place, with all threads of the machine; what a speed-up is relative to.
-        exchanges: How often synchronous workers wait for each other in a step beside the exchange of gradients: in layers that
-            normalise, for example.
-        exchanged_bytes: Of what they exchange then.
+        row_bytes: Bytes of these gradients for one row of the batch.
+        local: Seconds of a step in place, with all threads of the machine; speed-ups are relative to it.
+        exchanges: How often synchronous workers wait for each other in a step apart from the exchange of gradients: for
+            example in layers that normalise.
+        exchanged_bytes: Bytes of these exchanges.
     """
 
     script: str
@@ -94,42 +94,42 @@ class Workload:
 
     @property
     def pulled_bytes(self) -> int:
-        """What a worker pulls from parameter servers for a step."""
+        """Bytes that a worker pulls from parameter servers for a step."""
         return sum(self.dense) + sum(self.tables)
 
     @property
     def pushed_bytes(self) -> float:
-        """What it pushes for one of the script's batches."""
+        """Bytes that a worker pushes for one of the script's batches."""
         return sum(self.dense) + self.row_bytes * self.batch
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Seconds: as good as can be, as expected, as bad as can be."""
+    """Seconds: best case, estimate, worst case."""
 
     best: float
     estimate: float
     worst: float
 
     def over(self, divisor: float) -> "Range":
-        """Returns a part of each."""
+        """Returns the range divided by a number."""
         return Range(self.best / divisor, self.estimate / divisor, self.worst / divisor)
 
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """What is to be expected of one form on so many workers.
+    """The prediction for one form and number of workers.
 
     Attributes:
         form: RING, CENTRAL or SHARDED.
         mode: "sync" or "async".
         workers: How many.
-        hosts: That they fill, without one for a central server.
+        hosts: How many hosts the workers fill, without that of a central server.
         step: Seconds for each of the script's batches.
         speedup: Relative to the script in place.
         efficiency: Speed-up for each worker.
         seconds: For all steps of the script; None if their number is not known.
-        cost: Of that, in the unit of the price; None if there is none.
+        cost: Cost of `seconds`, in the unit of the price; None without a price.
     """
 
     form: str
@@ -159,9 +159,9 @@ def forecast(
         network: Between the hosts.
         form: RING, CENTRAL or SHARDED.
         mode: "sync" or "async".
-        workers: N; a central parameter server has one more host to itself.
-        batch: What the script's batch means to the ring: "global" or "per-worker". Servers give each worker a whole one.
-        price: Of a host and an hour.
+        workers: N; a central parameter server has a host of its own in addition.
+        batch: Whether the ring divides the script's batch ("global") or each worker gets one ("per-worker"), as with servers.
+        price: Of one host for an hour.
     """
     if form == RING:
         step = ring(workload, network, workers, batch)
@@ -182,11 +182,11 @@ def forecast(
 def ring(workload: Workload, network: Network, workers: int, batch: str = "global") -> Range:
     """Returns the seconds of a step by all-reduce.
 
-    2 (N - 1) a + 2 (N - 1) / N * T; rows of tables are gathered by all: (N - 1) a + (N - 1) / N * T of all their rows; and what
-    Gloo adds to either. What is exchanged in layers goes from each to all, (N - 1) / B of its bytes, and each time takes a and
-    what processes need to wake up; nothing of it is hidden. Ranks of one host are neighbours in the ring, so that of each host
-    one stream comes in and one goes out, however many ranks it has. With the global batch each worker computes on its share of
-    one of the script's batches; with one per worker on a whole one, and what all of them do at once counts as N steps.
+    2 (N - 1) a + 2 (N - 1) / N * T; all ranks gather rows of tables: (N - 1) a + (N - 1) / N * T of all their rows; and Gloo's
+    overhead on both. An exchange within a layer goes from each rank to all, (N - 1) / B of its bytes, and each time takes a and
+    the time to wake processes up; none of it is hidden. Ranks of one host are neighbours in the ring, so each host has one
+    incoming and one outgoing stream, however many ranks it has. With the global batch each worker computes on its share of one
+    of the script's batches; with a batch per worker on a whole one, and one step of all workers counts as N steps.
     """
     steps = workers if batch == "per-worker" else 1
     rows = workload.batch * steps / workers
@@ -212,10 +212,10 @@ def ring(workload: Workload, network: Network, workers: int, batch: str = "globa
 
 
 def servers_in_step(workload: Workload, network: Network, workers: int, form: str) -> Range:
-    """Returns the seconds of a step where all workers pull together, and wait for the last push (`--max-delay 0`).
+    """Returns the seconds of a step if all workers pull together and wait for the last push (`--max-delay 0`).
 
-    A round of N steps. Best: transfers of one worker behind the computation of another, T_c + (N + 1) T + T_u. Worst: all at
-    once, T_c + 2 N T + T_u.
+    For a round of N steps. Best: one worker's transfers overlap with another's computation, T_c + (N + 1) T + T_u. Worst: all
+    transfers at once, T_c + 2 N T + T_u.
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
@@ -227,10 +227,10 @@ def servers_in_step(workload: Workload, network: Network, workers: int, form: st
 
 
 def servers_at_will(workload: Workload, network: Network, workers: int, form: str) -> Range:
-    """Returns the seconds of a step where every worker pulls, computes and pushes at its own pace.
+    """Returns the seconds of a step if every worker pulls, computes and pushes at its own pace.
 
     Best, for a round of N steps: max(T_c + 2 T + T_u, N T, N T_u). Worst: all transfers at once;
-    of sharded servers, all one after the other. What is expected is played through (`fdt.forecast.sharing`).
+    with sharded servers, one after the other. The estimate is simulated (`fdt.forecast.sharing`).
     """
     traffic = _traffic(workload, network, workers, form)
     pause = network.contention * workload.gradient + 2 * network.latency
@@ -239,7 +239,7 @@ def servers_at_will(workload: Workload, network: Network, workers: int, form: st
     worst = pause + _REQUESTS * network.queueing + traffic.all_pull + traffic.all_push + workers * traffic.update
     estimate = _estimate(workload, network, workers, form, best)
     if form == SHARDED:
-        # One worker pulls over the direction of a link over which another pushes, and the other direction is idle.
+        # Worst case: one worker pulls in the direction of a link in which another pushes, and the other direction is idle.
         queues = 2 * (network.hosts(workers) - 1) * network.queueing
         worst = max(worst, pause + workers * (traffic.own_pull + traffic.own_push + queues + traffic.update))
     return Range(best, min(max(estimate, best), worst), max(best, worst)).over(workers)
@@ -250,12 +250,12 @@ class _Traffic:
     """Seconds of transfers and updates.
 
     Attributes:
-        own_pull: Of one worker, with nobody else on the links; the mean of all workers.
-        own_push: The same.
-        all_pull: Of all workers at once.
-        all_push: The same.
-        busiest_link: What one direction of one link has to carry in a round.
-        update: Of one step, on the busiest server.
+        own_pull: One worker's pull with no other worker on the links; the mean of all workers.
+        own_push: One worker's push with no other worker on the links; the mean of all workers.
+        all_pull: All workers' pulls at once.
+        all_push: All workers' pushes at once.
+        busiest_link: The transfers of a round in the busiest direction of a link.
+        update: One step's update on the busiest server.
     """
 
     own_pull: float
@@ -272,7 +272,7 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
     if form == CENTRAL:
         all_pull, all_push = workers * pull, workers * push
         return _Traffic(pull, push, all_pull, all_push, max(all_pull, all_push), update)
-    # A server lives beside each host's workers: what these ask of it does not travel.
+    # Each host has a server: its own workers' requests do not use the link.
     hosts, beside = network.hosts(workers), min(workers, network.slots)
     shares = _shares(workload, hosts)
     others, largest = workers - beside, max(shares)
@@ -289,16 +289,16 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
 
 
 def _shares(workload: Workload, hosts: int) -> list[float]:
-    """Returns what part of the parameters each host's server has."""
+    """Returns each host's server's fraction of the parameters."""
     loads = shard_loads(workload.dense, workload.tables, hosts)
     return [load / sum(loads) for load in loads]
 
 
 def _estimate(workload: Workload, network: Network, workers: int, form: str, best: float) -> float:
-    """Returns the seconds of a round of N steps as it is played; of more workers than that, as many times the best."""
+    """Returns the simulated seconds of a round of N steps; for more workers, extrapolates from the best case."""
     hosts = network.hosts(workers)
     if form == CENTRAL:
-        # With so many the link, or the server, is never idle.
+        # With more workers the link, or the server, is never idle.
         return _played(workload, network, workers, {-1: 1.0}) if workers <= _PLAYED else best
     if hosts == 1:
         return best
@@ -310,13 +310,13 @@ def _estimate(workload: Workload, network: Network, workers: int, form: str, bes
 
 
 def _played(workload: Workload, network: Network, workers: int, shares: Mapping[int, float]) -> float:
-    """Returns the seconds of a round of N steps whose transfers share the links of all hosts.
+    """Simulates a round of N steps whose transfers share the links of all hosts; returns its seconds.
 
     Args:
         workload: What was measured.
         network: Between the hosts.
-        workers: N; those of the host h are h slots and so many after it.
-        shares: What part of the parameters the servers of each host have; hosts without workers are below 0.
+        workers: N; host h has the `slots` workers from h * slots on.
+        shares: The fraction of the parameters on each host's server; hosts without workers have numbers below 0.
     """
     pull, push = workload.pulled_bytes / network.bandwidth, workload.pushed_bytes / network.bandwidth
     request = Phase((Flow((), network.latency * 2 / _REQUESTS + network.queueing),))
@@ -324,14 +324,14 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
     update = Phase(tuple(Flow((("server", h),), s * network.contention * workload.update) for h, s in shares.items()))
 
     def exchanged(own: int, host: int, share: float) -> Flow:
-        """A push, its update, and the parameters that come back at once."""
+        """Returns a push, followed by its update and the transfer of the new parameters."""
         then = Flow((("out", host), ("in", own)), share * pull) if host != own else None
         applied = Flow((("server", host),), share * network.contention * workload.update, then)
         return Flow((("out", own), ("in", host)), share * push, applied) if host != own else applied
 
     def step(own: int) -> Step:
         if chained:
-            # With servers on several hosts, workers that began together stay together, as those of the laboratory do.
+            # With servers on several hosts, workers that began together stay in step, as in the laboratory.
             flows = tuple(exchanged(own, host, share) for host, share in shares.items())
             return [[request, compute, Phase(flows, uneven=len(shares) == 1)]]
         away = [(host, share) for host, share in shares.items() if host != own]
@@ -339,8 +339,8 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
         pushed = Phase(tuple(Flow((("out", own), ("in", h)), s * push) for h, s in away), uneven=True)
         return [[request, pulled, request, compute, request, pushed, update]]
 
-    # The next step waits for what a push leaves on each server (decision 0084). Of one server, workers take turns instead
-    # where there are more than two.
+    # With chained steps, each server sends the parameters after a push to the next step (decision 0084). With one server and
+    # more than two workers, the link semaphore limits transfers instead.
     chained = len(shares) > 1 or workers <= 2
     steps = [step(worker // network.slots) for worker in range(workers)]
     return shared(steps, {"cores": workers / network.contention})
@@ -350,10 +350,10 @@ def _played(workload: Workload, network: Network, workers: int, shares: Mapping[
 
 
 def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
-    """Returns the seconds of a step on so many rows: c0 + c1 * rows, fitted so that relative errors are smallest.
+    """Returns the seconds of a step on a number of rows: c0 + c1 * rows, fitted to minimise relative errors.
 
     Args:
-        measured: At different numbers of rows; one alone is scaled.
+        measured: Times for different numbers of rows; a single one is scaled.
         rows: Any number above 0.
     """
     if len({timed.rows for timed in measured}) == 1:
@@ -365,17 +365,17 @@ def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
     square = sum(w * (t.rows - mean_rows) ** 2 for w, t in zip(weights, measured, strict=True))
     product = sum(w * (t.rows - mean_rows) * (t.seconds - mean_seconds) for w, t in zip(weights, measured, strict=True))
     slope = max(0.0, product / square)
-    # Noise may make the fit fall faster than rows do, which no computation does.
+    # Noise may make the fit fall faster than the number of rows, which no computation does.
     floor = min(timed.seconds * min(1.0, rows / timed.rows) for timed in measured)
     return max(mean_seconds + slope * (rows - mean_rows), floor)
 
 
 def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> list[float]:
-    """Returns the bytes on each parameter server, of an optimizer that looks at one entry at a time: else nothing is cut.
+    """Returns the bytes on each parameter server, for an elementwise optimizer (with others, no tensor is cut).
 
     Args:
-        dense: Sizes of what may be cut, in bytes.
-        tables: Of what may not.
+        dense: Bytes of each tensor that may be cut.
+        tables: Bytes of each tensor that may not.
         shards: How many servers.
     """
     sizes = [*dense, *tables]
@@ -387,7 +387,7 @@ def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> lis
 
 
 def can_be_sharded(workload: Workload, shards: int) -> bool:
-    """Returns whether there are so many parameter servers for a model: as many as tensors, and more if each has a part."""
+    """Returns whether a model can have this many parameter servers: up to one per tensor, or more if each gets a part."""
     return (
         shards <= len(workload.dense) + len(workload.tables)
         or min(shard_loads(workload.dense, workload.tables, shards)) > 0
@@ -395,10 +395,10 @@ def can_be_sharded(workload: Workload, shards: int) -> bool:
 
 
 def _slowest(workload: Workload, network: Network, workers: int) -> float:
-    """Returns by how much the slowest of N workers is expected to be behind the mean, in seconds.
+    """Returns by how many seconds the slowest of N workers is expected to be behind the mean.
 
-    A step that takes c times as long because others have the cores meanwhile is c such pieces of work: deviations of
-    independent pieces add up as squares.
+    A step that takes c times as long because workers share cores counts as c independent pieces of work, whose variances
+    add up.
     """
     deviation = max(timed.deviation for timed in workload.step) * math.sqrt(network.contention)
     return deviation * math.sqrt(2 * math.log(workers))
@@ -408,17 +408,17 @@ def _slowest(workload: Workload, network: Network, workers: int) -> float:
 
 
 def fastest(forecasts: Sequence[Forecast]) -> Forecast:
-    """Returns the one with the largest speed-up; of several, that with the fewest workers."""
+    """Returns the forecast with the largest speed-up; among equal ones, that with the fewest workers."""
     return max(forecasts, key=lambda forecast: (forecast.speedup, -forecast.workers))
 
 
 def pays_up_to(forecasts: Sequence[Forecast]) -> int:
-    """Returns the number of workers from which more of them stop paying.
+    """Returns the number of workers beyond which more are not worth it.
 
-    That is where the next larger number makes a step less than a tenth faster for twice the workers.
+    That is where doubling the workers makes a step less than a tenth faster.
 
     Args:
-        forecasts: Of one form.
+        forecasts: Forecasts of one form.
     """
     ordered = sorted(forecasts, key=lambda forecast: forecast.workers)
     for one, more in itertools.pairwise(ordered):

@@ -1,1 +1,1 @@
-"""A training step as a graph with holes: what it is, how it travels, and whether a pool may run it."""
+"""Represents a training step as a graph with holes, serialises it, and checks whether a pool may run it."""

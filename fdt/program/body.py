@@ -1,6 +1,6 @@
-"""A function in the making: its nodes are written down as descriptions, and TensorFlow reads them all at once.
+"""Builds a function from NodeDefs, which TensorFlow then imports all at once.
 
-To make an operation of TensorFlow in Python takes ten times as long as to describe it.
+Making an operation with TensorFlow's Python API takes ten times as long as writing its NodeDef.
 """
 
 import collections
@@ -14,12 +14,12 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, op_def_pb2, tensor_pb2
 from tensorflow.python.framework import func_graph, op_def_registry
 
-# Attributes that describe the place of an operation in the graph it comes from.
+# Attributes that refer to the graph from which an operation comes.
 _LEFT_OUT = ("_output_shapes", "_class", "_has_manual_control_dependencies", "_XlaMustCompile")
 
 
 class Wire:
-    """An output of a node, or an argument, of a function in the making."""
+    """An output of a node, or an argument, of a function that is being built."""
 
     __slots__ = ("body", "dtype", "name")
 
@@ -34,21 +34,21 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What Python that makes operations is told of a tensor: its type, and the shape as far as it is known."""
+    """A tensor's type, and its shape as far as it is known."""
 
     dtype: tf.DType
     shape: tuple[int | None, ...] | None
 
 
 class Sketch:
-    """Operations made by Python in a graph of its own, to be written into functions as often as they are needed."""
+    """Operations that Python code made in a graph of their own, to be copied into functions as often as needed."""
 
     def __init__(self, make: Callable[..., Any], given: Sequence[Spec]) -> None:
-        """Makes them.
+        """Makes the operations.
 
         Args:
-            make: Given as many tensors, returns a tensor or several.
-            given: What they are.
+            make: Called with one tensor for each of `given`; returns one or several tensors.
+            given: The specs of these tensors.
         """
         self._graph = func_graph.FuncGraph("sketch")
         with self._graph.as_default():
@@ -62,27 +62,27 @@ class Body:
     """The nodes of a function.
 
     Attributes:
-        outer: The one in which it is called; what it uses of that becomes an argument.
-        arguments: By the names of what was used of others, what stands for it here.
-        controls: Names of nodes that those written next wait for.
-        is_stateful: Whether it does something besides giving its outputs.
+        outer: The function that calls this one; its tensors used here become arguments.
+        arguments: From the names of outer tensors to the arguments that stand for them.
+        controls: Names of the nodes for which the nodes written next wait.
+        is_stateful: Whether it has a side effect.
     """
 
     def __init__(
         self, outer: "Body | None" = None, is_dry: bool = False, in_turn: frozenset[str] = frozenset()
     ) -> None:
-        """Begins an empty one.
+        """Makes an empty function.
 
         Args:
             outer: See the class.
-            is_dry: Whether nothing is to be written, since only what follows for layouts matters.
-            in_turn: Kinds of operations that run one after the other, as they are written.
+            is_dry: Whether nothing is written, since only layouts are computed.
+            in_turn: Types of operations that run one after the other, in the order in which they are written.
         """
         self.outer, self.is_dry, self._in_turn = outer, is_dry, in_turn
         self.controls: list[str] = []
         self.captured: dict[Wire, Wire] = {}
         self.is_stateful = False
-        # In the place of whatever is not written.
+        # Stands for every output that is not written in a dry run.
         self.nothing = Wire(self, "", tf.variant)
         self._arguments: list[Wire] = []
         self._nodes: list[node_def_pb2.NodeDef] = []
@@ -91,7 +91,7 @@ class Body:
         self._turn: list[str] = []
 
     def around(self) -> "Iterator[Body]":
-        """Goes over this body and those around it."""
+        """Yields this body and its outer ones."""
         body: Body | None = self
         while body is not None:
             yield body
@@ -103,7 +103,7 @@ class Body:
         return self._arguments[-1]
 
     def here(self, wire: Wire) -> Wire:
-        """Returns what stands for something of this function, or of those around it, within it."""
+        """Returns the wire in this function for a wire of this or an outer function."""
         if wire.body is self:
             return wire
         if wire not in self.captured:
@@ -116,8 +116,8 @@ class Body:
         """Adds a node; returns its outputs.
 
         Args:
-            node: With an operation and all its attributes; if another node has its name, it gets one like it.
-            inputs: Of this function, or of those around it.
+            node: With an operation and all its attributes; its name is made unique.
+            inputs: Wires of this function or of outer ones.
         """
         kind, node.name = node.op, self._unique(node.name)
         for name in _LEFT_OUT:
@@ -144,25 +144,25 @@ class Body:
         node = node_def_pb2.NodeDef(name=name, op="Const")
         node.attr["value"].tensor.CopyFrom(proto)
         node.attr["dtype"].type = proto.dtype
-        # It waits for nothing, whatever is written around it.
+        # A constant waits for nothing, whatever `controls` says.
         controls, self.controls = self.controls, []
         (wire,) = self.add(node, [])
         self.controls = controls
         return wire
 
     def draw(self, sketch: Sketch, inputs: Sequence[Wire], name: str) -> list[Wire]:
-        """Writes the operations of a sketch; returns its outputs.
+        """Copies the operations of a sketch into the function; returns its outputs.
 
         Args:
-            sketch: It.
-            inputs: In the place of the sketch's.
-            name: Before the names of its nodes.
+            sketch: The sketch.
+            inputs: Replace the sketch's inputs.
+            name: Prefix of the nodes' names.
         """
         wires = {tensor.name: self.here(wire) for tensor, wire in zip(sketch.inputs, inputs, strict=True)}
         names: dict[str, str] = {}
         before = self.controls
         for op in sketch.operations:
-            # What is given to it waits, and with it what follows.
+            # A control input from a placeholder becomes one from the given input.
             waits = [names[c.name] for c in op.control_inputs if c.name in names]
             waits += [wires[t.name].node for c in op.control_inputs if c.name not in names for t in c.outputs]
             self.controls = [*(before if not op.inputs else ()), *(w for w in waits if w not in self._argument_names)]
@@ -187,8 +187,8 @@ class Body:
 
         Args:
             name: Its name.
-            outputs: Of it.
-            captured: What it gets of those around it, besides its own arguments: in this order, more than it needs perhaps.
+            outputs: Its outputs.
+            captured: Outer wires that it gets after its own arguments, in this order; it may use only some of them.
         """
         inside = [self.here(wire) for wire in captured]
         own = [argument for argument in self._arguments if argument not in set(inside)]
@@ -213,7 +213,7 @@ class Body:
         return name if count == 1 else self._unique(f"{name}_{count - 1}")
 
 
-# Stateful for TensorFlow, and without effect.
+# Stateful for TensorFlow, but without a side effect.
 LOOKING = frozenset(
     {
         "ReadVariableOp",
@@ -229,14 +229,14 @@ LOOKING = frozenset(
 
 @functools.cache
 def is_stateful(kind: str) -> bool:
-    """Whether operations of a kind do something besides giving their outputs."""
+    """Whether operations of a type have a side effect."""
     definition = op_def_registry.get(kind)
     return definition is not None and definition.is_stateful and kind not in LOOKING
 
 
 @functools.cache
 def names_functions(kind: str) -> bool:
-    """Whether operations of a kind name functions in their attributes."""
+    """Whether operations of a type name functions in their attributes."""
     definition = op_def_registry.get(kind)
     return definition is not None and any("func" in attribute.type for attribute in definition.attr)
 
@@ -250,7 +250,7 @@ def _output_arguments(kind: str) -> list[tuple[str, str, int, str, str]]:
 
 
 def _outputs(node: node_def_pb2.NodeDef) -> Iterator[tuple[str, tf.DType]]:
-    """Goes over a node's outputs: their names within a function, and their types."""
+    """Yields a node's outputs: their names within a function, and their types."""
     for name, of_type, dtype, of_number, of_list in _output_arguments(node.op):
         types = [node.attr[of_type].type if of_type else dtype]
         if of_number:
@@ -262,7 +262,7 @@ def _outputs(node: node_def_pb2.NodeDef) -> Iterator[tuple[str, tf.DType]]:
 
 
 def tensor_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
-    """Returns a constant's description."""
+    """Returns a constant as a TensorProto."""
     dtype = tf.as_dtype(value.dtype)
     if dtype == tf.string:
         return tf.make_tensor_proto(value)
@@ -273,7 +273,7 @@ def tensor_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
 
 
 def attribute(value: Any) -> attr_value_pb2.AttrValue:
-    """Returns an attribute's description: of an integer, a truth, a type, or a list of integers or types."""
+    """Returns an integer, a bool, a type, or a list of integers or types as an AttrValue."""
     made = attr_value_pb2.AttrValue
     if isinstance(value, bool):
         return made(b=value)

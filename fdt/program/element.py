@@ -1,8 +1,8 @@
-"""A batch as dense arrays of numbers whose first dimension is the batch, so that it can travel and be divided by rows.
+"""Encodes a batch as dense arrays of numbers whose first dimension is the batch, to send it and divide it by rows.
 
-Most batches are that already. Ragged tensors, sparse tensors and strings are padded for the way and put together again at the
-beginning of the step. Where tensors of a batch differ in their numbers of rows (500 images without a label, 25 with one), what
-is divided are groups: 25, of 20 rows and of 1.
+Most batches have this form already. Ragged tensors, sparse tensors and strings are padded to be sent, and restored at the
+beginning of the step. If tensors of a batch differ in their numbers of rows (500 images without a label, 25 with one), rows are
+grouped: 25 groups of 20 rows and of 1 row.
 """
 
 import copy
@@ -16,21 +16,21 @@ import tensorflow as tf
 
 from fdt.errors import UnsupportedError
 
-# A None in the elements of a data set.
+# The spec of a None in the elements of a data set.
 _NOTHING = tf.type_spec_from_value(None)
 
 
 class Leaf(Protocol):
-    """One tensor of a batch, and the arrays it travels as."""
+    """Encodes one tensor of a batch as arrays."""
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Returns what the arrays look like; the first dimension of each is the batch."""
+        """Returns the arrays' specs; the first dimension of each is the batch."""
 
     def encode(self, value: Any) -> list[np.ndarray]:
-        """Returns the arrays of a value."""
+        """Returns a value as arrays."""
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """Returns the value of some rows of the arrays."""
+        """Returns the value for some rows of the arrays."""
 
 
 class Element:
@@ -40,9 +40,9 @@ class Element:
         """Reads the structure.
 
         Args:
-            structure: Nested, of type specs; None stays None, and so does its spec in a data set.
-            flatten: Of nested structures: None is a leaf, a composite tensor is one leaf.
-            pack: The inverse: from a structure and new leaves to a structure.
+            structure: Nested structure of type specs; None and a data set's spec of None stay None.
+            flatten: Flattens nested structures; None is a leaf, and a composite tensor is one leaf.
+            pack: The inverse: packs new leaves into a structure.
 
         Raises:
             UnsupportedError: A leaf cannot travel, or has no batch dimension.
@@ -50,38 +50,38 @@ class Element:
         self._structure, self._flatten, self._pack = structure, flatten, pack
         self._leaves: list[Leaf | None] = [None if _is_nothing(s) else _leaf(s) for s in flatten(structure)]
         self._rows: int | None = None
-        # Of each leaf; None if it is not known.
+        # Each leaf's number of rows; None if it is not known.
         self._sizes = [
             s.shape[0] if isinstance(s, tf.TensorSpec) and s.shape.rank else None for s in flatten(structure)
         ]
         self._grouped = len(set(self._sizes) - {None}) > 1
 
     def with_rows(self, rows: int) -> "Element":
-        """Returns the same, for a step that is told the number of rows while it is traced: this one, or each tensor's own."""
+        """Returns a copy whose decoded tensors have a known number of rows: `rows`, or each tensor's own."""
         element = copy.copy(self)
         element._rows = rows
         return element
 
     def in_groups(self) -> "Element":
-        """Returns the same, for batches whose tensors differ in their numbers of rows."""
+        """Returns a copy for batches whose tensors differ in their numbers of rows."""
         element = copy.copy(self)
         element._grouped = True
         return element
 
     def takes(self, batch: Any) -> bool:
-        """Returns whether a batch's tensors have as many rows as each other, or need not."""
+        """Returns whether a batch's tensors have equal numbers of rows, or may differ."""
         if self._grouped or len(self._leaves) < 2:
             return True
         pairs = zip(self._leaves, self._flatten(batch), strict=True)
         return len({value.shape[0] for leaf, value in pairs if leaf is not None}) < 2
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Returns what the arrays look like, the size of the batch left open."""
+        """Returns the arrays' specs, without the size of the batch."""
         specs = [spec for leaf in self._present() for spec in leaf.specs()]
         return [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs] if self._grouped else specs
 
     def specs_of_rows(self, rows: int | None) -> list[tf.TensorSpec]:
-        """Returns what the arrays look like if all batches have so many rows; of what is no dense array that stays open."""
+        """Returns the arrays' specs for batches of `rows` rows; for tensors that are not dense, the size stays unknown."""
         if self._grouped or rows is None:
             return self.specs()
         return [
@@ -91,7 +91,7 @@ class Element:
         ]
 
     def encode(self, batch: Any) -> list[np.ndarray]:
-        """Returns the arrays of a batch."""
+        """Returns a batch as arrays."""
         values = self._flatten(batch)
         pairs = zip(self._leaves, values, strict=True)
         arrays = [array for leaf, value in pairs if leaf is not None for array in leaf.encode(value)]
@@ -101,7 +101,7 @@ class Element:
         return [array.reshape(groups, len(array) // max(1, groups), *array.shape[1:]) for array in arrays]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """Returns the batch, in its structure, of some rows of the arrays."""
+        """Returns the batch, in its structure, for some rows of the arrays."""
         rest = [_ungrouped(array) for array in arrays] if self._grouped else list(arrays)
         values: list[Any] = []
         for leaf, size in zip(self._leaves, self._sizes, strict=True):
@@ -114,7 +114,7 @@ class Element:
         return self._pack(self._structure, values)
 
     def key(self) -> Any:
-        """Returns what is equal for elements whose batches one traced step can take."""
+        """Returns a key that is equal for elements whose batches can share a traced step."""
         leaves = repr(self._pack(self._structure, list(map(repr, self._leaves))))
         return leaves, self._rows, self._grouped
 
@@ -143,7 +143,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Strings of any length: their bytes plus one, padded by zeros."""
+    """Strings of any length: each byte plus one, padded with zeros."""
 
     shape: tf.TensorShape
 
@@ -192,7 +192,7 @@ class Ragged:
 
 @dataclasses.dataclass(frozen=True)
 class Sparse:
-    """Few entries in many places: padded values and places of each row, how many there are, and the dense shape."""
+    """Sparse tensors: padded values and places of each row, their number, and the dense shape."""
 
     spec: tf.SparseTensorSpec
 

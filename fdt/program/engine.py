@@ -1,4 +1,4 @@
-"""Helps engines: values in and out of the pool's store, arrays as tensors, seeds of workers."""
+"""Reads and writes state in the pool's store, maps arrays as tensors, and derives workers' seeds, for both engines."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _SEED_STRIDE = 0x9E3779B1
 
 
 def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_pb2.State) -> dict[int, np.ndarray]:
-    """Returns what a State holds, by the variables' indices."""
+    """Returns a State's values, by the variables' indices."""
     specs = [source.variables[i].tensor for i in state.variables]
     payload = state.payload
     content: Any = blobs.open(payload.blob) if payload.WhichOneof("content") == "blob" else payload.inline
@@ -27,14 +27,14 @@ def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_p
 
 
 def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
-    """Returns the State that holds these values; a large one through the store."""
+    """Returns a State with these values; large ones are put into the store."""
     indices = sorted(values)
     return job_pb2.State(variables=indices, payload=blobs.payload(pack([values[i] for i in indices])))
 
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:
     """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
-    # Those of one piece of a stream are in one blob.
+    # The arrays of one piece of a stream share a blob.
     opened = {array.blob.digest: blobs.open(array.blob) for array in arrays}
     return [_tensor(opened[array.blob.digest], array) for array in arrays]
 
@@ -49,9 +49,9 @@ def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:
         )
     array = content[described.offset : described.offset + size].view(dtype).reshape(shape)
     if array.dtype == tf.bfloat16.as_numpy_dtype and array.size:
-        # NumPy has no such type of its own, and gives such memory away as what it has of that size.
+        # NumPy has no bfloat16 for DLPack, so pass the memory as 16-bit integers.
         return tf.bitcast(tf.experimental.dlpack.from_dlpack(array.view(np.uint16).__dlpack__()), tf.bfloat16)
-    # TensorFlow takes these only as copies.
+    # TensorFlow cannot share the memory of these, only copy it.
     if array.dtype == np.bool_ or array.size == 0 or array.dtype.isbuiltin != 1:
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -18,14 +18,14 @@ from fdt.program.value import Shape
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A step, or a function that it calls, as it travels.
+    """A serialisable step, or a function that it calls.
 
     Attributes:
         graph: GraphDef.
-        inputs: Names of the placeholders of its arguments, those of what it captured last.
+        inputs: Names of its arguments' placeholders, those of captures last.
         outputs: Names of tensors.
         effects: Names of operations that must have run when it returns.
-        producer: Which operations and attributes the TensorFlow that wrote it knew; None if that is this one.
+        producer: Operations and attributes known to the TensorFlow that wrote it; None if this TensorFlow did.
     """
 
     graph: Any
@@ -36,7 +36,7 @@ class Description:
 
 
 def described(graph: Any) -> Description:
-    """Describes a FuncGraph, with the shapes that its trace knows: those of what loops keep do not follow from operations."""
+    """Describes a FuncGraph, with its trace's shapes: those of loops' variables cannot be inferred from operations."""
     graph_def = graph.as_graph_def(add_shapes=True)
     call_by_operations(graph_def)
     return Description(
@@ -48,7 +48,7 @@ def described(graph: Any) -> Description:
 
 
 def call_by_operations(graph: Any) -> None:
-    """Replaces calls of functions by their own names, which functions of TensorFlow 1 (`Defun`) make, by PartitionedCalls.
+    """Replaces nodes whose type is a function's name, as TensorFlow 1's `Defun` makes them, by PartitionedCalls.
 
     Args:
         graph: GraphDef, changed in place.
@@ -67,7 +67,7 @@ def call_by_operations(graph: Any) -> None:
 
 
 def _call_by_operation(node: Any, signatures: Mapping[str, Any]) -> dict[str, str]:
-    """Makes a node that calls a function by its name a PartitionedCall; returns the new names of its outputs in a function."""
+    """Makes a node whose type is a function's name a PartitionedCall; returns its outputs' new names in a function."""
     signature = signatures.get(node.op)
     if signature is None:
         return {}
@@ -80,16 +80,16 @@ def _call_by_operation(node: Any, signatures: Mapping[str, Any]) -> dict[str, st
 
 
 def sized(description: Description, shapes: Sequence[Shape], handles: Sequence[Any]) -> Any:
-    """Returns the FuncGraph of a step for arguments of these sizes: TensorFlow then tells those of all tensors.
+    """Imports a step as a FuncGraph for arguments of these shapes, so that TensorFlow infers all tensors' shapes.
 
     Args:
-        description: Of the step.
-        shapes: Of its arguments.
-        handles: For each, if it is a resource, a tensor that tells what it holds.
+        description: The step.
+        shapes: Its arguments' shapes.
+        handles: For each resource argument a handle tensor, which has the type and shape of its content.
     """
     graph = func_graph.FuncGraph("sized")
     for node in description.graph.node:
-        # A function may ask to be beside an operation of the graph around it, which is not here.
+        # A function's node may be colocated with an operation of the calling graph, which is not here.
         node.attr.pop("_class", None)
     # Small tensors that a step captured are constants.
     types = {n.name: n.attr["dtype"].type for n in description.graph.node if n.op in ("Placeholder", "Const")}
@@ -126,13 +126,13 @@ class Output:
 
 
 class Operation:
-    """An operation of the script's step, with what is asked of it again and again.
+    """An operation of the script's step, with cached properties.
 
     Attributes:
-        made: TensorFlow's own.
+        made: TensorFlow's operation.
         inputs: Names of tensors.
         controls: Names of operations that it waits for.
-        constant: What a Const holds, as far as somebody has asked.
+        constant: A Const's value, once it has been read.
     """
 
     def __init__(self, made: Any) -> None:
@@ -140,13 +140,13 @@ class Operation:
         self.inputs = [tensor.name for tensor in made.inputs]
         self.controls = [op.name for op in made.control_inputs]
         self.outputs = [Output(t.name, t.dtype, _shape(t)) for t in made.outputs]
-        # What it makes of inputs that are known.
+        # Its outputs for known inputs.
         self.folded: dict[Any, list[np.ndarray]] = {}
         self._attributes: dict[str, Any] = {}
 
     @property
     def node_def(self) -> Any:
-        """Its description, the caller's own."""
+        """A copy of its NodeDef, which the caller may change."""
         return self.made.node_def
 
     def get_attr(self, name: str) -> Any:
@@ -161,7 +161,7 @@ def _shape(tensor: tf.Tensor) -> Shape:
 
 
 class Functions:
-    """The functions of a step: their graphs for the sizes of arguments that come, each made once.
+    """The functions of a step: their graphs for given argument shapes, each made once.
 
     Attributes:
         definitions: FunctionDefs, by their names.
@@ -179,14 +179,14 @@ class Functions:
 
         Args:
             around: The graph in which it is called.
-            name: Of the function.
-            arguments: Values that it is given.
+            name: The function's name.
+            arguments: The values of its arguments.
         """
         constants = [None if value.constant is None else value.constant.tobytes() for value in arguments]
         key = name, *((v.shape, id(v.handle), c) for v, c in zip(arguments, constants, strict=True))
         if key not in self._sized:
             definition = self.definitions[name]
-            # Whose functions it may call.
+            # The function may call those of `around`.
             with around.as_default():
                 graph, flat = function_def_to_graph.function_def_to_graph_def(definition)
                 signature = definition.signature
@@ -201,7 +201,7 @@ class Functions:
         return self._sized[key]
 
     def needed(self, names: Sequence[str]) -> dict[str, Any]:
-        """Returns the FunctionDefs of functions, and of those that they name."""
+        """Returns the FunctionDefs of functions, and of all functions that they name."""
         found: dict[str, Any] = {}
         waiting = list(names)
         while waiting:
@@ -212,7 +212,7 @@ class Functions:
         return found
 
     def in_order(self, graph: Any) -> list[Operation]:
-        """Returns the operations of a graph that are run, each after those it needs, else as they were made."""
+        """Returns the operations that a graph runs in topological order, otherwise in the order in which they were made."""
         if id(graph) not in self._orders:
             self._orders[id(graph)] = _in_order(graph)
             self._kept.append(graph)
@@ -220,7 +220,7 @@ class Functions:
 
 
 def _in_order(graph: Any) -> list[Operation]:
-    """As they were made is not enough: the gradient of a loop gives the loop further inputs."""
+    """Sorts topologically: the order of creation is not enough, since a loop's gradient adds inputs to the loop."""
     operations = list(map(Operation, _run(graph)))
     place = {op.name: i for i, op in enumerate(operations)}
     before = {op.name: {*(name.rpartition(":")[0] for name in op.inputs), *op.controls} for op in operations}
@@ -243,7 +243,7 @@ def _in_order(graph: Any) -> list[Operation]:
 
 
 def _run(graph: Any) -> list[Any]:
-    """Returns what a function runs: what its outputs need, and what does something besides giving its outputs."""
+    """Returns the operations that a function runs: those that its outputs need, and those with side effects."""
     everything = graph.get_operations()
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     waiting += [op for op in everything if is_stateful(op.type)]
@@ -274,7 +274,7 @@ def is_call(op: Any) -> bool:
 
 
 def writes(op: Any) -> bool:
-    """Whether an operation does something besides giving its outputs."""
+    """Whether an operation has a side effect; a call does not count."""
     return is_stateful(op.type) and not is_call(op)
 
 
@@ -296,7 +296,7 @@ def _unsized(around: Any, name: str) -> Any:
 
 
 def infer(op: Operation, values: Sequence[Any]) -> None:
-    """Tells an operation's outputs what follows for their shapes from what is known of its inputs by now."""
+    """Sets shapes of an operation's outputs that can be inferred from its inputs now."""
     unknown = [output for output in op.outputs if not output.is_known]
     if not op.inputs or names_functions(op.type) or all(t.dtype in (tf.variant, tf.resource) for t in unknown):
         return

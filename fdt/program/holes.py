@@ -1,4 +1,4 @@
-"""The holes of a step while it is being traced: where gradients, and a few other values, pass through a marked function."""
+"""Opens holes in a step while it is traced: gradients and a few other values pass through marked functions."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ HOLE = "fdt.hole"
 
 @dataclasses.dataclass
 class OpenHole:
-    """A hole as the tracer leaves it: whose gradients, and the marked function's name."""
+    """An open hole: its variables, and the marked function's name."""
 
     kind: "program_pb2.Hole.Kind"
     function: str
@@ -44,7 +44,7 @@ class Holes:
             variables: The variables they belong to.
 
         Returns:
-            The same structure, as it comes out of the hole.
+            The gradients that the hole returns, in the same structure.
         """
         sparse = tuple(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
         flat: list[tf.Tensor] = []
@@ -61,7 +61,7 @@ class Holes:
         return exchanged
 
     def rate(self, rate: Any) -> tf.Tensor:
-        """Returns a learning rate as the runtime wants it."""
+        """Passes a learning rate through a hole, where the runtime may change it."""
         rate = tf.convert_to_tensor(rate)
         if self._rate is None:
             self._rate = self._mark([tf.TensorSpec([], rate.dtype)])
@@ -75,7 +75,7 @@ class Holes:
         variables: tuple[tf.Variable, ...],
         sparse: tuple[bool, ...],
     ) -> list[tf.Tensor]:
-        # A dense gradient has its variable's shape; of a sparse one only the width is known beforehand.
+        # A dense gradient has its variable's shape; of a sparse one only the row's shape is known now.
         concrete = self._mark([tf.TensorSpec(t.shape, t.dtype) for t in flat])
         self.opened.append(OpenHole(kind, concrete.name.decode(), variables, sparse))
         filled = concrete(self.share, *flat)
@@ -85,7 +85,7 @@ class Holes:
 
     @staticmethod
     def _mark(specs: Sequence[tf.TensorSpec]) -> Any:
-        """Returns the function that stands for a hole: it passes on what it gets."""
+        """Returns the function that marks a hole: it returns its inputs."""
 
         def fdt_hole(share: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             return [tf.identity(tensor) for tensor in tensors]
@@ -105,7 +105,7 @@ def current_holes() -> Holes | None:
 
 @contextmanager
 def open_holes(holes: Holes) -> Iterator[Holes]:
-    """Within it, they are the `current_holes()`, which collect what one trace leaves open."""
+    """Makes `holes` the `current_holes()` in this context."""
     token = _current_holes.set(holes)
     try:
         yield holes
@@ -114,7 +114,7 @@ def open_holes(holes: Holes) -> Iterator[Holes]:
 
 
 def pass_hole(gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-    """Returns gradients, of which some may be None, as they come out of a hole of the step that is being traced, if one is."""
+    """Passes gradients, some of which may be None, through a hole of the step that is being traced, if there is one."""
     holes = current_holes()
     if holes is None:
         return gradients

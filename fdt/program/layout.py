@@ -1,4 +1,4 @@
-"""What a worker holds of a tensor."""
+"""Describes what each worker holds of a tensor: its layout."""
 
 import dataclasses
 import enum
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Combine(enum.Enum):
-    """What the workers' tensors of a partial value are put together by."""
+    """How the workers' tensors of a partial value are combined."""
 
     SUM = "sum"
     MAX = "max"
@@ -22,12 +22,12 @@ class Whole:
 class Divided:
     """Every worker holds consecutive entries along one dimension, in the order of the workers.
 
-    Of tensors that were put one behind the other it holds its own of each.
+    Of a concatenation of divided tensors, a worker holds its entries of each.
 
     Attributes:
         dim: The dimension, counted from 0.
         sizes: How many entries each worker holds; their sum is the dimension's size.
-        blocks: How many it holds of each of these tensors; empty for one.
+        blocks: For each of the concatenated tensors, how many entries each worker holds; empty for a single one.
     """
 
     dim: int
@@ -49,7 +49,7 @@ class Divided:
         return self.blocks or (self.sizes,)
 
     def spans(self, rank: int) -> list[tuple[int, int]]:
-        """Returns where a worker's entries of each block begin in the whole tensor, and how many they are."""
+        """Returns, for each block, the start of a worker's entries in the whole tensor, and their number."""
         found, before = [], 0
         for sizes in self.each:
             found.append((before + sum(sizes[:rank]), sizes[rank]))
@@ -57,10 +57,10 @@ class Divided:
         return found
 
     def picked(self, begin: int, end: int, stride: int) -> "tuple[Divided, list[list[tuple[int, int]]]]":
-        """Keeps every `stride`-th entry from `begin` on, below `end`, where it is.
+        """Selects every `stride`-th entry in [begin, end), each staying on its worker.
 
         Returns:
-            How those are divided, and for each worker and block its own first one, and how many.
+            The selection's layout, and for each worker and block its first selected entry and their number.
         """
         picks = []
         for rank in range(len(self.sizes)):
@@ -82,7 +82,7 @@ class Partial:
 
 
 def joined(dim: int, blocks: Sequence[tuple[int, ...]]) -> Divided:
-    """Returns how blocks are divided that stand one behind the other; of each how many entries every worker holds."""
+    """Returns the layout of concatenated blocks, given how many entries of each block every worker holds."""
     full = tuple(block for block in blocks if sum(block)) or tuple(blocks[:1])
     sizes = tuple(map(sum, zip(*full, strict=True)))
     return Divided(dim, sizes, full if len(full) > 1 else ())
@@ -95,20 +95,20 @@ PARTIAL = Partial()
 
 
 def shares(num_rows: int, num_workers: int) -> tuple[int, ...]:
-    """Returns how many of a batch's rows each worker takes: as equal as can be, the first ones one more."""
+    """Returns how many of a batch's rows each worker takes: as equal as possible, the first workers one more."""
     small, extra = divmod(num_rows, num_workers)
     return tuple(small + (rank < extra) for rank in range(num_workers))
 
 
 def batch_layouts(shapes: Sequence[Sequence[int]], dim: int, num_workers: int) -> list[Layout]:
-    """Returns how the arrays of a batch are divided.
+    """Returns the layouts of a batch's arrays.
 
-    A list that is no column of the batch, and a number, every worker gets in full. A wrong guess costs an exchange.
+    Every worker gets arrays without the batch's number of rows, and scalars, in full. A wrong guess costs an exchange.
 
     Args:
-        shapes: Of the arrays.
-        dim: Along which their rows are.
-        num_workers: As many parts.
+        shapes: The arrays' shapes.
+        dim: The dimension of their rows.
+        num_workers: How many parts to make.
     """
     num_rows = next((shape[dim] for shape in shapes if len(shape) > dim), 0)
 

@@ -1,4 +1,4 @@
-"""Sends the lookup tables of a step: their contents on the way, and tables made of them again."""
+"""Serialises the lookup tables of a step, and makes tables of their contents."""
 
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -6,7 +6,7 @@ from tensorflow.core.framework import tensor_pb2
 from fdt.program.graphs import called
 from fdt.v1 import program_pb2
 
-# Operations that look into a table, and which of their attributes tell the types of its keys and values.
+# Operations that read a table, and their attributes for the types of its keys and values.
 _READERS = {"LookupTableFindV2": ("Tin", "Tout"), "LookupTableExportV2": ("Tkeys", "Tvalues")}
 
 
@@ -30,12 +30,12 @@ class Table:
 
 
 def describe(handle: tf.Tensor, inside: tf.Tensor) -> program_pb2.Table | None:
-    """Returns the content of a table; None if the resource is none that the step looks things up in.
+    """Returns the content of a table; None if the resource is no table that the step reads.
 
     Args:
         handle: The resource.
-        inside: What stands for it in the step's graph: there its types are read. TensorFlow ends the process if it is asked for
-            others than the table has.
+        inside: Its placeholder in the step's graph, whose readers have the types. TensorFlow ends the process if it is asked
+            for types other than the table's.
     """
     types = _types(inside)
     if types is None:
@@ -46,7 +46,7 @@ def describe(handle: tf.Tensor, inside: tf.Tensor) -> program_pb2.Table | None:
 
 
 def _types(inside: tf.Tensor) -> tuple[tf.DType, tf.DType] | None:
-    """Returns the types of a table's keys and values, from who looks things up in it."""
+    """Returns the types of a table's keys and values, from an operation that reads it."""
     for op in inside.consumers():
         if op.type in _READERS:
             keys, values = _READERS[op.type]

@@ -1,6 +1,6 @@
-"""Arrays as bytes, one after the other, and back: states of variables, and what steps return.
+"""Packs arrays into bytes and unpacks them: states of variables, and outputs of steps.
 
-An array of numbers is its memory. One of strings is the length of each, int64, and then their bytes.
+An array of numbers is packed as its memory; an array of strings as the strings' lengths, int64, and then their bytes.
 """
 
 import itertools
@@ -16,17 +16,17 @@ from fdt.v1 import program_pb2
 
 _ALIGNMENT_BYTES = 64
 _SIZE = np.dtype("<i8")
-# TensorFlow's.
+# TensorFlow's limit.
 _MAX_RANK = 254
 
 
 def as_array(tensor: Any) -> np.ndarray:
-    """Returns the value of a tensor or variable; of strings as objects: NumPy's own would end at their last zero."""
+    """Returns the value of a tensor or variable; strings as objects, since NumPy's own type drops trailing zero bytes."""
     return np.asarray(tensor.numpy(), object if tensor.dtype.name == "string" else None)
 
 
 def content(value: np.ndarray) -> np.ndarray:
-    """Returns an array's bytes, uint8 [n]: equal bytes, equal values."""
+    """Returns an array's bytes, uint8 [n]; equal bytes mean equal values."""
     if value.dtype.kind not in "OSU":
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     texts = [text.encode() if isinstance(text, str) else text for text in value.reshape(-1).tolist()]
@@ -35,7 +35,7 @@ def content(value: np.ndarray) -> np.ndarray:
 
 
 def pack(values: Sequence[np.ndarray]) -> bytearray:
-    """Lays arrays out as job_pb2.State wants them: each one's bytes, its start rounded up to 64 bytes."""
+    """Lays arrays out in the format of job_pb2.State: each array's bytes, with starts rounded up to 64 bytes."""
     contents = [content(value) for value in values]
     packed = bytearray(sum(_padded(each.size) for each in contents))
     view = np.frombuffer(packed, np.uint8)
@@ -47,7 +47,7 @@ def pack(values: Sequence[np.ndarray]) -> bytearray:
 
 
 def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:
-    """Reads what `pack` wrote; arrays of numbers are views of it.
+    """Inverts `pack`; arrays of numbers are views of the input.
 
     Raises:
         ProtocolError: The length does not fit the descriptions.
@@ -66,7 +66,7 @@ def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]
 
 
 def _num_bytes(view: np.ndarray, spec: program_pb2.Tensor) -> int | None:
-    """Returns how many bytes a tensor takes at the beginning of a view; None if that holds too few to tell."""
+    """Returns how many bytes a tensor takes at the beginning of a view; None if the view is too short to tell."""
     count = math.prod(spec.shape)
     if spec.dtype != "string":
         return count * dtype_of(spec).itemsize
@@ -74,7 +74,7 @@ def _num_bytes(view: np.ndarray, spec: program_pb2.Tensor) -> int | None:
     if end > view.size:
         return None
     lengths = view[:end].view(_SIZE)
-    # More than there are is wrong, and must not overflow.
+    # Check each length, so that the sum of wrong ones cannot overflow.
     return end + int(lengths.sum()) if all(0 <= length <= view.size for length in lengths.tolist()) else None
 
 
@@ -92,7 +92,7 @@ def _array(view: np.ndarray, spec: program_pb2.Tensor) -> np.ndarray:
 
 
 def pack_outputs(values: Sequence[np.ndarray], described: Sequence[program_pb2.Tensor]) -> bytes:
-    """Lays a step's outputs out as `pack` does, led by the shapes of those whose description leaves one open.
+    """Lays a step's outputs out as `pack` does, after the shapes of outputs whose description has an unknown one.
 
     A shape is its rank and its sizes, int64.
     """
@@ -101,10 +101,10 @@ def pack_outputs(values: Sequence[np.ndarray], described: Sequence[program_pb2.T
 
 
 def unpack_outputs(packed: Any, described: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:
-    """Reads what `pack_outputs` wrote; the arrays are views of it.
+    """Inverts `pack_outputs`; the arrays are views of the input.
 
     Raises:
-        ProtocolError: It does not fit the descriptions.
+        ProtocolError: The input does not fit the descriptions.
     """
     view, specs, start = np.frombuffer(packed, np.uint8), list(described), 0
     for number, spec in enumerate(described):
@@ -117,14 +117,14 @@ def unpack_outputs(packed: Any, described: Sequence[program_pb2.Tensor]) -> list
 
 
 def empty(described: program_pb2.Tensor) -> np.ndarray:
-    """Returns zeros (empty strings) of a tensor's shape; where that is open, without a row."""
+    """Returns zeros (or empty strings) of a tensor's shape, with size 0 for unknown sizes."""
     shape = shape_of(described)
     sizes = [0] if shape.rank is None else [size or 0 for size in shape.as_list()]
     return neutral(np.zeros(sizes, dtype_of(described)))
 
 
 def neutral(like: np.ndarray) -> np.ndarray:
-    """Returns an array of zeros, or of empty strings, as one is."""
+    """Returns an array of zeros, or of empty strings, with the shape and type of another."""
     return np.full(like.shape, b"", object) if like.dtype.kind in "OSU" else np.zeros_like(like)
 
 

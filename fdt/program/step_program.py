@@ -1,7 +1,7 @@
-"""StepProgram: a training step as a graph with holes, out of a traced function and back into one.
+"""Exports a traced training step as a StepProgram, a graph with holes, and loads it as a function again.
 
-A program is a serialised graph, not a SavedModel: it carries no values (they travel as state, like every later change
-of theirs), so that the same step has the same bytes and is sent and read once (docs/decisions/0001).
+A program is a serialised graph, not a SavedModel. It has no values (these are sent as state, as are all later changes of
+them), so that the same step has the same bytes and is sent and read once (docs/decisions/0001).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from fdt.program.holes import OpenHole
 from fdt.program.lookup_tables import Table, describe
 from fdt.v1 import program_pb2
 
-# Of tensors that a step captured; more of them belongs into the data.
+# The limit for tensors that a step captures; more belong in the data set.
 _MAX_CONSTANT_BYTES = 256 << 20
 _load_numbers = itertools.count()
 
@@ -34,8 +34,8 @@ def export(
 
     Args:
         concrete: ConcreteFunction of step(share, *batch) -> list of tensors.
-        holes: What the trace left open.
-        describe: Tells what a variable is; its tensor is filled in here.
+        holes: The holes that the trace left open.
+        describe: Returns a variable's role and other fields; `export` fills in its tensor.
 
     Returns:
         The program, and the script's own variables in the program's order.
@@ -49,7 +49,7 @@ def export(
             graph_def=described(graph).graph, graph=graph, strip_default_attrs=True, clear_devices=True
         )
     _check_tables_stay(meta_graph.graph_def)
-    # Names of collections and of the script's scopes mean nothing on the other side.
+    # A worker has no use for the names of collections and of the script's scopes.
     meta_graph.ClearField("collection_def")
     variables, placeholders, tables, constants = captured(graph)
     _embed(meta_graph.graph_def, constants)
@@ -93,7 +93,7 @@ def captured(
         besides: Ids of tensors to leave out.
 
     Returns:
-        Its variables; the placeholders of their handles; its tables, and its constants, by their placeholders.
+        Its variables, the placeholders of their handles, and its tables and its constants by their placeholders.
 
     Raises:
         UnsupportedError: It uses a resource that is neither a variable nor a table, such as an iterator.
@@ -116,7 +116,7 @@ def captured(
 
 
 def _embed(graph: Any, constants: Mapping[str, Any]) -> None:
-    """Puts values in the places of placeholders: a tensor from outside a step never changes."""
+    """Replaces placeholders by constants: a tensor from outside a step never changes."""
     protos = {name: tf.make_tensor_proto(value) for name, value in constants.items()}
     size = sum(proto.ByteSize() for proto in protos.values())
     if size > _MAX_CONSTANT_BYTES:
@@ -167,33 +167,33 @@ def num_samples(source: program_pb2.StepProgram, shapes: Sequence[Sequence[int]]
 
     Args:
         source: The program.
-        shapes: Of the batch's arrays.
+        shapes: The shapes of the batch's arrays.
     """
     dim = 1 if source.one_row else 0
     return next((int(shape[dim]) for shape in shapes if len(shape) > dim), 1)
 
 
 def shape_of(spec: program_pb2.Tensor) -> tf.TensorShape:
-    """Returns the shape that a description gives; unknown where it is."""
+    """Returns a description's shape, whose rank or sizes may be unknown."""
     if list(spec.shape) == [-2]:
         return tf.TensorShape(None)
     return tf.TensorShape([None if d < 0 else d for d in spec.shape])
 
 
 def dtype_of(spec: program_pb2.Tensor) -> np.dtype:
-    """Returns the NumPy type (bfloat16 and float8 included) that a description gives."""
+    """Returns a description's NumPy type (bfloat16 and float8 included)."""
     return np.dtype(tf.dtypes.as_dtype(spec.dtype).as_numpy_dtype)
 
 
 @dataclasses.dataclass
 class LoadedProgram:
-    """A program made ready to run.
+    """A program that is ready to run.
 
     Attributes:
-        meta_graph: Its graph, as it travelled, with functions of names of their own.
+        meta_graph: Its graph, unchanged except for unique function names.
         variables: In the program's order; zero until they are assigned.
         tables: In the program's order.
-        holes: Names of the functions that its gradients pass.
+        holes: Names of the functions that mark its holes for gradients.
     """
 
     source: program_pb2.StepProgram
@@ -209,12 +209,12 @@ class LoadedProgram:
 
     @property
     def resources(self) -> list[tf.Variable | Table]:
-        """What the step's graph takes after the batch."""
+        """The step's inputs after the batch: variables and tables."""
         return [*self.variables, *self.tables]
 
     @property
     def description(self) -> Description:
-        """The step's graph, of the share, a batch and the resources."""
+        """The step's graph; its inputs are the share, a batch and the resources."""
         step, meta_info = self.source.step, self.meta_graph.meta_info_def
         inputs = [*step.inputs, *step.variables, *step.tables]
         return Description(
@@ -227,7 +227,7 @@ class LoadedProgram:
         return [i for i in indices if self.source.variables[i].role in roles]
 
 
-# Given a hole and its position, returns the Python function (share, *tensors) -> tensors that fills it; None leaves it.
+# From a hole's position and the hole to the Python function (share, *tensors) -> tensors that fills it, or None.
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
@@ -260,7 +260,7 @@ def load(source: program_pb2.StepProgram, seed: Callable[[], int] | None = None)
 
 
 def _set_seeds(graph: Any, seed: Callable[[], int]) -> None:
-    """Gives operations that draw without a seed one each: workers that share a batch draw the same numbers."""
+    """Sets the seeds of operations that draw without one, so that workers that share a batch draw the same numbers."""
     everything = itertools.chain(graph.node, *(f.node_def for f in graph.library.function))
     drawing = [node for node in everything if _draws_without_seed(node)]
     if drawing:
@@ -276,7 +276,7 @@ def _draws_without_seed(node: Any) -> bool:
 
 
 def make_tables(source: program_pb2.StepProgram) -> list[Table]:
-    """Returns a program's lookup tables, made on the CPU beside the current device."""
+    """Makes a program's lookup tables on the current device, which must be a CPU."""
     return [Table(description) for description in source.tables]
 
 
@@ -285,13 +285,13 @@ def fill_holes(source: program_pb2.StepProgram, meta_graph: Any, fill: Filler) -
 
     Args:
         source: The program.
-        meta_graph: With the program's function library, whose functions get names of their own.
-        fill: What fills each hole.
+        meta_graph: Has the program's function library, whose functions get unique names.
+        fill: Returns the function for each hole.
 
     Raises:
         ProtocolError: The program contradicts itself.
     """
-    # By the names that the manifest knows.
+    # By the names in the manifest, before these are changed.
     library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
     _rename_functions(meta_graph.graph_def)
     extra: list[Any] = []
@@ -308,7 +308,7 @@ def fill_holes(source: program_pb2.StepProgram, meta_graph: Any, fill: Filler) -
 
 
 def _rename_functions(graph: Any) -> None:
-    """Gives a graph's functions names of their own: in TensorFlow they are one name space for the whole process."""
+    """Gives a graph's functions unique names: TensorFlow has one name space for functions per process."""
     suffix = f"_loaded_{next(_load_numbers)}"
     names = {f.signature.name: f.signature.name + suffix for f in graph.library.function}
     for node in itertools.chain(graph.node, *(f.node_def for f in graph.library.function)):
@@ -331,7 +331,7 @@ def _functions(attribute: Any) -> Sequence[Any]:
 
 
 def _replace_body(function: Any, body: Callable[..., Sequence[tf.Tensor]]) -> list[Any]:
-    """Puts a traced `body` in the place of a library function; returns the functions that the body calls."""
+    """Replaces a library function's body by a traced `body`; returns the functions that the body calls."""
     attributes = [function.arg_attr[i] for i in range(len(function.signature.input_arg)) if i in function.arg_attr]
     shapes = [a.attr["_output_shapes"].list.shape[0] if "_output_shapes" in a.attr else None for a in attributes]
     if len(shapes) != len(function.signature.input_arg):
@@ -367,12 +367,12 @@ def import_function(
     outputs: Sequence[str],
     effects: Sequence[str],
 ) -> Any:
-    """Makes a function of a graph.
+    """Imports a graph as a function.
 
     Args:
         meta_graph: MetaGraphDef.
-        inputs: The placeholders that become arguments, in this order, and what they take.
-        resources: For each placeholder of a resource the variable or table it stands for.
+        inputs: The placeholders that become arguments, in this order, with their specs.
+        resources: For each placeholder of a resource the variable or table to use.
         outputs: Tensors ("node:0") to return.
         effects: Operations that must have run when the function returns.
 
@@ -392,7 +392,7 @@ def import_function(
             name="program",
             producer_op_list=meta_graph.meta_info_def.stripped_op_list,
         )
-        # Whoever inlines the function waits for these and no others: without them its updates would be pruned.
+        # A caller that inlines the function waits for control outputs only; without these its updates would be pruned.
         graph.control_outputs.extend(elements[len(outputs) :])
         return elements[: len(outputs)]
 

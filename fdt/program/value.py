@@ -1,4 +1,4 @@
-"""A tensor of the script's step as the divided step has it."""
+"""Represents a tensor of the script's step in the divided step."""
 
 import dataclasses
 import math
@@ -11,29 +11,29 @@ import tensorflow as tf
 from fdt.program.body import Spec, Wire
 from fdt.program.layout import WHOLE, Divided, Layout
 
-# Of a tensor; None for an unknown rank, or for the size of a dimension.
+# A tensor's shape; None for an unknown rank or size.
 Shape = tuple[int | None, ...] | None
-# What all elements of a list are: type, shape and bytes of a constant; () of an empty list; None if that is not known.
+# The constant that all elements of a list equal: its type, shape and bytes; () for an empty list; None if not known.
 Elements = tuple[()] | tuple[str, tuple[int, ...], bytes] | None
 
 
 @dataclasses.dataclass(eq=False)
 class Value:
-    """What the workers whose parts a function holds have in the place of one tensor.
+    """The tensors of the workers built in a function that stand for one tensor of the step.
 
     Attributes:
         layout: What a worker holds of it.
-        source: Name of the operation of the script's step whose output it is.
-        shape: Of the whole tensor.
-        dtype: Of its elements.
-        tensors: One for each of these workers; of a whole value the same one. Of a constant none, until it is used.
-        constant: Its elements, where they are known while the step is divided.
-        handle: Of a resource, a tensor that tells what it holds.
-        remake: Makes the value in another layout of elements; only of lists that hold nothing yet.
-        whole: Makes it whole without an exchange; of an input of the step, which every worker can read in full.
-        cut: Makes it divided by computing it from divided inputs; of a whole value that was computed entry by entry. None where
-            that cannot be.
-        again: Makes it whole by computing it from whole inputs; of a sum in parts that follows from another.
+        source: Name of the script's operation whose output it is.
+        shape: The whole tensor's shape.
+        dtype: The elements' type.
+        tensors: One for each of these workers; the same one for a whole value; none for a constant until it is used.
+        constant: Its elements, if they are known while the step is divided.
+        handle: For a resource, a handle tensor, which has the type and shape of its content.
+        remake: For an empty list: makes it with another layout of its elements.
+        whole: For a step's input that every worker can read in full: makes it whole without an exchange.
+        cut: For a whole value that was computed entry by entry: makes it divided by computing it from divided inputs; returns
+            None if that is not possible.
+        again: For a partial sum computed from another one: makes it whole by computing it from whole inputs.
     """
 
     layout: Layout
@@ -47,22 +47,22 @@ class Value:
     whole: Callable[[], Wire] | None = None
     again: "Callable[[], Value] | None" = None
     cut: "Callable[[Divided], Value | None] | None" = None
-    # Of a list all of whose elements are one constant, that constant; () of one that is empty so far.
+    # For a list: see `Elements`.
     elements: Elements = None
-    # Of integers that are not all known: the first; what the only one is at least. See `sizes.py`.
+    # For integers that are not constant: the first one; a lower bound of a single one. See `sizes.py`.
     first: int | None = None
     at_least: int | None = None
-    # How many rows each worker had, where it took its own for the batch (see `own_rows`): what is whole then differs.
+    # Each worker's number of rows, if it used its own rows as the batch (see `own_rows`): whole values then differ.
     own_rows: tuple[int, ...] | None = None
-    # Of a constant, where it was used last.
+    # For a constant: its tensor in the function where it was used last.
     made: Wire | None = None
-    # Which output of which operation it is, calls included.
+    # Identifies the output: path of calls, operation, index.
     key: str = ""
-    # The same value in other layouts, as far as somebody has needed them.
+    # The same value in the other layouts made so far.
     others: "dict[Layout, list[Value]]" = dataclasses.field(default_factory=dict)
 
     def spec(self, rank: int) -> Spec:
-        """Returns what a worker's own tensor is."""
+        """Returns the spec of a worker's own tensor."""
         shape = self.shape
         if isinstance(self.layout, Divided) and shape is not None and self.dtype != tf.variant:
             dim = self.layout.dim
@@ -70,7 +70,7 @@ class Value:
         return Spec(self.dtype, shape)
 
     def held(self, layout: Layout, tensors: Sequence[Wire]) -> "Value":
-        """Returns the same as workers hold it in another layout."""
+        """Returns the same value in another layout, given its tensors."""
         return Value(layout, self.source, self.shape, self.dtype, tuple(tensors), handle=self.handle)
 
     @property

@@ -1,1 +1,1 @@
-"""Hosts of a pool that a cluster's own scheduler places: one scheduler job a host, which runs `fdt serve --join`."""
+"""Requests a pool's hosts from a cluster's scheduler: one scheduler job per host, which runs `fdt serve --join`."""

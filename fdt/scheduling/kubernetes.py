@@ -1,6 +1,6 @@
-"""Kubernetes: manifests of a pool's hosts, to be handed in with `kubectl apply -f`. Nothing is asked for from here.
+"""Writes Kubernetes manifests of a pool's hosts, for `kubectl apply -f`. Sends no request itself.
 
-The manifests are JSON, which is YAML: kubectl takes it, and no library is needed to write it.
+The manifests are JSON, which kubectl accepts as YAML, so writing them needs no library.
 """
 
 import json
@@ -10,17 +10,17 @@ from fdt.errors import UsageError
 from fdt.scheduling.request import CA_FILE, TOKEN_FILE, File, HostRequest, Rendering, named_arguments
 
 _MANIFESTS = "hosts.json"
-# Where containers see the pool's files.
+# Where containers mount the pool's files.
 _FOLDER = "/etc/fdt"
 _USER = 1000
-# What may be said of the cluster, and what it is without.
+# The settings of the cluster, with their defaults.
 _DEFAULTS = {"image": "", "namespace": "default", "queue": "", "python": "python3"}
 
 
 class Kubernetes:
-    """See `fdt.scheduling.request.Renderer`: the hosts are the pods of one indexed Job, as many as there may be at most.
+    """See `fdt.scheduling.request.Renderer`: the hosts are the pods of one indexed Job, with the largest number of hosts.
 
-    Arguments are NAME=VALUE: `image` of the containers (needed), `namespace`, `queue` (of Kueue), `python` in the image.
+    Arguments are NAME=VALUE: `image` of the containers (required), `namespace`, `queue` (of Kueue), `python` in the image.
     """
 
     def render(self, request: HostRequest) -> Rendering:
@@ -30,7 +30,7 @@ class Kubernetes:
         for item in items:
             item["metadata"]["namespace"] = given["namespace"]
         manifests = {"apiVersion": "v1", "kind": "List", "items": items}
-        # It holds the token.
+        # Mode 0600, since the file contains the token.
         file = File(_MANIFESTS, json.dumps(manifests, indent=2) + "\n", 0o600)
         return Rendering((file,), (("kubectl", "apply", "-f", str(request.folder / _MANIFESTS)),))
 
@@ -55,7 +55,7 @@ def _secret(request: HostRequest) -> dict[str, Any]:
 
 
 def _service(request: HostRequest) -> dict[str, Any]:
-    """Gives each pod a name that the others resolve."""
+    """Returns a Service that gives each pod a name that the others resolve."""
     spec = {"clusterIP": "None", "selector": _metadata(request)["labels"], "publishNotReadyAddresses": True}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(request), "spec": spec}
 
@@ -63,13 +63,13 @@ def _service(request: HostRequest) -> dict[str, Any]:
 def _job(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
     metadata, config = _metadata(request), request.config
     if given["queue"]:
-        # Kueue holds the Job back until its queue has room for all of it.
+        # Kueue delays the Job until its queue has room for all pods.
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = given["queue"]
     spec = {
         "completionMode": "Indexed",
         "completions": config.most,
         "parallelism": config.most,
-        # A host that is lost is placed anew; one that never joins does not try for ever.
+        # A lost host is started again; a host that never joins is given up after some tries.
         "backoffLimit": 6 * config.most,
         "template": {"metadata": {"labels": _metadata(request)["labels"]}, "spec": _pod(request, given)},
     }
@@ -80,7 +80,7 @@ def _pod(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
     container = {
         "name": "host",
         "image": given["image"],
-        # Kubernetes puts the pod's name in place of the variable.
+        # Kubernetes replaces the variable by the pod's name.
         "command": request.command(given["python"], _FOLDER, "$(FDT_POD)"),
         "env": [{"name": "FDT_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "resources": _resources(request),
@@ -92,7 +92,7 @@ def _pod(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "files", "mountPath": _FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            # Workers of one host exchange values in it; a container has 64 MiB otherwise.
+            # Workers of one host exchange values in it; the default of 64 MiB is too small.
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
@@ -100,7 +100,7 @@ def _pod(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
         "restartPolicy": "Never",
         "subdomain": request.pool,
         "automountServiceAccountToken": False,
-        # A host says goodbye, and its jobs take a snapshot, before it is killed.
+        # Time for a host to leave the pool, and for its jobs to take a snapshot, before it is killed.
         "terminationGracePeriodSeconds": 60,
         "securityContext": {
             "runAsNonRoot": True,

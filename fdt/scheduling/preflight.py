@@ -1,4 +1,4 @@
-"""Before hosts are asked for: whether the scheduler would grant them, and what it would be told."""
+"""Checks before a pool starts whether the scheduler would grant its hosts, and shows the request (`--dry-run`)."""
 
 import dataclasses
 import shlex
@@ -6,26 +6,26 @@ import shlex
 from fdt.base.config import Network, PlacingConfig
 from fdt.scheduling.request import HostRequest, find_renderer, find_scheduler
 
-# What stands for the hosts' token where it is shown.
+# Shown instead of the hosts' token.
 _TOKEN = "TOKEN"
 
 
 def check(config: PlacingConfig, network: Network) -> None:
-    """Refuses what the scheduler would never grant, before anything is started.
+    """Refuses a request that the scheduler would never grant, before anything is started.
 
     Raises:
-        UsageError: It would not, or cannot be asked.
+        UsageError: The scheduler would never grant it, or does not answer.
     """
     request = HostRequest.of(config, network, f"{network.address}:1", _TOKEN)
     find_scheduler(config.scheduler).check(dataclasses.replace(request, name="host-1"))
 
 
 def show(config: PlacingConfig, network: Network, address: str) -> str:
-    """Returns what `--dry-run` prints: files with their modes, commands, and what else a scheduler is told, for the first host.
+    """Returns the output of `--dry-run` for the first host: files with their modes, commands, and any other submission.
 
     Args:
-        config: Of the hosts.
-        network: The trusted one.
+        config: The hosts' configuration.
+        network: The trusted network.
         address: Where the pool would listen.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Ray: an actor a host, in a placement group of its own. Only the driver (`ray_driver.py`), a process of its own, imports Ray.
+"""Starts hosts on Ray, each an actor in its own placement group. Only a separate process, `ray_driver.py`, imports Ray.
 
-The driver owns the actors: Ray ends them when it ends, however it does. So without a driver there are no hosts.
+The driver owns the actors: Ray ends them when the driver ends, in any way. So there are no hosts without a driver.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ from fdt.worker.processes import last_words
 # What may be said of the cluster, and what it is without.
 _DEFAULTS = {"address": "auto", "placement": "pack", "restarts": "4", "authentication": "token", "autoscaling": "no"}
 _CHOICES = {"placement": ("pack", "spread"), "authentication": ("token", "none"), "autoscaling": ("no", "yes")}
-# How long a question may take; Ray waits for half a minute for a cluster that is not there.
+# How long a question may take; Ray waits half a minute for a missing cluster.
 _LIMIT_S = 60.0
-# After this, hosts that were asked to end are ended.
+# How long hosts may take to end when asked, before they are killed.
 _GRACE_S = 10.0
 _COMMAND = interpreter.of_module("fdt.scheduling.ray_driver")
-# Where a host finds its files: descriptors that only it has (see `ray_driver.Host`).
+# The folder of a host's files, which are descriptors of its own (see `ray_driver.Host`).
 FILES = "/dev/fd"
 
 
@@ -44,10 +44,10 @@ class Ray:
     """See `fdt.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
 
     - `address` of the cluster, HOST:PORT (default: `auto`, the one that this machine is a node of);
-    - `placement`: `pack` fills nodes up, `spread` gives each host a node that no other host of the pool has;
-    - `restarts`: how often Ray begins a killed host again by itself;
-    - `authentication`: `none` hands the hosts' token to a cluster that asks nobody who he is;
-    - `autoscaling`: `yes` waits for nodes that are not there yet.
+    - `placement`: `pack` fills nodes up, `spread` gives each host a node without another host of the pool;
+    - `restarts`: how often Ray itself restarts a killed host;
+    - `authentication`: `none` sends the hosts' token to a cluster without authentication;
+    - `autoscaling`: `yes` waits for nodes that do not exist yet.
     """
 
     restarts = True
@@ -60,7 +60,7 @@ class Ray:
         return Rendering((), (), json.dumps(_actor(request), indent=2) + "\n")
 
     def check(self, request: HostRequest) -> None:
-        """See `Scheduler.check`: asks the cluster's nodes what they have."""
+        """See `Scheduler.check`: compares the request with the resources of the cluster's nodes."""
         with _refusing(), _Driver(request) as driver:
             if _given(request)["autoscaling"] == "no":
                 driver.ask("check", actor=_actor(request))
@@ -105,7 +105,7 @@ def _given(request: HostRequest) -> dict[str, str]:
 
 
 def _actor(request: HostRequest) -> dict[str, Any]:
-    """Returns what the driver is told of an actor; what `--dry-run` shows."""
+    """Returns the description of an actor for the driver, which `--dry-run` shows."""
     config, given = request.config, _given(request)
     files = {TOKEN_FILE: request.token} | ({CA_FILE: request.tls_ca} if request.tls_ca else {})
     bundle = {"CPU": config.slots} | ({"GPU": config.gpus} if config.gpus else {})
@@ -122,7 +122,7 @@ def _actor(request: HostRequest) -> dict[str, Any]:
             "max_restarts": int(given["restarts"]),
             # A restarted actor runs its host again.
             "max_task_retries": -1,
-            # It can be asked to end while it runs its host.
+            # Two, so that `stop` can be called while `run` runs.
             "max_concurrency": 2,
         },
         "arguments": {"command": request.command(folder=FILES), "files": files},
@@ -131,7 +131,7 @@ def _actor(request: HostRequest) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """A cluster that does not answer is a reason not to begin."""
+    """Turns SchedulerUnreachableError into UsageError, in checks before a pool starts."""
     try:
         yield
     except SchedulerUnreachableError as error:
@@ -141,10 +141,10 @@ def _refusing() -> Iterator[None]:
 
 
 class _Driver:
-    """The process that is Ray's driver: a line of JSON for each question, and one for each answer."""
+    """The process that is Ray's driver; each question and each answer is a line of JSON."""
 
     def __init__(self, request: HostRequest) -> None:
-        """Starts it and waits until it is connected.
+        """Starts the process and waits until it is connected to the cluster.
 
         Raises:
             UsageError: Ray is not installed, or has no authentication, or another version.
@@ -153,7 +153,7 @@ class _Driver:
         if importlib.util.find_spec("ray") is None:
             raise UsageError("Ray is not installed on this machine: pip install 'fdt[ray]'. Received: --on ray")
         given = _given(request)
-        # What Ray prints is of no use to who serves a pool, unless the driver ends.
+        # The pool's operator needs Ray's output only if the driver ends.
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._num_asked, self._unread = 0, b""
         self._process = subprocess.Popen(
@@ -161,7 +161,7 @@ class _Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            # It ends its hosts before it ends: a terminal's Ctrl-C is for the pool.
+            # A session of its own, so that a terminal's Ctrl-C reaches only the pool, and the driver can end its hosts first.
             start_new_session=True,
         )
         try:
@@ -179,14 +179,14 @@ class _Driver:
         self.close()
 
     def has_ended(self) -> bool:
-        """Returns whether there is no driver any more, and so no host of it."""
+        """Returns whether the driver has ended, and with it all its hosts."""
         return self._process.poll() is not None
 
     def ask(self, what: str, **arguments: Any) -> Any:
         """Returns the answer to a question.
 
         Raises:
-            UsageError: It is refused.
+            UsageError: The driver or Ray refuses it.
             SchedulerUnreachableError: There is no answer in time, or Ray does not answer the driver.
         """
         assert self._process.stdin is not None
@@ -205,9 +205,9 @@ class _Driver:
         return answer["said"]
 
     def _answer(self, end_s: float) -> dict[str, Any]:
-        """Returns that to the last question; earlier ones may come late."""
+        """Returns the answer to the last question; skips late answers to earlier ones."""
         assert self._process.stdout is not None
-        # Not `select.select`, which knows no descriptors above 1023, and this is the process of a pool.
+        # Not `select.select`, which fails for descriptors above 1023; a pool's process may have more.
         readable = select.poll()
         readable.register(self._process.stdout, select.POLLIN)
         while True:
@@ -226,7 +226,7 @@ class _Driver:
             self._unread += read
 
     def _lost(self) -> SchedulerUnreachableError:
-        # Its output is closed a moment before it is seen to have ended.
+        # The driver's output is closed a moment before `wait` returns.
         try:
             self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -236,9 +236,9 @@ class _Driver:
         )
 
     def close(self) -> None:
-        """Ends it; Ray ends what it has left."""
+        """Ends the driver; Ray ends its remaining actors."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            # It leaves the cluster at the end of its input.
+            # The driver leaves the cluster at the end of its input.
             self._process.communicate(timeout=_GRACE_S)
         self._process.kill()
         self._process.communicate(timeout=_GRACE_S)

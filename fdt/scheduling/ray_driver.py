@@ -1,4 +1,4 @@
-"""Ray's driver for the hosts of one pool: answers the questions that `fdt.scheduling.ray` writes to its standard input."""
+"""Runs as Ray's driver for the hosts of one pool: answers questions of `fdt.scheduling.ray` on its standard input."""
 
 import collections
 import contextlib
@@ -18,33 +18,33 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-# How long a spread host's place is waited for before the next one is asked for.
+# How long to wait until a spread host is placed, before the next one is requested.
 _PLACED_S = 2.0
-# Of a host's output, the end is told.
+# How many last lines of a host's output are reported.
 _LAST_LINES = 20
-# How Ray labels nodes.
+# Ray's label with a node's id.
 _NODE = "ray.io/node-id"
 
 
 class Host:
-    """Ray's actor: one host of a pool, as a child of Ray's process. It travels to its node by value."""
+    """A Ray actor that runs one host of a pool as a child process. Ray pickles this class by value."""
 
     def __init__(self, command: Sequence[str], files: Mapping[str, str]) -> None:
         """
         Args:
-            command: Of the host. It names its files by /dev/fd/NAME.
-            files: Texts by their names. They are never on a disk.
+            command: The host's command, which names its files as /dev/fd/NAME.
+            files: Texts by their names. They are never written to a disk.
         """
         self._command, self._files = list(command), dict(files)
-        # Guards what follows.
+        # Guards the attributes below.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ends = False
 
     def run(self) -> tuple[int, str]:
-        """Runs the host to its end, and returns its status and the end of its output.
+        """Runs the host until it ends; returns its status and the end of its output.
 
-        Somebody who kills the host kills this process too, so that Ray begins both again.
+        If the host is killed, this process exits with an error, so that Ray restarts both.
         """
         with self._lock:
             if self._ends:
@@ -61,7 +61,7 @@ class Host:
         return status, "".join(words)
 
     def stop(self, grace_s: float) -> None:
-        """Asks the host to end, and ends it if it does not."""
+        """Asks the host to end, and kills it after the grace period."""
         with self._lock:
             self._ends, process = True, self._process
         if process is not None:
@@ -87,9 +87,9 @@ class Host:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=opened,
-                # Ray's own settings, of which one may be the cluster's token, are nothing to a host and its workers.
+                # Without Ray's settings, one of which may be the cluster's token: a host and its workers do not need them.
                 env={name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-                # PR_SET_PDEATHSIG: it says goodbye when Ray's process is killed.
+                # PR_SET_PDEATHSIG: the host leaves the pool when Ray's process is killed.
                 preexec_fn=lambda: libc.prctl(1, signal.SIGTERM),
             )
         finally:
@@ -99,11 +99,11 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class _Placed:
-    """A host that was asked for.
+    """A requested host.
 
     Attributes:
-        group: Its own, of one bundle.
-        actor: In it.
+        group: Its placement group, of one bundle.
+        actor: Its actor, in the group.
         end: Ray's reference to what `Host.run` returns.
     """
 
@@ -113,26 +113,26 @@ class _Placed:
 
 
 class _RefusedError(Exception):
-    """What was asked for can never be."""
+    """A request can never be granted."""
 
 
 class Driver:
-    """The hosts of one pool. Whatever is in here when the process ends, Ray ends."""
+    """The hosts of one pool. Ray ends them when this process ends."""
 
     def __init__(self) -> None:
-        """Connects to nothing yet."""
+        """Makes a driver without hosts, not yet connected."""
         self._placed: dict[str, _Placed] = {}
-        # How those ended that were not asked to.
+        # The reasons of hosts that ended without being asked to.
         self._ended: dict[str, str] = {}
-        # Spread hosts whose place cannot be chosen before the place of one before them is known.
+        # Spread hosts that cannot be placed before the node of an earlier host is known.
         self._queued: dict[str, dict[str, Any]] = {}
 
     def connect(self, address: str, authentication: str, namespace: str) -> None:
         """Joins the cluster.
 
         Raises:
-            _RefusedError: It does not know its clients, or is of another version.
-            RayError, OSError: It is not there.
+            _RefusedError: The cluster has no authentication, or another version.
+            RayError, OSError: There is no cluster at the address.
         """
         if authentication == "token" and os.environ.get("RAY_AUTH_MODE") != "token":
             raise _RefusedError(
@@ -141,20 +141,20 @@ class Driver:
                 "cluster's network, give authentication=none."
             )
         if ":" in address and "://" not in address:
-            # Ray itself looks for a cluster that is not there for a minute.
+            # Try the address first: Ray itself would look for a missing cluster for a minute.
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=_PLACED_S).close()
         try:
             ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
         except (AuthenticationError, RuntimeError) as error:
-            # Among them another version of Ray or of Python.
+            # For example because of another version of Ray or of Python.
             raise _RefusedError(f"Ray refuses this driver: {error}") from error
 
     def check(self, actor: dict[str, Any]) -> None:
-        """Refuses a host that is larger than each of the nodes.
+        """Refuses a host that fits no node of the cluster.
 
         Raises:
-            _RefusedError: It is.
+            _RefusedError: No node has the host's resources.
         """
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         bundle = actor["placement_group"]["bundle"]
@@ -166,17 +166,17 @@ class Driver:
             )
 
     def start(self, name: str, actor: dict[str, Any]) -> None:
-        """Asks for a host."""
+        """Requests a host."""
         self._queued[name] = actor
         self._advance()
 
     def observe(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Returns what became of hosts, as the fields of `fdt.scheduling.request.Observation`."""
+        """Returns the states of hosts, as the fields of `fdt.scheduling.request.Observation`."""
         self._advance()
         return {name: self._observation(name) for name in names}
 
     def stop(self, names: Sequence[str], grace_s: float) -> None:
-        """Ends hosts: those that run say goodbye."""
+        """Ends hosts; running ones leave the pool first."""
         for name in names:
             self._queued.pop(name, None)
         placed = [self._placed.pop(name) for name in names if name in self._placed]
@@ -194,7 +194,7 @@ class Driver:
         self.stop([*self._queued, *self._placed], grace_s)
 
     def _advance(self) -> None:
-        """Makes the groups of hosts whose place can be chosen now."""
+        """Requests the queued hosts whose placement can be decided now."""
         for name, actor in list(self._queued.items()):
             if actor["placement_group"]["placement"] == "spread":
                 if not all(_has_place(each.group) for each in self._placed.values()):
@@ -226,7 +226,7 @@ class Driver:
 
 
 def _placed(actor: dict[str, Any], selectors: list[dict[str, str]] | None) -> _Placed:
-    """Asks for a place and an actor in it; waits a little, so that who comes next may know which node it is."""
+    """Requests a placement group and an actor in it; waits a little, so that the next host may know its node."""
     asked = actor["placement_group"]
     more = {} if selectors is None else {"bundle_label_selector": selectors}
     group = placement_group([asked["bundle"]], strategy="STRICT_PACK", name=asked["name"], **more)
@@ -239,7 +239,7 @@ def _placed(actor: dict[str, Any], selectors: list[dict[str, str]] | None) -> _P
 
 
 def _release(placed: _Placed) -> None:
-    """Gives its place back."""
+    """Kills a host's actor and frees its placement group."""
     ray.kill(placed.actor)
     remove_placement_group(placed.group)
 
@@ -262,7 +262,7 @@ def _is_there(reference: Any) -> bool:
 
 
 def _result(end: Any) -> str:
-    """Returns what became of a host, in words."""
+    """Returns how a host ended, in words."""
     try:
         status, words = ray.get(end, timeout=_PLACED_S)
     except RayError as error:
@@ -296,7 +296,7 @@ def _answer(driver: Driver, question: dict[str, Any]) -> dict[str, Any]:
     except (OSError, RayError) as error:
         return {"number": number, "kind": "unreachable", "said": " ".join(str(error).split())}
     except (TypeError, ValueError) as error:
-        # Ray's own for what it does not take, such as a placement that this version does not know.
+        # Ray raises this for invalid requests, such as a placement that this version does not know.
         return {"number": number, "kind": "refused", "said": f"Ray refuses the request: {error}"}
 
 
@@ -310,8 +310,8 @@ def _serve(questions: IO[str], answers: IO[str]) -> None:
 
 
 def main() -> None:
-    """Answers until there is nobody who asks."""
-    # Whatever Ray prints must not stand among the answers.
+    """Answers questions until standard input ends."""
+    # Ray's prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _serve(sys.stdin, answers)

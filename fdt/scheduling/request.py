@@ -1,7 +1,7 @@
-"""The seam: what a pool asks of a cluster's scheduler, and what a scheduler must offer.
+"""Defines a pool's request to a cluster's scheduler, and the interface that a scheduler implements.
 
-Schedulers are found by the entry-point group `fdt.schedulers`. What is placed is always one process, `fdt serve --join`, in a
-scheduler job of its own, so that each host can be replaced and given back alone.
+Schedulers are found by the entry-point group `fdt.schedulers`. Every host is one process, `fdt serve --join`, in a scheduler
+job of its own, so that it can be replaced and given back separately.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ TOKEN_FILE, CA_FILE = "join-token", "ca.pem"
 
 @dataclasses.dataclass(frozen=True)
 class HostRequest:
-    """One host, as the pool asks for it.
+    """The pool's request for one host.
 
     Attributes:
-        pool: Name of the pool; of all its scheduler jobs.
-        name: Of this host, unique in the pool.
+        pool: Name of the pool, and of all its scheduler jobs.
+        name: This host's name, unique in the pool.
         address: "host:port" of the pool.
         network: CIDR of the trusted network.
-        folder: Where all hosts see the pool's files.
-        token: Opens the pool to hosts, and nothing else.
+        folder: The pool's files, on a path that all hosts see.
+        token: Lets hosts join the pool, and permits nothing else.
         tls_ca: PEM text of the authority that signed the pool's certificate; "" if none is given.
-        config: The rest, which is the same for all hosts.
+        config: The other settings, which are the same for all hosts.
     """
 
     pool: str
@@ -48,11 +48,11 @@ class HostRequest:
         """Returns a request for any host of a pool.
 
         Args:
-            config: Of the hosts.
+            config: The hosts' configuration.
             network: The trusted network, as the pool is connected to it.
             address: Where the pool listens.
-            token: The hosts' own, or what stands for it where it is shown.
-            pool: Its name; one that no other pool has if it is empty.
+            token: The hosts' token, or a placeholder for showing the request.
+            pool: The pool's name; a unique name is made if it is empty.
         """
         host, _, port = address.rpartition(":")
         if host.strip("[]") in ("0.0.0.0", "::"):
@@ -62,12 +62,12 @@ class HostRequest:
         return cls(pool, "host", address, network.cidr, config.folder, token, tls_ca, config)
 
     def command(self, python: str | None = None, folder: str | None = None, name: str | None = None) -> list[str]:
-        """Returns the command of the host. The token is named by its file, as everybody can read commands.
+        """Returns the host's command. It has the token's file, not the token, since every user can read command lines.
 
         Args:
             python: Interpreter on the host, if not this one.
             folder: Where the host sees the pool's files, if not at `self.folder`.
-            name: How the host calls itself, if not `self.name`.
+            name: The host's own name, if not `self.name`.
         """
         files = folder or str(self.folder)
         command = interpreter.of_module("fdt", "serve", "--join", self.address, python=python)
@@ -88,7 +88,7 @@ class HostRequest:
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file that is written before a request: its mode is as `os.chmod` takes it."""
+    """A file that is written before a request; its mode is that of `os.chmod`."""
 
     name: str
     text: str = dataclasses.field(repr=False)
@@ -97,12 +97,12 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Rendering:
-    """What a request is, in the scheduler's own terms.
+    """A request in the scheduler's own terms.
 
     Attributes:
         files: In the pool's folder.
         commands: Command lines.
-        submission: What a scheduler is told that has no commands, and is never in a file.
+        submission: The request to a scheduler without commands; it is never written to a file.
     """
 
     files: tuple[File, ...]
@@ -112,11 +112,11 @@ class Rendering:
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """What a scheduler says of one request.
+    """A scheduler's answer about one request.
 
     Attributes:
-        waits: Whether it has not been started yet, or is to be started again.
-        ended: Whether nothing of it runs, or will.
+        waits: Whether the host has not been started yet, or will be restarted.
+        ended: Whether the host neither runs nor will run again.
         reason: The scheduler's own words.
         log: Where the host's output goes.
     """
@@ -132,7 +132,7 @@ class SchedulerUnreachableError(Exception):
 
 
 class Renderer(Protocol):
-    """Tells how a request looks to a scheduler."""
+    """Translates requests into a scheduler's own terms."""
 
     def render(self, request: HostRequest) -> Rendering:
         """Returns files and commands; writes and starts nothing.
@@ -147,7 +147,7 @@ class Scheduler(Renderer, Protocol):
     """Starts and ends hosts. Every method takes bounded time, and is called from one thread.
 
     Attributes:
-        restarts: Whether a host that was killed is begun again by the scheduler itself, at once and under its name.
+        restarts: Whether the scheduler itself restarts a killed host, at once and under the same name.
     """
 
     restarts: bool
@@ -156,33 +156,33 @@ class Scheduler(Renderer, Protocol):
         """Asks whether the scheduler would ever grant this, before anything is started.
 
         Raises:
-            UsageError: It would not, it is not installed, or does not answer.
+            UsageError: The scheduler would never grant it, is not installed, or does not answer.
         """
 
     def start(self, request: HostRequest) -> str:
-        """Hands a request in; returns the scheduler's name for it.
+        """Submits a request; returns the scheduler's name for it.
 
         Raises:
-            UsageError: It is refused.
+            UsageError: The scheduler refuses it.
             SchedulerUnreachableError: The scheduler does not answer.
         """
 
     def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
-        """Returns what became of requests, by the scheduler's names.
+        """Returns the states of requests, by the scheduler's names.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer.
         """
 
     def stop(self, names: Sequence[str]) -> None:
-        """Ends requests, whether they wait or run, or have ended.
+        """Ends waiting and running requests; ignores ended ones.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer.
         """
 
     def sweep(self, pool: str) -> None:
-        """Ends every request of a pool, also one whose name never came back.
+        """Ends every request of a pool, also one whose name the scheduler never returned.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer.
@@ -190,10 +190,10 @@ class Scheduler(Renderer, Protocol):
 
 
 def named_arguments(arguments: Sequence[str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Returns arguments of the form NAME=VALUE, with what stands for those that are not given.
+    """Parses arguments of the form NAME=VALUE, and adds the defaults of the others.
 
     Raises:
-        UsageError: One is of another form, or of another name.
+        UsageError: An argument has another form, or an unknown name.
     """
     given = dict(defaults)
     for argument in arguments:
@@ -220,7 +220,7 @@ def find_renderer(name: str) -> Renderer:
 
 
 def find_scheduler(name: str) -> Scheduler:
-    """Returns the scheduler of this name, if it can be asked for hosts from here.
+    """Returns the scheduler of this name, if it can start hosts itself.
 
     Raises:
         UsageError: There is none, or its requests can only be shown.

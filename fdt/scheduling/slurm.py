@@ -1,4 +1,4 @@
-"""Slurm: a batch job a host, handed in by sbatch, looked at by squeue, ended by scancel. No accounting (sacct) is needed."""
+"""Starts hosts as Slurm batch jobs, by sbatch, squeue and scancel. Needs no accounting (sacct)."""
 
 import re
 import shlex
@@ -18,24 +18,24 @@ from fdt.scheduling.request import (
     SchedulerUnreachableError,
 )
 
-# Slurm's commands wait for an answer of the controller for 10 s, unless its configuration says otherwise.
+# Slurm's commands wait 10 s for the controller's answer, unless configured otherwise.
 _LIMIT_S = 30.0
-# Before a time limit; Slurm may be up to a minute late with it.
+# How long before its time limit a host is told to end; Slurm's signal may be a minute late.
 _NOTICE_S = 60
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING")
-# What Slurm's commands say while the controller is away.
+# Error messages of Slurm's commands while the controller is not reachable.
 _AWAY = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (refused|timed out)|Zero Bytes"
     r"|configuration source",
     re.I,
 )
 
-# What `sbatch --test-only` says if no node that is there has what is asked for.
+# The error of `sbatch --test-only` if no available node has the requested resources.
 _NO_NODE = "Requested node configuration is not available"
 _USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
 
-# What this module sets itself: a job of several nodes could not be given back one by one.
+# Options that this module sets itself. One node per job, since nodes of one job could not be given back separately.
 _OWN = (
     *("--array", "--error", "--job-name", "--nodes", "--ntasks", "--open-mode", "--output", "--parsable", "--signal"),
     *("--test-only", "--wrap", "-J", "-N", "-a", "-e", "-n", "-o"),
@@ -59,11 +59,11 @@ exec {command}
 class Slurm:
     """See `fdt.scheduling.request.Scheduler`."""
 
-    # A job is requeued when its node fails, which may take minutes to be noticed; one whose host was killed ends.
+    # Slurm requeues a job only if its node fails, which it may notice minutes later; a job whose host was killed ends.
     restarts = False
 
     def render(self, request: HostRequest) -> Rendering:
-        """See `Renderer.render`. Arguments go to sbatch's command line, where they outweigh those in the script."""
+        """See `Renderer.render`. Arguments go to sbatch's command line, where they override those in the script."""
         own = [given for given in request.config.arguments if given.partition("=")[0] in _OWN]
         if own:
             raise UsageError(f"A host is one Slurm job on one node, whose {own[0]} is set here. Leave it away.")
@@ -74,7 +74,7 @@ class Slurm:
         return Rendering(tuple(files), (tuple(_submission(request, "--parsable")),))
 
     def check(self, request: HostRequest) -> None:
-        """See `Scheduler.check`: sbatch tells of unknown partitions, and of nodes that do not exist, without a job."""
+        """See `Scheduler.check`: `sbatch --test-only` reports unknown partitions and missing nodes without making a job."""
         for command in ("sbatch", "squeue", "scancel"):
             if shutil.which(command) is None:
                 raise UsageError(
@@ -85,7 +85,7 @@ class Slurm:
             self.render(request)
             _slurm(["sbatch", "--test-only", *request.config.arguments], _script(request))
         except UsageError as error:
-            # Said also of nodes that are away, for which a request may wait.
+            # Slurm reports this also for nodes that are down, for which a request may wait.
             if _NO_NODE not in str(error) or _has_nodes(request.config.arguments):
                 raise
         except SchedulerUnreachableError as error:
@@ -98,7 +98,7 @@ class Slurm:
         return number.splitlines()[-1].partition(";")[0]
 
     def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
-        """See `Scheduler.observe`. What squeue does not list any more has ended some minutes ago."""
+        """See `Scheduler.observe`. A job that squeue does not list any more ended some minutes ago."""
         text = _slurm(["squeue", "--noheader", "--states=all", f"--name={pool}", "--format=%i|%T|%r|%N"])
         listed = {fields[0]: fields[1:] for line in text.splitlines() if len(fields := line.strip().split("|")) == 4}
         return {
@@ -123,11 +123,11 @@ def _script(request: HostRequest) -> str:
         slots=config.slots,
         gpus=f"#SBATCH --gpus-per-node={config.gpus}\n" if config.gpus else "",
         notice=_NOTICE_S,
-        # Slurm's own pattern characters, and quotes that its options take.
+        # Escape Slurm's pattern characters, and quote as its options allow.
         log=shlex.quote(str(_log(request)).replace("%", "%%")),
         token=shlex.quote(str(folder / TOKEN_FILE)),
         folder=shlex.quote(str(folder)),
-        # In place of the shell: Slurm's signal reaches the host itself.
+        # `exec` replaces the shell, so that Slurm's signal reaches the host itself.
         command=shlex.join(request.command()),
     )
 
@@ -156,8 +156,8 @@ def _slurm(command: Sequence[str], text: str = "") -> str:
     """Runs one of Slurm's commands and returns what it printed.
 
     Raises:
-        UsageError: Slurm refuses.
-        SchedulerUnreachableError: It does not answer.
+        UsageError: Slurm refuses the command.
+        SchedulerUnreachableError: Slurm does not answer.
     """
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-// A rank's connections to all others, and the operation that exchanges small values over them (see hfdt/mesh.py).
+// A rank's connections to all others, and the operations that exchange small values over them (see hfdt/mesh.py).
 //
-// Connections are opened and proved in Python; from then on they are this file's. An exchange sends this rank's part to all
-// others and puts the parts together in the order of the ranks, so that all ranks get the same bit for bit.
+// Python opens and authenticates the connections; then this file owns them. An exchange sends this rank's part to all others
+// and combines the parts in the order of the ranks, so that all ranks get the same result bit for bit.
 
 #include <errno.h>
 #include <poll.h>
@@ -35,11 +35,11 @@ using tensorflow::TensorShape;
 namespace errors = tensorflow::errors;
 
 struct Header {
-  uint32_t number;  // Which exchange it is.
+  uint32_t number;  // The exchange's sequence number.
   uint32_t num_bytes;
 };
 
-// One other rank: what is still to be sent to it, and what came from it.
+// The state of an exchange with one other rank: bytes sent, bytes received.
 struct Peer {
   int rank;
   int descriptor;
@@ -86,10 +86,10 @@ class Mesh {
     return absl::OkStatus();
   }
 
-  std::mutex mutex;  // Exchanges follow each other.
+  std::mutex mutex;  // One exchange at a time.
 
  private:
-  // Waits for all that is not there yet.
+  // Waits until everything is sent and received.
   absl::Status Finish() {
     while (true) {
       std::vector<pollfd> waiting;
@@ -126,7 +126,7 @@ class Mesh {
     return absl::OkStatus();
   }
 
-  // Takes what has come of this exchange, and nothing of the next one.
+  // Reads the available bytes of this exchange, and none of the next one.
   absl::Status Receive(Peer* peer) {
     while (!peer->has_all()) {
       const bool in_header = peer->received < sizeof(Header);
@@ -167,7 +167,7 @@ class Mesh {
   std::vector<Peer> peers_;
 };
 
-// The meshes of this process, by the numbers under which its graphs know them.
+// The meshes of this process, by the numbers that graphs refer to.
 std::mutex registry_mutex;
 std::map<int64_t, std::shared_ptr<Mesh>> registry;
 
@@ -185,7 +185,7 @@ struct Sum {
   static bool Of(bool a, bool b) { return a || b; }
 };
 
-// Not a number stays not a number, whichever rank has it.
+// The result is NaN if any rank has NaN.
 struct Max {
   template <typename T>
   static T Of(T a, T b) {
@@ -202,7 +202,7 @@ struct Min {
 
 template <typename T, typename Combine>
 void Fold(const std::vector<const std::vector<char>*>& parts, size_t start, int64_t count, T* out) {
-  // Parts begin wherever the tensor before them ended, so they are not aligned.
+  // A part begins where the tensor before it ended, so it may be unaligned.
   memcpy(out, parts[0]->data() + start, count * sizeof(T));
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     const char* part = parts[rank]->data() + start;
@@ -255,7 +255,7 @@ class ExchangeOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Exchanges the inputs' bytes, one behind the other, and has `assemble` make the outputs of every rank's.
+  // Exchanges the inputs' bytes, joined, and calls `assemble` to make the outputs from all ranks' bytes.
   template <typename Assemble>
   void Meet(OpKernelContext* context, Assemble assemble) {
     const std::shared_ptr<Mesh> mesh = Find(number_);
@@ -376,7 +376,7 @@ REGISTER_KERNEL_BUILDER(Name("FdtMeshGather").Device(tensorflow::DEVICE_CPU), Ga
 
 extern "C" {
 
-// Takes over connected sockets, one to each other rank in their order; returns the number of the mesh.
+// Takes over connected sockets, one for each other rank, in the order of ranks; returns the number of the mesh.
 int64_t fdt_mesh_open(int rank, int num_ranks, const int* descriptors, int64_t max_bytes, int limit_ms) {
   static int64_t next = 0;
   auto mesh = std::make_shared<fdt::Mesh>(rank, num_ranks, descriptors, static_cast<size_t>(max_bytes), limit_ms);
@@ -385,7 +385,7 @@ int64_t fdt_mesh_open(int rank, int num_ranks, const int* descriptors, int64_t m
   return next;
 }
 
-// Ends the connections.
+// Closes the connections.
 void fdt_mesh_close(int64_t number) {
   std::lock_guard<std::mutex> lock(fdt::registry_mutex);
   fdt::registry.erase(number);

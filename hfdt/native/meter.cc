@@ -1,4 +1,4 @@
-// The operations between which an exchange of another library lies, so that its time is counted (see meter.h).
+// The operations that begin and end the timing of another library's exchange (see meter.h).
 
 #include "meter.h"
 
@@ -49,8 +49,8 @@ absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context) 
   return absl::OkStatus();
 }
 
-// Each has all tensors before it passes one on. Both are stateful: of a rank for which nothing follows from what comes (it may
-// have no rows) TensorFlow would otherwise leave the exchange out, and the other ranks would wait for it.
+// Each waits for all its tensors before it passes one on. Both are stateful: otherwise TensorFlow would prune the exchange on a
+// rank that does not use its result (it may have no rows), and the other ranks would wait for it.
 REGISTER_OP("FdtExchangeBegin")
     .Input("values: T")
     .Output("sent: T")
@@ -65,7 +65,7 @@ REGISTER_OP("FdtExchangeEnd")
     .SetIsStateful()
     .SetShapeFn(SameShapes);
 
-// They only pass tensors on, so they need nothing of a GPU's libraries.
+// They only pass tensors on, so they need no GPU library.
 REGISTER_KERNEL_BUILDER(Name("FdtExchangeBegin").Device(tensorflow::DEVICE_CPU), BeginOp);
 REGISTER_KERNEL_BUILDER(Name("FdtExchangeBegin").Device(tensorflow::DEVICE_GPU), BeginOp);
 REGISTER_KERNEL_BUILDER(Name("FdtExchangeEnd").Device(tensorflow::DEVICE_CPU), EndOp);

@@ -1,7 +1,7 @@
-// How long this process's exchanges took, and how many bytes were handed to them.
+// Measures how long this process's exchanges took, and how many bytes they were given.
 //
-// Exchanges overlap. What counts is the time in which at least one was under way, so that it and the time spent on computing
-// add up to that of the steps.
+// Exchanges overlap. The meter counts the time in which at least one runs, so that exchange time and computing time add up to
+// the steps' time.
 
 #ifndef FDT_HFDT_METER_H_
 #define FDT_HFDT_METER_H_
@@ -22,11 +22,11 @@ class Meter {
 
   void End() {
     std::lock_guard<std::mutex> lock(mutex_);
-    // None is: the meter was reset in between.
+    // No exchange runs if the meter was reset in between.
     if (under_way_ > 0 && --under_way_ == 0) seconds_ += Elapsed();
   }
 
-  // For a job that begins; exchanges that failed before it never ended.
+  // Called when a job begins; exchanges that failed before it never ended.
   void Reset() {
     std::lock_guard<std::mutex> lock(mutex_);
     under_way_ = 0;
@@ -54,7 +54,7 @@ class Meter {
   uint64_t num_bytes_ = 0;
 };
 
-// The one of this process.
+// Returns this process's meter.
 Meter& meter();
 
 }  // namespace fdt

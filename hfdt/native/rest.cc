@@ -1,4 +1,4 @@
-// How long Horovod's thread sleeps between two looks for work (see hfdt/background_thread.py).
+// Decides how long Horovod's thread sleeps between two polls for work (see hfdt/background_thread.py).
 
 #include <time.h>
 
@@ -10,7 +10,7 @@
 namespace fdt {
 namespace {
 
-// A rank that is begun without the others' knowing waits for them so long.
+// The longest idle sleep: an exchange that another rank begins outside of an instruction waits at most this long for it.
 constexpr auto kRest = std::chrono::milliseconds(100);
 
 std::mutex mutex;
@@ -24,7 +24,7 @@ int64_t rests = 0;
 
 extern "C" {
 
-// Stands for `nanosleep`: sleeps as it was told while a rank is at work, and until it is, or for long, while it is not.
+// Replaces `nanosleep`: sleeps for the wanted time while the rank works; otherwise until it works, at most kRest.
 int fdt_rest_sleep(const struct timespec* wanted, struct timespec* left) {
   {
     std::unique_lock<std::mutex> lock(fdt::mutex);
@@ -50,13 +50,13 @@ void fdt_rest_end_work() {
   --fdt::at_work;
 }
 
-// How often the thread has slept for the short time.
+// Returns how often the thread has slept for the wanted time.
 int64_t fdt_rest_naps() {
   std::lock_guard<std::mutex> lock(fdt::mutex);
   return fdt::naps;
 }
 
-// Waits until the thread has rested so often more, at most so long; returns whether it has.
+// Waits until the thread has begun `more` more idle sleeps; returns whether it has within the limit.
 int fdt_rest_wait(int64_t more, int limit_ms) {
   std::unique_lock<std::mutex> lock(fdt::mutex);
   const int64_t enough = fdt::rests + more;

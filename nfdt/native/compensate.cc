@@ -1,10 +1,10 @@
 // The operations that compensate a gradient for the distance the parameters have moved (formulas: nfdt/rules.py).
 //
-// One pass reads g, w, w_bak and s, writes s where it is and the compensated gradient; a second pass follows for those tensors
-// only whose correction is longer than the clip allows. (Where the optimizer is a usual one, update.cc does both in one.)
+// One pass reads g, w, w_bak and s, and writes s in place and the compensated gradient. A second pass follows only for tensors
+// whose correction is longer than the clip allows. (For optimizers with a compiled formula, update.cc does both in one pass.)
 //
-// Of a table's row there may be several values, whose sum is g. An optimizer may make something else of several values than of
-// their sum (Keras's add up squares of each), so they stay several: each is multiplied by what g is multiplied by, 1 + c / g.
+// A table's row may have several values, whose sum is g. An optimizer may treat several values differently from their sum
+// (Keras's sum the squares of each), so they stay separate: each is multiplied by g's factor, 1 + c / g.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ using tensorflow::Tensor;
 using tensorflow::Var;
 namespace errors = tensorflow::errors;
 
-// Puts the gradient's entries in runs. `lengths`: what the tensors take of a vector.
+// Divides the gradient's entries into runs. `lengths`: how many entries of the vector each tensor takes.
 absl::Status Divide(const OpInputList& gradient, const Tensor& now, const Tensor& then, const std::vector<int64_t>& lengths,
                     std::vector<Run>* runs) {
   int64_t place = 0;
@@ -59,7 +59,7 @@ Strength StrengthOf(const Tensor& settings, bool correct, double count) {
   return strength;
 }
 
-// s, locked; null for a rule without.
+// s, locked; null for a rule without s.
 template <typename W>
 class MeanSquare {
  public:
@@ -125,7 +125,7 @@ class CompensateOp : public tensorflow::OpKernel {
   }
 
  private:
-  // What lies between the tensors of a vector is zero.
+  // Zeros the padding between the tensors of a vector.
   void Clear(const OpInputList& gradient, T* out) const {
     for (size_t k = 0; k < lengths_.size(); out += lengths_[k++]) {
       std::fill(out + gradient[k].NumElements(), out + lengths_[k], T(0));
@@ -137,7 +137,7 @@ class CompensateOp : public tensorflow::OpKernel {
   Spare spare_;
 };
 
-// Of a table: values for some of its rows, and for one several perhaps. All of it is clipped as one tensor.
+// For a table: values for some of its rows, perhaps several for one row. All of them are clipped as one tensor.
 template <typename T, typename Index>
 class CompensateRowsOp : public tensorflow::OpKernel {
  public:
@@ -188,7 +188,7 @@ class CompensateRowsOp : public tensorflow::OpKernel {
     const T *now, *then;
     T* out;
 
-    // Calls `work` with every group, the sum of what came for its row, and room for as much.
+    // Calls `work` with every group, the sum of its row's values, and a buffer of the same size.
     template <typename Work>
     void All(const Work& work) const {
       InParallel(groups.size(), 2 * kCostPerEntry * width, [&](int64_t begin, int64_t end) {
@@ -220,7 +220,7 @@ class CompensateRowsOp : public tensorflow::OpKernel {
       }
     }
 
-    // Compensates what came for a row by so much of it.
+    // Multiplies each of a row's values by 1 + scale * c / g.
     void Apply(int64_t group, const W* __restrict factors, W scale) const {
       for (int64_t k = 0; k < groups.length(group); ++k) {
         const T* __restrict value = values + groups.place(group, k) * width;

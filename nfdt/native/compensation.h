@@ -13,9 +13,9 @@
 
 namespace fdt {
 
-// Entries that are compensated at a time. Sums go block by block in a fixed order, however many threads there are.
+// Entries that are compensated at a time. Blocks are summed in a fixed order, whatever the number of threads.
 constexpr int64_t kRun = 1 << 14;
-// Partial sums that a thread keeps beside each other.
+// Partial sums that a thread keeps side by side.
 constexpr int64_t kLanes = 16;
 // Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
 constexpr int64_t kCostPerEntry = 1;
@@ -47,13 +47,13 @@ class Entry {
         epsilon_(strength.epsilon),
         inverse_(1 / strength.correction) {}
 
-  // Returns s after g. What overflowed is forgotten: whoever scales a loss leaves such a step out and goes on.
+  // Returns s after g. s does not take up overflowed values: a script that scales its loss skips such a step.
   W Mean(W before, W g) const {
     const W after = decay_ * before + rest_ * (g * g);
     return after <= std::numeric_limits<W>::max() ? after : before;
   }
 
-  // Returns c / g, where c is the correction; s after g, if it is looked at. What overflowed is no correction.
+  // Returns c / g, where c is the correction. `s`: its value after g, used if adaptive. An overflow gives no correction.
   template <bool kAdaptive>
   W Factor(W g, W s, W moved) const {
     W factor = lambda0_ * g;
@@ -66,8 +66,8 @@ class Entry {
   const W lambda0_, decay_, rest_, epsilon_, inverse_;
 };
 
-// Entries that are compensated together and lie one after the other: in which of the gradient's tensors and where in it, where in
-// the result, and where in what the shard keeps.
+// Consecutive entries that are compensated together: the gradient's tensor and the place in it, in the result, and in the
+// shard's vector.
 struct Run {
   int64_t tensor, from, given, kept, length;
 };
@@ -77,7 +77,7 @@ struct Sums {
 
   void Add(const Sums& other) { correction += other.correction, gradient += other.gradient; }
 
-  // Makes a correction as long as the clip times the gradient, if it is longer.
+  // Returns the factor that shortens a correction to the clip times the gradient's length; 0 for an overflow.
   double Scale(double clip) const {
     if (!std::isfinite(correction)) return 0;
     if (std::isinf(clip) || correction <= clip * clip * gradient) return 1;
@@ -94,13 +94,13 @@ class Compensation {
   Compensation(const std::vector<const T*>& g, const T* now, const T* then, W* s, const Strength& strength)
       : g_(g), now_(now), then_(then), s_(s), strength_(strength) {}
 
-  // Takes note of a run's entries in s and writes them, compensated, to `out`.
+  // Updates s with a run's entries and writes them, compensated, to `out`.
   Sums First(const Run& run, T* out) const {
     if (now_ == nullptr) return Note(run, out);
     return s_ != nullptr ? Pass<true, true>(run, W(1), out) : Pass<false, true>(run, W(1), out);
   }
 
-  // Computes the same correction again, and adds so much of it.
+  // Computes the same correction again, and adds `scale` times it.
   void Second(const Run& run, double scale, T* out) const {
     s_ != nullptr ? Pass<true, false>(run, W(scale), out) : Pass<false, false>(run, W(scale), out);
   }
@@ -109,7 +109,7 @@ class Compensation {
   template <bool kAdaptive, bool kFirst>
   Sums Pass(const Run& run, W scale, T* __restrict out) const {
     const Entry<T> entry(strength_);
-    // That they do not overlap is what lets the compiler compute several entries at once.
+    // `__restrict`: the arrays do not overlap, so the compiler can vectorize.
     const T *__restrict g_of = g_[run.tensor] + run.from, *__restrict now = now_ + run.kept, *__restrict then = then_ + run.kept;
     W* __restrict s_of = s_ + run.kept;
     W corrections[kLanes] = {}, gradients[kLanes] = {};
@@ -138,7 +138,7 @@ class Compensation {
     return sums;
   }
 
-  // Only s takes note of it.
+  // Only updates s with the gradient.
   Sums Note(const Run& run, T* out) const {
     const Entry<T> entry(strength_);
     for (int64_t i = 0; i < run.length; ++i) {

@@ -1,4 +1,4 @@
-// How far a worker may be ahead of the slowest: whoever is further waits, in a graph without a thread (nfdt/staleness_bound.py).
+// Bounds how far a worker may be ahead of the slowest; in a graph a worker waits without a thread (nfdt/staleness_bound.py).
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +27,7 @@ class Gate {
   // Called with the seconds that a worker was held.
   using Go = std::function<void(double)>;
 
-  // `most`: steps that a worker may be ahead of the slowest; less than zero for any number.
+  // `most`: steps that a worker may be ahead of the slowest; negative for no limit.
   Gate(int64_t num_workers, int64_t most) : most_(most), done_(num_workers), is_idle_(num_workers, true) {}
 
   bool Knows(int64_t worker) const { return worker >= 0 && worker < int64_t(done_.size()); }
@@ -38,7 +38,7 @@ class Gate {
     return IsOpen(worker);
   }
 
-  // Calls `go`, now or once the worker is not too far ahead any more.
+  // Calls `go`, now or as soon as the worker is no longer too far ahead.
   void Enter(int64_t worker, Go go) {
     {
       tensorflow::mutex_lock lock(mutex_);
@@ -50,12 +50,12 @@ class Gate {
     go(0);
   }
 
-  // Takes note of a step that a worker has made.
+  // Counts a step that a worker has made.
   void Leave(int64_t worker) {
     Change([&] { ++done_[worker]; });
   }
 
-  // Nobody waits for a worker that has nothing to do. When it has, it is level with the slowest, at least.
+  // No worker waits for an idle one. When a worker gets work again, its count is raised to that of the slowest.
   void SetIdle(int64_t worker, bool is_idle) {
     Change([&] {
       if (!is_idle && is_idle_[worker]) {
@@ -67,7 +67,7 @@ class Gate {
     });
   }
 
-  // Holds nobody any more.
+  // Removes the limit: no worker is held from now on.
   void Open() {
     Change([&] { most_ = -1; });
   }
@@ -113,7 +113,7 @@ class Gate {
   std::vector<Held> held_;
 };
 
-// Of this process, by their numbers.
+// The gates of this process, by their numbers.
 class Gates {
  public:
   int64_t Add(std::shared_ptr<Gate> gate) {
@@ -196,12 +196,12 @@ REGISTER_KERNEL_BUILDER(Name("FdtLeave").Device(tensorflow::DEVICE_CPU), LeaveOp
 }  // namespace
 }  // namespace fdt
 
-// The same for Python, which has looked at its arguments.
+// The same functions for Python, which has checked the arguments.
 extern "C" int64_t fdt_gate_make(int64_t num_workers, int64_t most) {
   return fdt::All().Add(std::make_shared<fdt::Gate>(num_workers, most));
 }
 extern "C" void fdt_gate_delete(int64_t gate) {
-  // Who is held would never go on.
+  // Otherwise a held worker would wait forever.
   fdt::All().Find(gate)->Open();
   fdt::All().Remove(gate);
 }

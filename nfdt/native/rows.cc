@@ -1,4 +1,4 @@
-// The operation that sorts what a gradient has for rows of a table, before the table is locked.
+// The operation that sorts a sparse gradient's values by row, before the table is locked.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ class ByRowOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({indices.size()}), &order));
     int64_t* begin = order->flat<int64_t>().data();
     std::iota(begin, begin + indices.size(), 0);
-    // Those of one row stay in the order in which they came.
+    // Values of the same row keep their order.
     std::sort(begin, begin + indices.size(), [&](int64_t a, int64_t b) {
       return indices(a) != indices(b) ? indices(a) < indices(b) : a < b;
     });

@@ -1,4 +1,4 @@
-// Rows of a table that a gradient has values for: in which order they come, and which of them are of one row of the table.
+// Groups a sparse gradient's values by row of the table.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace fdt {
 
-// Values that came for one row of a table are one group, in the order in which they came.
+// The values of one row of a table are one group, in the order in which they came.
 class Groups {
  public:
-  // `order`: as FdtByRow has it. `rows`: of the table.
+  // `order`: the result of FdtByRow. `rows`: how many rows the table has.
   template <typename Index>
   absl::Status Find(const tensorflow::Tensor& indices, const tensorflow::Tensor& order, int64_t rows) {
     const auto index = indices.flat<Index>();
@@ -40,7 +40,7 @@ class Groups {
   int64_t size() const { return rows_.size(); }
   // The table's rows, ascending.
   const std::vector<int64_t>& rows() const { return rows_; }
-  // How many values came for the row of a group, and which of all the k-th of them is.
+  // How many values a group has, and the index of the k-th of them among all values.
   int64_t length(int64_t group) const { return begins_[group + 1] - begins_[group]; }
   int64_t place(int64_t group, int64_t k) const { return order_[begins_[group] + k]; }
 

@@ -1,5 +1,5 @@
-// Memory that an operation has used before: fresh memory of some megabytes is given out by the kernel page by page, which takes
-// longer than to write it.
+// Reuses an operation's memory: the kernel hands out some megabytes of fresh memory page by page, which takes longer than
+// writing them.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace fdt {
 
-// Makes a variable's tensor one that nobody else has: who has read it keeps what was read.
+// Copies a variable's tensor if others hold a reference to it: a reader keeps the value that it has read.
 inline absl::Status Own(tensorflow::OpKernelContext* context, tensorflow::Tensor* kept) {
   if (kept->RefCountIsOne()) return absl::OkStatus();
   tensorflow::Tensor copy;
@@ -22,10 +22,10 @@ inline absl::Status Own(tensorflow::OpKernelContext* context, tensorflow::Tensor
   return absl::OkStatus();
 }
 
-// Tensors that an operation has given away, until nobody else has them any more.
+// Tensors that an operation has given away; each is reused once no one else holds a reference to it.
 class Spare {
  public:
-  // Returns a tensor of any content.
+  // Returns a tensor with arbitrary content.
   absl::Status Take(tensorflow::OpKernelContext* context, tensorflow::DataType dtype, const tensorflow::TensorShape& shape,
                     tensorflow::Tensor* taken) {
     {
@@ -41,7 +41,7 @@ class Spare {
     return context->allocate_temp(dtype, shape, taken);
   }
 
-  // Takes note of a tensor that is somebody else's for now.
+  // Keeps a tensor that others still reference, for later reuse.
   void Leave(const tensorflow::Tensor& given) {
     tensorflow::mutex_lock lock(mutex_);
     left_.push_back(given);
@@ -49,7 +49,7 @@ class Spare {
   }
 
  private:
-  // Of parameters, a worker computes with what another one has pushed over, and the next ones are what is being written.
+  // Enough for parameters: workers compute with older versions while the next one is being written.
   static constexpr size_t kMost = 4;
   tensorflow::mutex mutex_;
   std::deque<tensorflow::Tensor> left_;

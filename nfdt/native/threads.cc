@@ -11,7 +11,7 @@ namespace {
 std::atomic<int> num_cores{1};
 
 tensorflow::thread::ThreadPool& Threads() {
-  // Nobody spins. It lives as long as the process.
+  // Idle threads do not spin. The pool lives as long as the process.
   static auto* threads = new tensorflow::thread::ThreadPool(tensorflow::Env::Default(), tensorflow::ThreadOptions(), "fdt_update",
                                                             num_cores, /*low_latency_hint=*/false);
   return *threads;

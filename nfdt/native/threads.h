@@ -1,4 +1,4 @@
-// Threads for what one worker does while the others wait for it.
+// Threads for an update, for which the worker that pushed waits.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace fdt {
 
-// Calls `work` with parts of [0, number), on as many threads as the job has cores on this host. TensorFlow's own threads are as
-// few as a worker has cores, so that workers do not get into each other's way; but one update is made at a time.
+// Calls `work` with parts of [0, number), on as many threads as the job has cores on this host. TensorFlow's own pool has only
+// as many threads as a worker has cores, so that workers do not compete; but updates run one at a time.
 void InParallel(int64_t number, int64_t nanoseconds_each, const std::function<void(int64_t, int64_t)>& work);
 
 }  // namespace fdt

@@ -1,11 +1,11 @@
 // The operations that apply an optimizer's update to vectors and to tables, entry by entry, in one pass over memory.
 //
-// What is done to an entry stands in formulas.h. Parameters that somebody has read, as every snapshot is, stay as they are: the
-// new ones go to memory of their own, so nothing is copied first. What nobody else has is written where it is.
+// The formula for an entry is in formulas.h. Parameters that are referenced elsewhere, as snapshots are, stay as they are: the
+// new values go to other memory, so nothing is copied first. A tensor without other references is written in place.
 //
-// A gradient of vectors that comes late is compensated in the same pass, block by block. A clip looks at the whole of a tensor
-// first, but cannot matter while no parameter has moved far: with ŝ >= (1 - m) g² a correction λ0 g² Δ / √ŝ is no longer than the
-// clip κ |g| while |Δ| <= κ √(1 - m) / λ0. How far the longest step of each update went is remembered, and their sum is the bound.
+// A delayed gradient of vectors is compensated in the same pass, block by block. The clip depends on a whole tensor, but has no
+// effect while no parameter has moved far: with ŝ >= (1 - m) g² a correction λ0 g² Δ / √ŝ is no longer than the clip κ |g|
+// while |Δ| <= κ √(1 - m) / λ0. The longest step of each update is remembered; the sum of these bounds |Δ|.
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ constexpr int kMostVariables = 4, kMostScalars = 10, kMostGradients = 2;
 // Entries that lie one after the other, in the gradient and in all variables.
 template <typename T>
 struct Entries {
-  // Of a table the update may look at two sums of what came for a row: of the values, and of what it made of each of them.
+  // The update of a table may use two sums over a row's values: of the values, and of terms computed from each of them.
   const T* gradients[kMostGradients];
   const T* in[kMostVariables];
   T* out[kMostVariables];
@@ -69,7 +69,7 @@ void Apply<float>(const Formula& formula, const Entries<float>& entries) { formu
 template <>
 void Apply<double>(const Formula& formula, const Entries<double>& entries) { formula.of_double(entries); }
 
-// A variable may be written where it is read, but an entry never depends on another one.
+// A variable may be written in place: an entry never depends on another one.
 #define FDT_FORMULA(name, ...)                                                                                               \
   template <typename T>                                                                                                      \
   void name(const Entries<T>& of) {                                                                                          \
@@ -88,11 +88,11 @@ void Apply<double>(const Formula& formula, const Entries<double>& entries) { for
 
 #include "formulas.h"
 
-// What an update works on, locked.
+// The variables that an update works on, locked.
 template <typename T>
 class Held {
  public:
-  // `spare`: where to look for memory, and to leave what nobody needs any more.
+  // `spare`: where to take memory from, and to leave the replaced tensors.
   absl::Status Open(OpKernelContext* context, Spare* spare) {
     spare_ = spare;
     OpInputList scalars, handles;
@@ -125,7 +125,7 @@ class Held {
 
   const tensorflow::TensorShape& shape() const { return fresh_[0].shape(); }
 
-  // Entries from a place on; whose gradient is for others to say.
+  // Returns the entries from a place on; the caller sets the gradient.
   Entries<T> From(int64_t place) const {
     Entries<T> entries = all_;
     for (size_t v = 0; v < fresh_.size(); ++v) entries.in[v] += place, entries.out[v] += place;
@@ -136,7 +136,7 @@ class Held {
     for (size_t v = 0; v < fresh_.size(); ++v) std::fill_n(all_.out[v] + place, length, T(0));
   }
 
-  // Gives the variables what was written.
+  // Assigns the written tensors to the variables.
   void Keep() {
     for (size_t k = 0; k < fresh_.size(); ++k) {
       Tensor& held = *variables_[k]->tensor();
@@ -167,7 +167,7 @@ class Moved {
  public:
   Moved(float* history, int64_t size, int64_t version) : history_(history), size_(size), version_(version) {}
 
-  // How far a parameter can have moved in so many updates before this one.
+  // Returns how far a parameter can have moved in the last `delay` updates.
   double Since(int64_t delay) const {
     if (delay > size_) return std::numeric_limits<double>::infinity();
     double sum = 0;
@@ -182,7 +182,7 @@ class Moved {
   const int64_t size_, version_;
 };
 
-// What a late gradient is compensated by, locked.
+// The tensors with which a delayed gradient is compensated, locked.
 template <typename T>
 class Late {
  public:
@@ -258,7 +258,7 @@ class Late {
   Strength strength_{};
 };
 
-// Of vectors: gradients come as tensors that lie one after the other, each in its place.
+// For vectors: a gradient is several tensors, which take the vector's places in order.
 template <typename T>
 class UpdateOp : public tensorflow::OpKernel {
  public:
@@ -305,7 +305,7 @@ class UpdateOp : public tensorflow::OpKernel {
     if (late->IsNear()) {
       std::vector<Sums> parts(runs.size());
       InParallel(runs.size(), 2 * kCostPerEntry * kRun, [&](int64_t begin, int64_t end) {
-        // Short enough to be in a cache when it is read again.
+        // Short enough to stay in a cache until it is read again.
         std::vector<T> compensated(kRun);
         for (int64_t k = begin; k < end; ++k) {
           parts[k] = compensation.First(runs[k], compensated.data());
@@ -337,7 +337,7 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   static float Longest(const T* before, const T* after, int64_t length) {
-    // Written where they were, nobody knows any more.
+    // After a write in place the old values are gone, so the step's length is unknown.
     if (before == after) return std::numeric_limits<float>::infinity();
     T longest = 0;
 #pragma omp simd reduction(max : longest)
@@ -348,7 +348,7 @@ class UpdateOp : public tensorflow::OpKernel {
     return longest;
   }
 
-  // Puts the entries of all gradients in runs; what lies between them is zero.
+  // Divides the entries of all gradients into runs; the padding between them is zero.
   absl::Status Divide(const OpInputList& gradients, const Held<T>& held, std::vector<Run>* runs) const {
     const int64_t size = held.shape().num_elements();
     int64_t place = 0;
@@ -370,11 +370,11 @@ class UpdateOp : public tensorflow::OpKernel {
   Formula formula_;
   Spare spare_;
   bool compensates_, correct_;
-  // Entries that each gradient takes of a variable, with those that lie between it and the next.
+  // How many entries of a variable each gradient takes, padding included.
   std::vector<int64_t> places_;
 };
 
-// Of a table, all of whose rows are updated: gradients come for some of them, and may come several times for one.
+// For a table, all of whose rows are updated: gradients have values for some rows, perhaps several for one row.
 template <typename T, typename Index>
 class UpdateTableOp : public tensorflow::OpKernel {
  public:
@@ -400,7 +400,7 @@ class UpdateTableOp : public tensorflow::OpKernel {
     Groups groups;
     OP_REQUIRES_OK(context, groups.Find<Index>(indices, context->input(gradients.size() + 1), rows));
     InParallel(rows, kCostPerEntry * width, [&](int64_t begin, int64_t end) {
-      // Where sums of what came for one row are made.
+      // Holds the sums over one row's values.
       std::vector<T> sums(kMostGradients * width);
       const std::vector<int64_t>& found = groups.rows();
       int64_t group = std::lower_bound(found.begin(), found.end(), begin) - found.begin();
