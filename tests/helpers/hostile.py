@@ -710,43 +710,66 @@ def an_unknown_attribute_of_an_argument(graph: Any, path: str) -> None:
 # Memory. TensorFlow trusts what is in a variant: it looks at no index of a matrix that it has decoded.
 
 
-def matrix(graph: Any, rows: Sequence[int], columns: Sequence[int], num_columns: int) -> None:
-    """Adds a sparse matrix of ones, made of bytes: the entries of row i are columns[rows[i]:rows[i + 1]]."""
+def with_matrix(graph: Any, rows: Sequence[int], columns: Sequence[int], num_columns: int) -> Any:
+    """Adds a function with a sparse matrix of ones, made of bytes: the entries of row i are columns[rows[i]:rows[i + 1]].
+
+    In a branch, as TensorFlow looks for the matrix's shape when it imports a graph or a call, and not in branches.
+    """
     forged = tensor_pb2.TensorProto(dtype=VARIANT, tensor_shape={})
     # Its metadata: that it was validated, and that it holds float32.
     value = forged.variant_val.add(type_name="tensorflow::CSRSparseMatrix", metadata=b"\x01\0\0\0\x01\0\0\0")
     shape, batches = np.array([len(rows) - 1, num_columns]), np.array([0, len(columns)], np.int32)
     for part in (shape, batches, np.int32(rows), np.int32(columns), np.ones(len(columns), np.float32)):
         value.tensors.add().CopyFrom(tf.make_tensor_proto(part))
-    constant(graph, "forged", forged.SerializeToString())
-    node(graph, "ParseTensor", "matrix", "forged", out_type=Type(VARIANT))
+    constant(graph, "text", forged.SerializeToString())
+    inner = function(graph, "inner", "text")
+    node(inner, "ParseTensor", "matrix", "text", out_type=Type(VARIANT))
+    constant(graph, "which", 0, tf.int32)
+    node(
+        graph, "Case", "call", "which", "text", Tin=[Type(STRING)], Tout=[Type(FLOAT)],
+        branches=[Call("inner"), Call("inner")], output_shapes=[tf.TensorShape([]).as_proto()],
+    )  # fmt: skip
+    return inner
 
 
-# As many as the batch of this step has, so that they come back as its result.
 FLOATS_BEHIND = 60_000
 
 
 @hostile("ParseTensor", "makes objects of bytes")
 def reads_what_lies_behind_a_tensor(graph: Any, path: str) -> program_pb2.StepProgram:
-    """Returns the sum of what lies behind two zeros, and how many floats there are not zero."""
-    matrix(graph, range(FLOATS_BEHIND + 1), range(2, FLOATS_BEHIND + 2), 2)
-    constant(graph, "zeros", [[0.0], [0.0]], tf.float32)
-    node(graph, "SparseMatrixMatMul", "product", "matrix", "zeros", T=Type(FLOAT))
-    constant(graph, "zero", 0.0, tf.float32)
-    node(graph, "NotEqual", "found", "product", "zero", T=Type(FLOAT))
-    node(graph, "Cast", "each", "found", SrcT=Type(tf.bool.as_datatype_enum), DstT=Type(FLOAT))
-    constant(graph, "both", [0, 1], tf.int32)
-    node(graph, "Sum", "number", "each", "both", T=Type(FLOAT), Tidx=Type(tf.int32.as_datatype_enum), keep_dims=False)
+    """Returns how many of the floats behind two zeros are not zero."""
+    inner = with_matrix(graph, range(FLOATS_BEHIND + 1), range(2, FLOATS_BEHIND + 2), 2)
+    constant(inner, "zeros", [[0.0], [0.0]], tf.float32)
+    node(inner, "SparseMatrixMatMul", "product", "matrix:output:0", "zeros:output:0", T=Type(FLOAT))
+    constant(inner, "zero", 0.0, tf.float32)
+    node(inner, "NotEqual", "found", "product:output:0", "zero:output:0", T=Type(FLOAT))
+    node(inner, "Cast", "each", "found:z:0", SrcT=Type(tf.bool.as_datatype_enum), DstT=Type(FLOAT))
+    constant(inner, "both", [0, 1], tf.int32)
+    node(inner, "Sum", "number", "each:y:0", "both:output:0", T=Type(FLOAT), Tidx=Type(tf.int32.as_datatype_enum))
+    inner.ret["done"] = "number:output:0"
     made = of_graph(graph)
-    made.step.outputs[:] = ["number:0"]
+    made.step.outputs[:] = ["call:0"]
     return made
 
 
 @hostile("ParseTensor", "makes objects of bytes")
-def writes_far_behind_a_tensor(graph: Any, path: str) -> str:
-    matrix(graph, [0, 1], [10**9], 2)
-    node(graph, "CSRSparseMatrixToDense", "write", "matrix", type=Type(FLOAT))
-    return "write"
+def writes_far_behind_a_tensor(graph: Any, path: str) -> program_pb2.StepProgram:
+    inner = with_matrix(graph, [0, 1], [10**9], 2)
+    node(inner, "CSRSparseMatrixToDense", "dense", "matrix:output:0", type=Type(FLOAT))
+    constant(inner, "both", [0, 1], tf.int32)
+    node(
+        inner,
+        "Sum",
+        "total",
+        "dense:dense_output:0",
+        "both:output:0",
+        T=Type(FLOAT),
+        Tidx=Type(tf.int32.as_datatype_enum),
+    )
+    inner.ret["done"] = "total:output:0"
+    made = of_graph(graph)
+    made.step.outputs[:] = ["call:0"]
+    return made
 
 
 @hostile("DeserializeSparse", "'dtype'", "the type variant")

@@ -270,11 +270,11 @@ def play(order: int, limit_s: float, names: list[str]) -> Round:
             if os.WIFSIGNALED(status):
                 said.seek(0)
                 found.ended[last] = os.WTERMSIG(status), _reason(said.read().decode(errors="replace"))
-            elif not num_read:
-                raise RuntimeError("a fork made no call")
+        if not num_read:
+            break
         # The fork took them from its own copy of the iterator.
-        skipped = list(itertools.islice(calls, num_read - 1))
-        assert len(skipped) <= num_read
+        for _ in range(num_read - 1):
+            next(calls)
         pending = next(calls, None)
     return found
 

@@ -1,22 +1,20 @@
-"""Which operations the training steps of scripts consist of, as they travel: what admission is measured by.
+"""Which operations the training steps of scripts consist of, as they travel: what admission's list is measured by.
 
-    python -m tests.helpers.step_operations tests/helpers/step_operations.json
+    python -m tests.helpers.step_operations [SCRIPT...]
 
-has `fdt check` look at the client's examples, the fidelity cases and the sweep's situations, traces what Keras 2 and 3 offer,
-and writes down the operations of every program. Beside each operation stand its attributes that named a handle's type.
-
-    python -m tests.helpers.step_operations --of OUT SCRIPT ARGS
-
-does so for one script.
+has `fdt check` look at the client's examples, the hard steps, the fidelity cases and the sweep's situations (or these scripts),
+each in a fork of a process that has imported TensorFlow, and adds the operations of every program to `step_operations.json`,
+with the attributes that named a handle's type.
 """
 
-import collections
+import importlib
 import json
 import os
-import subprocess
+import select
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,10 +26,10 @@ _HANDLES = (20, 21, 120, 121)
 
 
 class Operations:
-    """Operations, how often each was seen, and which of its attributes named a handle's type."""
+    """Operations, and which of their attributes named a handle's type."""
 
-    def __init__(self, counts: Mapping[str, int] = {}, handles: Iterable[str] = ()) -> None:
-        self.counts, self.handles = collections.Counter(counts), set(handles)
+    def __init__(self, names: Iterable[str] = (), handles: Iterable[str] = ()) -> None:
+        self.names, self.handles = set(names), set(handles)
 
     def note(self, graph: Any) -> None:
         """Adds those of a GraphDef and its library, but for calls by a function's name."""
@@ -40,20 +38,20 @@ class Operations:
         for node in nodes:
             if node.op in library:
                 continue
-            self.counts[node.op] += 1
+            self.names.add(node.op)
             for name, value in node.attr.items():
                 if name[:1] != "_" and not {value.type, *value.list.type}.isdisjoint(_HANDLES):
                     self.handles.add(f"{node.op}.{name}")
 
     def update(self, other: "Operations") -> None:
-        self.counts.update(other.counts)
+        self.names |= other.names
         self.handles |= other.handles
 
     def write(self, file: IO[str]) -> None:
         """Puts them in place of what a file holds."""
         file.seek(0)
         file.truncate()
-        json.dump({"operations": dict(sorted(self.counts.items())), "handles": sorted(self.handles)}, file, indent=1)
+        json.dump({"operations": sorted(self.names), "handles": sorted(self.handles)}, file, indent=1)
         file.write("\n")
         file.flush()
 
@@ -61,26 +59,6 @@ class Operations:
     def read(cls, path: Path) -> "Operations":
         found = json.loads(path.read_text())
         return cls(found["operations"], found["handles"])
-
-
-def of_script(script: Path, *arguments: str, legacy: bool = False, limit_s: float = _LIMIT_S) -> Operations:
-    """Returns those of the steps that `fdt check` finds in a script."""
-    keras = "1" if legacy or script.name.startswith("keras2") else "0"
-    paths = [str(_ROOT / "tests" / "sweep" / "stand_ins"), str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "TF_USE_LEGACY_KERAS": keras,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MPLBACKEND": "Agg",
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "operations.json"
-        command = [sys.executable, "-m", "tests.helpers.step_operations", "--of", str(out), str(script), *arguments]
-        try:
-            subprocess.run(command, env=environment, cwd=folder, timeout=limit_s, capture_output=True, check=False)
-        except subprocess.TimeoutExpired:
-            print(f"{script.name}: not at its end after {limit_s:g} s", file=sys.stderr)
-        return Operations.read(out) if out.exists() else Operations()
 
 
 def _look(out: Path, *command: str) -> None:
@@ -104,10 +82,49 @@ def _look(out: Path, *command: str) -> None:
     cli.main()
 
 
+def _in_a_fork(folder: Path, command: Sequence[str]) -> Operations:
+    out = folder / "operations.json"
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.chdir(folder)
+        silence = os.open(os.devnull, os.O_RDWR)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        try:
+            _look(out, *command)
+        finally:
+            os._exit(0)
+    ended = select.poll()
+    ended.register(os.pidfd_open(child), select.POLLIN)
+    if not ended.poll(1000 * _LIMIT_S):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return Operations.read(out) if out.exists() and out.stat().st_size else Operations()
+
+
 def main() -> None:
-    if sys.argv[1] == "--of":
-        _look(Path(sys.argv[2]), *sys.argv[3:])
-        return
+    fidelity = _ROOT / "tests" / "fidelity" / "scripts"
+    scripts = [*(_ROOT / "client_examples").glob("*.py"), *(_ROOT / "tests" / "sweep" / "situations").glob("*.py")]
+    commands = [[str(script)] for script in sorted(scripts)]
+    commands += [[str(fidelity / name), "--out", "out"] for name in ("hard_steps.py", "run_cases.py")]
+    # Keras 2 is another run: TF_USE_LEGACY_KERAS is read as TensorFlow is imported.
+    is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+    commands = [[name] for name in sys.argv[1:]] or [
+        c for c in commands if Path(c[0]).name.startswith("keras2") == is_legacy
+    ]
+    os.environ["MPLBACKEND"] = "Agg"
+    sys.path.insert(0, str(_ROOT / "tests" / "sweep" / "stand_ins"))
+    for module in ("tensorflow", "fdt.capture", "fdt.cli.main"):
+        importlib.import_module(module)
+    total = Operations.read(KEPT) if KEPT.exists() else Operations()
+    for command in commands:
+        with tempfile.TemporaryDirectory() as folder:
+            found = _in_a_fork(Path(folder), command)
+        print(f"{Path(command[0]).name}: {len(found.names)} operations", flush=True)
+        total.update(found)
+    with KEPT.open("w") as file:
+        total.write(file)
 
 
 if __name__ == "__main__":

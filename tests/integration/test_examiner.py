@@ -61,6 +61,16 @@ def test_answers(looking: Examiner, store: BlobStore) -> None:
     assert process_of(looking) == first, "an ordinary program costs no new process"
 
 
+def test_what_an_operator_admits(store: BlobStore) -> None:
+    looking = Examiner(admitted=("DecodeJpeg",))
+    try:
+        looking.examine(store, write(store, program("DecodeJpeg")))
+        with pytest.raises(ProgramRefusedError, match="--admit DecodePng"):
+            looking.examine(store, write(store, program("DecodePng")))
+    finally:
+        looking.close()
+
+
 def test_does_not_import_tensorflow(looking: Examiner, store: BlobStore) -> None:
     looking.examine(store, write(store, program("MatMul")))
     mapped = {Path(each.path).name for each in process_of(looking).memory_maps()}

@@ -326,6 +326,25 @@ def test_workers_are_walled_in_unless_the_operator_says_otherwise(monkeypatch: p
     assert not settings.serve_config(_parse("serve")).walls
 
 
+def test_operations_that_are_admitted_besides(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--admit", "DecodeJpeg,DecodePng", "--admit", "DecodePng, Empty")
+    expected = ("DecodeJpeg", "DecodePng", "Empty")
+    assert settings.serve_config(_parse("serve", *given)).admitted == expected
+    assert settings.run_config(_parse("run", *given, train)).admitted == expected
+    assert settings.check_config(_parse("check", *given, train)).admitted == expected
+    assert settings.serve_config(_parse("serve")).admitted == ()
+    for name, said in {"PyFunc": "no pool runs it: it runs Python", "decode": "such as DecodeJpeg"}.items():
+        with pytest.raises(UsageError, match=rf"--admit: .*{said}.*Received: {name}"):
+            settings.serve_config(_parse("serve", "--admit", name))
+    for words, remedy in [
+        (("run", "--server", "pool:1", "--admit", "Empty", train), "`fdt serve --admit`"),
+        (("serve", "--join", "pool:1", "--slots", "1", "--admit", "Empty"), "give it where the pool is served"),
+    ]:
+        with pytest.raises(SystemExit):
+            _parse(*words)
+        assert remedy in capsys.readouterr().err
+
+
 def test_a_pool_by_default_and_with_hosts() -> None:
     assert settings.serve_config(_parse("serve", "--no-token")) == ServeConfig()
     made, again = (settings.serve_config(_parse("serve")).token for _ in range(2))
