@@ -11,7 +11,7 @@ from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 # The fields of WorkerInstruction and WorkerEvent that hold an Instruction and an Event.
 _INSTRUCTION_TAG = bytes((worker_pb2.WorkerInstruction.INSTRUCTION_FIELD_NUMBER << 3 | 2,))
-# Results and states that the client has not fetched. A well-behaved client stops sending before it reaches these bounds.
+# Bounds on results and states that the client has not fetched: a client waits before it reaches them.
 MAX_OUTBOUND = 8
 MAX_OUTBOUND_BYTES = 1 << 30
 

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     import numpy as np
 
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
-
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import ONE_TIME_BYTES, Buffer, chunked, decode_data, describe, encode_data, flat
 
-# Streams at once when several blobs are sent.
+# Parallel streams when several blobs are sent.
 _NUM_STREAMS = 2
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     import numpy as np
 
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
-
 from fdt.transport.blobs import CHUNK_BYTES, INLINE_BYTES, ONE_TIME_BYTES, Buffer, chunked, describe, flat, one_time
 
 

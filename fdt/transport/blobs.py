@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     pass
 
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
+# Any C-contiguous object that `memoryview` accepts: bytes, arrays, maps.
 Buffer = Any
 
 # The store's folder in a pool's directory.

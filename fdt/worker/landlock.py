@@ -30,7 +30,7 @@ EXECUTE = _EXECUTE
 # Plain files and nothing else: no folders, links, pipes, sockets or devices.
 KEEP_FILES = READ | _WRITE_FILE | _TRUNCATE | _MAKE_REGULAR | _REMOVE_FILE
 USE_DEVICE = READ | _WRITE_FILE | _IOCTL_DEVICE
-# All rights that the running kernel knows; and those that change nothing.
+# All rights; and the rights that change nothing. `restrict` masks rights that the running kernel does not know.
 EVERYTHING = (1 << max(_NUM_RIGHTS.values())) - 1
 LOOK = READ | EXECUTE | _IOCTL_DEVICE
 

@@ -40,7 +40,7 @@ from fdt.worker.stall_detector import StallWatch
 # Steps are handed to the engine in chunks of about this many seconds, so that progress is reported.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
-# Seconds between two looks at the steps of an engine that works in the background; and of a run that needs each step finished.
+# Seconds between two looks at the progress of a background engine; and where each step must end before the next is given.
 POLL_S, ALONE_S = 0.05, 0.001
 
 

@@ -402,7 +402,7 @@ def _dialled(address: tuple[str, int], source: str | None) -> socket.socket:
 
 
 def _proven(connection: socket.socket, context: ssl.SSLContext, members: Sequence[Member], *, server: bool) -> Secured:
-    """Returns a connection whose both ends are authenticated.
+    """Does a connection's handshake; returns the connection with both ends authenticated.
 
     Raises:
         OSError: The other end is none of these members, or the handshake was not complete in time.
