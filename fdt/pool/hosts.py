@@ -1,4 +1,4 @@
-"""The hosts of a pool, as its supervisor uses them: the pool's own machine, and those that joined."""
+"""Represents a pool's hosts for its supervisor: the pool's own machine, and the hosts that joined."""
 
 import ipaddress
 import os

@@ -133,7 +133,7 @@ def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
 
 
 class JobRelay:
-    """One job's streams."""
+    """Connects the streams of one job's client and workers."""
 
     def __init__(self, job: str, session: bytes, limits: Limits, unread: Room) -> None:
         """Begins without workers.

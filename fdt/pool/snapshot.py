@@ -69,7 +69,7 @@ class HostSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What a pool knows at one moment."""
+    """The jobs, workers and hosts of a pool at one moment."""
 
     jobs: Sequence[JobSnapshot]
     workers: Sequence[WorkerSnapshot]

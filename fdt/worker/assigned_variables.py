@@ -36,7 +36,7 @@ class AssignedVariables:
 
         Args:
             program: Its number.
-            indices: Of the variables; None for all of the program.
+            indices: The variables' indices; None for all variables of the program.
         """
         missing = self._missing.get(program, {})
         read = [name for i, name in missing.items() if indices is None or i in indices]

@@ -166,7 +166,7 @@ Deliver = Callable[[int, bytes], None]
 
 
 class Engine(Protocol):
-    """One worker's side of a job. Every method but the constructor is called from one thread, in instruction order.
+    """Executes one worker's part of a job. One thread calls all methods except the constructor, in instruction order.
 
     The constructor runs before the process has a job: it does the slow imports and touches no device.
     """
