@@ -1,1 +1,1 @@
-"""The commands, their options, and what only they need."""
+"""The commands, their options, and the modules that only they use."""

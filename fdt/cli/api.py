@@ -1,4 +1,4 @@
-"""`fdt.run` and `fdt.attach`: what the command does, from Python. Options are those of the command, `fdt.cli.options.Run`."""
+"""`fdt.run` and `fdt.attach`: the command `fdt run` from Python, with the command's options (`fdt.cli.options.Run`)."""
 
 import contextlib
 import json
@@ -17,9 +17,9 @@ from fdt.cli.command_line import Parser, parse
 from fdt.cli.options import MODES, Run
 from fdt.errors import FdtError, RunError, UsageError
 
-# How long a script that was interrupted has to end, before it is interrupted once more, and killed.
+# Seconds that an interrupted script has to end before it is interrupted again, and then killed.
 _END_S = 30.0
-# What means nothing where no command is run.
+# Options that only apply to the command.
 _OF_COMMAND = ("detach", "dry_run", "stop_after", "warm_up")
 
 
@@ -28,14 +28,14 @@ class Result:
 
     Attributes:
         status: Its exit status.
-        report: What `--report` writes: "fits" with steps, seconds, bytes and each worker's times, "faults", "versions".
+        report: The content of `--report`: "fits" with steps, seconds, bytes and each worker's times, "faults", "versions".
     """
 
     def __init__(self, status: int, report: Mapping[str, Any]):
         self.status, self.report = status, report
 
     def __repr__(self) -> str:
-        """Shows the exit status, the steps and the workers."""
+        """Returns a text with the exit status, the steps and the workers."""
         steps = sum(fit["steps"] for fit in self.report.get("fits", ()))
         return f"<fdt.Result: exit status {self.status}, {steps} steps on {self.report.get('workers', 0)} workers>"
 
@@ -48,15 +48,15 @@ def run(
     check: bool = True,
     **options: Any,
 ) -> Result:
-    """Runs a script as `fdt run` does, in a process of its own, to its end.
+    """Runs a script as `fdt run` does, in a new process, and waits for its end.
 
     Args:
         script: A Python file, or a notebook.
         arguments: Its `sys.argv[1:]`.
         mode: "sync" or "async".
-        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
+        workers: The number of workers; "2..8" or (2, 8) for as many as are free, within these bounds.
         check: Whether an exit status other than 0 is an error.
-        options: Others of `fdt run`, with underscores: `scale_lr="linear"`, `server="pool:7077"`, `else_="local"`.
+        options: Other options of `fdt run`, with underscores: `scale_lr="linear"`, `server="pool:7077"`, `else_="local"`.
 
     Raises:
         UsageError: An option is wrong; nothing was started.
@@ -79,7 +79,7 @@ def run(
 
 
 def _finished(process: "subprocess.Popen[bytes]") -> int:
-    """Waits for a script; a Ctrl-C of the terminal has come to it too, one of another program has not."""
+    """Waits for a script. On an interrupt: the terminal's Ctrl-C has also reached the script, another program's has not."""
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -94,25 +94,25 @@ def _finished(process: "subprocess.Popen[bytes]") -> int:
 def attach(mode: str | None = None, workers: int | str | tuple[int, int] | None = None, **options: Any) -> "Attached":
     """Sends the training of this process to workers, until `Attached.detach`.
 
-    Models and functions that were traced before are traced again.
+    Models and functions that were traced earlier are traced again.
 
     Args:
         mode: "sync" or "async".
-        workers: How many; "2..8" or (2, 8) for as many as are free, within these bounds.
-        options: Others of `fdt run`; see `run`.
+        workers: The number of workers; "2..8" or (2, 8) for as many as are free, within these bounds.
+        options: Other options of `fdt run`; see `run`.
 
     Raises:
-        UsageError: An option is wrong, or something is attached already.
-        PoolError: No pool, no access, another version, too few workers.
+        UsageError: An option is wrong, or this process is attached already.
+        PoolError: There is no pool, no access, another version, or too few workers.
     """
     return Attached(parse_options([*arguments_of(mode=mode, workers=workers, **options), "--", _name()]))
 
 
 class Attached:
-    """The training of this process goes to a pool. A context manager: its end, or `detach`, removes all hooks.
+    """Sends the training of this process to a pool. A context manager: its exit, or `detach`, removes all hooks.
 
     Attributes:
-        report: What `fdt run --report` writes, of the training so far.
+        report: The content of `fdt run --report`, for the training so far.
     """
 
     _current: "Attached | None" = None
@@ -141,7 +141,7 @@ class Attached:
             WAITING.of_library = True
             started.callback(setattr, WAITING, "of_library", False)
             self._session = Session(config)
-            # Also if it cannot begin: this process lives on, and a pool of its own must not.
+            # Also if `__enter__` fails: this process goes on, but a pool that it has started must end.
             started.push(self._session)
             self._session.__enter__()
             started.enter_context(
@@ -150,7 +150,7 @@ class Attached:
             started.enter_context(capture.traced_anew(say))
             self._ending = started.pop_all()
         Attached._current = self
-        # Python calls these before it ends the threads by which we speak to the pool; `atexit` comes after.
+        # Python calls these before it ends the threads that our connection uses; `atexit` handlers run too late.
         vars(threading)["_register_atexit"](self.detach)
 
     @classmethod
@@ -160,17 +160,17 @@ class Attached:
 
     @property
     def report(self) -> dict[str, Any]:
-        """See the class."""
+        """See `Attached`."""
         return self._session.report(0)
 
     def detach(self, status: int = 0) -> None:
-        """Fetches all values from the pool, ends the job (and a pool of its own), and removes all hooks. May be called twice.
+        """Fetches all values from the pool, ends the job (and an embedded pool), and removes all hooks. May be called twice.
 
         Args:
-            status: 0 if all went well; the pool's list of jobs shows it.
+            status: The exit status that the pool's list of jobs shows; 0 for success.
 
         Raises:
-            FdtError: The report cannot be written, or the pool is gone, and values with it.
+            FdtError: The report cannot be written, or the pool is gone and with it the values.
         """
         if Attached._current is not self:
             return
@@ -192,17 +192,17 @@ class Attached:
 
 
 class _ApiParser(Parser):
-    """What is wrong is raised, not printed."""
+    """A parser that raises errors instead of printing them."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
 def parse_options(argv: list[str]) -> Run:
-    """Reads what stands behind `fdt run`.
+    """Parses arguments of `fdt run`.
 
     Raises:
-        UsageError: Something is wrong there.
+        UsageError: An argument is wrong.
     """
     options = parse("fdt", tuple(MODES), ["run", *argv], _ApiParser)
     assert isinstance(options, Run)
@@ -210,7 +210,7 @@ def parse_options(argv: list[str]) -> Run:
 
 
 def arguments_of(**options: Any) -> list[str]:
-    """Returns options given from Python as the command takes them; None and False are not given."""
+    """Returns the command-line arguments for options given from Python; leaves out None and False."""
     found = []
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
@@ -224,6 +224,6 @@ def arguments_of(**options: Any) -> list[str]:
 
 
 def _name() -> str:
-    """Returns what the pool's list of jobs calls this process's training."""
+    """Returns the name of this process's training in the pool's list of jobs."""
     main: Any = sys.modules.get("__main__")
     return getattr(main, "__file__", None) or "interactive"

@@ -1,11 +1,11 @@
-"""Which options go together: what a command line may say beside what else."""
+"""Checks which options may be combined on a command line."""
 
 import argparse
 from collections.abc import Sequence
 
-# These run modules by their names, too.
+# Commands that can also run a module by its name.
 _WITH_MODULES = ("run", "check", "verify")
-# Options of `serve` that a host which joins a pool has no use for, and what to do instead.
+# Options of `serve` that do not apply to a joining host, each with the remedy.
 _POOLS_OWN = {
     "--mode": "a host runs what its pool offers; leave it away here, and give it where the pool is served",
     "--workers": "a host says with --slots N how many it offers",
@@ -19,7 +19,7 @@ _POOLS_OWN = {
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
 }
 
-# Options of `serve` that such a host does not look for in the environment: a scheduler hands its own to the hosts it brings.
+# Options of `serve` that a joining host does not read from the environment, since a scheduler passes the pool's environment on.
 NOT_OF_HOSTS = (*_POOLS_OWN, "--no-token", "--on", "--hosts", "--gpus", "--idle", "--shared-folder", "--dry-run")
 
 
@@ -27,7 +27,7 @@ def check_script(
     parser: argparse.ArgumentParser, options: argparse.Namespace, script: str | None, arguments: Sequence[str]
 ) -> None:
     """Records the script, or the module, and its arguments."""
-    # What was measured can be read again without the script.
+    # Saved measurements can be used without the script.
     if script is None and not getattr(options, "load", None):
         parser.error("expected a SCRIPT to run")
     options.module = script == "-m"
@@ -43,7 +43,7 @@ def check_script(
 
 
 def check_placing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Which options go with hosts that a scheduler brings."""
+    """Checks the options about hosts from a scheduler."""
     if options.on is None:
         for flag in ("hosts", "gpus", "idle", "shared_folder"):
             if getattr(options, flag, None) is not None:
@@ -63,7 +63,7 @@ def check_placing(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Which options of a pool go together."""
+    """Checks the combination of options of `serve`."""
     if (options.tls_cert is None) != (options.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together: expected both or none")
     if options.no_token and options.token_file is not None:
@@ -78,7 +78,7 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     if options.join is None:
         if options.name is not None:
             parser.error("--name goes with --join HOST:PORT: it is what the host is called")
-        # Not --tls-ca: it may be set in the environment, for other commands.
+        # --tls-ca is not checked: it may be set in the environment for other commands.
         if options.slots is not None and options.on is None:
             parser.error("--slots goes with --join HOST:PORT or --on NAME; a pool of its own has --workers")
         return
@@ -100,7 +100,7 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 
 
 def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Which options of a run go together."""
+    """Checks the combination of options of `run`."""
     check_placing(parser, options)
     if options.on is None and (options.slots is not None or options.trusted_network is not None):
         parser.error("--slots and --trusted-network are about hosts that a scheduler brings: expected --on NAME too")
@@ -134,7 +134,7 @@ def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
 
 
 def check_predict(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Which options of a prediction go together."""
+    """Checks the combination of options of `predict`."""
     if options.measure and options.bandwidth is not None:
         parser.error(
             f"expected --bandwidth or --measure, not both. Received: --measure --bandwidth {options.bandwidth}"

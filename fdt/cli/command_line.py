@@ -1,4 +1,4 @@
-"""The command line, made of what `fdt.cli.options` describes."""
+"""Parses the command line that `fdt.cli.options` describes."""
 
 import argparse
 import difflib
@@ -16,29 +16,29 @@ _ELSEWHERE = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors read like all others of ours."""
+    """A parser whose error messages look like our other ones."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.format_usage()}fdt: {message}\n")
 
     def unknown(self, what: str, given: str, known: Iterable[str]) -> NoReturn:
-        """Leaves with what is unknown, and with what may have been meant."""
+        """Exits with an error about an unknown name, and suggests a similar one."""
         alike = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
         meant = f" Did you mean {alike[0]}?" if alike else ""
         self.error(f"unknown {what} {given!r}.{meant}")
 
     def options(self) -> list[str]:
-        """Returns all options, as they are written."""
+        """Returns all options as written on the command line."""
         return [text for action in self._actions for text in action.option_strings]
 
 
 def parse(program: str, modes: tuple[str, ...], argv: Sequence[str], kind: type[Parser] = Parser) -> Options:
-    """Reads a command line, and behind it the environment and a configuration file.
+    """Parses a command line; options that it lacks come from the environment and configuration files.
 
-    Leaves as argparse does (SystemExit) when something there is wrong, or when help is asked for.
+    Exits as argparse does (SystemExit) if something is wrong, or help is requested.
 
     Returns:
-        What the command was told: an instance of one of `fdt.cli.options.COMMANDS`.
+        The command's options: an instance of one of `fdt.cli.options.COMMANDS`.
     """
     parser, commands = build_parser(program, modes, kind)
     ours, scheduler_args = _cut(argv)
@@ -62,7 +62,7 @@ def parse(program: str, modes: tuple[str, ...], argv: Sequence[str], kind: type[
 
 
 def _filled(command: Parser, name: str, modes: tuple[str, ...], given: dict[str, Any]) -> Options:
-    """Returns what holds: the command line before the environment before a file before defaults."""
+    """Returns the options' values: from the command line, else the environment, else a file, else the default."""
     kind, values = COMMANDS[name], dict(given)
     try:
         for field, found in sources.read(
@@ -91,11 +91,11 @@ def _check(
 
 
 def misplaced(options: argparse.Namespace, source: str) -> str | None:
-    """Returns what to say of an option of ours that stands behind a script which does not know it; None if there is none.
+    """Returns a warning if one of our options follows the script, and the script does not know it; else None.
 
     Args:
-        options: What `parse` gave.
-        source: Text of the script.
+        options: The result of `parse`.
+        source: The script's text.
     """
     known = [f"--{name}" for _, name, _, about in described(COMMANDS[options.command]) if not about.is_positional]
     for argument in options.arguments:
@@ -109,7 +109,7 @@ def misplaced(options: argparse.Namespace, source: str) -> str | None:
 
 
 def _cut(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Parts a command line of `serve` at "--": what comes after it goes to a scheduler."""
+    """Splits a command line of `serve` at "--": the arguments after it go to a scheduler."""
     argv = list(argv)
     if argv[:1] != ["serve"] or "--" not in argv:
         return argv, ()
@@ -118,10 +118,10 @@ def _cut(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _split(commands: dict[str, Parser], argv: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """Parts a command line at SCRIPT, so that nothing after it is ever read as ours.
+    """Splits a command line at SCRIPT, so that no argument after it is parsed as ours.
 
     Returns:
-        What argparse is to read, the script if there is one, and its arguments.
+        The arguments for argparse, the script (None if there is none), and its arguments.
     """
     if not argv or argv[0] not in commands or not issubclass(COMMANDS[argv[0]], OfScript):
         return argv, None, []
@@ -136,7 +136,7 @@ def _split(commands: dict[str, Parser], argv: list[str]) -> tuple[list[str], str
 def build_parser(
     program: str, modes: tuple[str, ...], parser_kind: type[Parser] = Parser
 ) -> tuple[Parser, dict[str, Parser]]:
-    """Makes the parser and, by name, those of its commands. What was not given is not in their results."""
+    """Makes the parser and, by name, its commands' parsers. Their results contain only the options that were given."""
     parser = parser_kind(
         prog=program, description="Trains an unmodified TensorFlow script on several workers.", allow_abbrev=False,
         epilog=_ELSEWHERE,
@@ -183,7 +183,7 @@ def _add_one(
 
 
 def completion(program: str, shell: str) -> str:
-    """Returns a file that makes a shell complete a program's commands and options.
+    """Returns the content of a file that makes a shell complete a program's commands and options.
 
     Raises:
         UsageError: shtab is not installed.

@@ -1,4 +1,4 @@
-"""The command `fdt compare`: runs a script's first steps in each form, one after the other, and shows them side by side."""
+"""The command `fdt compare`: runs a script's first steps in each form in turn, and shows the results side by side."""
 
 import contextlib
 import json
@@ -19,9 +19,9 @@ from fdt.errors import UsageError
 from fdt.forecast.comparison import Comparison, Form, Measured, failures, forms, middle, of_place, of_report, text
 from fdt.forecast.forecasts import Prediction, read
 
-# Steps of each run that do not count: tracing, caches, connections.
+# First steps of each run, which do not count: tracing, caches, connections.
 WARM_UP = 5
-# How long a run may take, beside its steps, and how much longer these may be than in place.
+# The most seconds of a run besides its steps, and how many times as long its steps may take as in place.
 _LIMIT_S = 900.0
 _SLOWER = 50.0
 _END_S = 30.0
@@ -32,9 +32,9 @@ def compare(options: Compare) -> int:
     """Runs the command.
 
     Raises:
-        UsageError: There is nowhere to write, or nothing to draw with.
+        UsageError: The output cannot be written, or the library for plots is missing.
     """
-    # Before anything is run, which takes a while.
+    # Checked before the runs, which take a while.
     from fdt.forecast import page
 
     page.check()
@@ -61,12 +61,12 @@ def _folder(path: Path) -> Path:
 
 
 class _Runs:
-    """Processes that run the script, one after the other."""
+    """Runs the script in one process after the other."""
 
     def __init__(self, options: Compare, scratch: Path):
         self._options, self._scratch = options, scratch
         self._script = [options.script, *options.arguments]
-        # Of all steps of a run, once it is known how fast they are in place.
+        # Seconds of all steps of a run in place, once they are measured.
         self._steps_s = 0.0
 
     def all(self, prediction: Prediction | None) -> Comparison:
@@ -77,7 +77,7 @@ class _Runs:
             return Comparison(" ".join(self._script), _machine(1), [first])
         prediction = prediction or self._predict(numbers)
         rounds = [[first, *self._others(numbers, first.steps)]]
-        # All forms in turn, so that a machine that becomes slower does so for all.
+        # All forms in turn, so that a machine that becomes slower affects all forms.
         for _ in range(1, self._options.repeat):
             rounds.append([self._in_place(first.steps + WARM_UP), *self._others(numbers, first.steps)])
         measured = [middle(of_form) for of_form in zip(*rounds, strict=True)]
@@ -90,7 +90,7 @@ class _Runs:
         say("plain python")
         result, options = self._scratch / "in_place.json", self._options
         command = ["fdt.cli.timed_run", str(result), str(options.seconds), str(limit), str(WARM_UP)]
-        # The script may make far fewer steps than are wanted, and then do something else for long.
+        # The limit is generous: the script may make fewer steps than wanted, and then do other work for long.
         failure = self._run([*command, *self._script], _LIMIT_S + _SLOWER * options.seconds)
         if failure is not None or not result.exists():
             return Measured(Form("in place"), error=failure or "it ended without a result")
@@ -126,13 +126,13 @@ class _Runs:
         return [word for flag, value in given if value is not None for word in (flag, str(value))]
 
     def _run(self, command: Sequence[str], limit_s: float) -> str | None:
-        """Runs a module of ours to its end.
+        """Runs one of our modules to its end.
 
         Returns:
-            What went wrong; None if nothing did.
+            The failure, in words; None for success.
         """
         log = self._scratch / "log"
-        # Each run has what this command gives it, and without --server a pool of its own, whatever is set elsewhere.
+        # Each run uses this command's options only, and without --server a pool of its own, whatever is set elsewhere.
         environment = sources.cleared(os.environ)
         with open(log, "wb") as file:
             process = subprocess.Popen(
@@ -154,7 +154,7 @@ class _Runs:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Lets a process end as after Ctrl-C, then kills it."""
+    """Interrupts a process as Ctrl-C does, and kills it if it does not end."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -165,7 +165,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _last_words(output: str) -> str:
-    """Returns what a process said of its failure."""
+    """Returns the last lines of a process's output, which explain its failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     ours = [line.removeprefix("fdt: ") for line in lines if line.startswith("fdt: ")]
     return " / ".join((ours[-1:] or lines[-_TOLD_LINES:]) or ["it said nothing"])

@@ -1,7 +1,7 @@
-"""Runs that go on without their terminal: `fdt run --detach`, and what finds, shows and ends them.
+"""Runs scripts without a terminal: `fdt run --detach`, and the functions that list, show and cancel such runs.
 
-Each has a folder in the user's state folder, and a process that keeps it: it starts the script in a session of its own, writes
-what the script prints there, and how it ended. `python -m fdt.cli.detached FOLDER` is that process.
+Each run has a folder in the user's state folder, and a keeper process, which starts the script in a session of its own, and
+writes the script's output and exit status there. `python -m fdt.cli.detached FOLDER` is the keeper.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ from fdt.errors import JobError, UsageError
 
 PREFIX = "run-"
 _FOLDER, _ABOUT, _LOCK, _STATUS = "runs", "run.json", "lock", "status.json"
-# Runs that have ended and are still listed, with what they printed.
+# The number of ended runs that stay listed, with their output.
 _MAX_ENDED = 20
-# How long a script has to end after Ctrl-C, and its keeper after that.
+# Seconds that a script has to end after an interrupt, and that `cancel` waits for its keeper's end.
 _INTERRUPT_S, _CANCEL_S = 20.0, 30.0
 _START_S = 30.0
 _READ_BYTES = 1 << 16
-# How often is looked for more to show, and, at the latest, for the end of a script whose output somebody else holds open.
+# Seconds between two looks for new output, and for the end of a script whose output another process holds open.
 _LOOK_S = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a run is: the command, and what is told of it in a list."""
+    """A run's command, and its details for the list of runs."""
 
     command: tuple[str, ...]
     script: str
@@ -49,7 +49,7 @@ class About:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How a run ended: as `subprocess` tells it, and whether it was cancelled."""
+    """How a run ended: the status as in `subprocess`, and whether the run was cancelled."""
 
     status: int
     ended_s: float
@@ -57,12 +57,12 @@ class Status:
 
     @property
     def shown(self) -> int:
-        """As the shell shows it."""
+        """The exit status as a shell shows it."""
         return self.status if self.status >= 0 else 128 - self.status
 
 
 class Run:
-    """One of them, by its folder."""
+    """One detached run, by its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
@@ -71,14 +71,14 @@ class Run:
 
     @property
     def status(self) -> Status | None:
-        """How it ended; None while it runs, and of one whose keeper was killed."""
+        """How it ended; None while it runs, or if its keeper was killed."""
         with contextlib.suppress(FileNotFoundError):
             return Status(**json.loads((self.folder / _STATUS).read_text()))
         return None
 
     @property
     def keeper(self) -> int | None:
-        """The process that keeps it; None if there is none any more."""
+        """The keeper's process ID; None if the keeper has ended."""
         with contextlib.suppress(OSError, ValueError), open(self.folder / _LOCK, "rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -88,8 +88,8 @@ class Run:
 
     @property
     def state(self) -> tuple[str, str]:
-        """What has become of it, and why, in words."""
-        # In this order: a keeper writes how the script ended before it ends.
+        """Its state and the reason, in words."""
+        # In this order: a keeper writes the script's status before it ends itself.
         keeper, status = self.keeper, self.status
         if status is not None:
             words = "cancelled" if status.is_cancelled else "failed" if status.status else "finished"
@@ -99,15 +99,15 @@ class Run:
         return "failed", "it was killed with the process that kept it"
 
     def cancel(self) -> str:
-        """Interrupts the script, as Ctrl-C would, and waits for its end; returns what has become of it.
+        """Interrupts the script, as Ctrl-C would, and waits for its end; returns the run's state.
 
         Raises:
-            JobError: It does not end.
+            JobError: The script does not end.
         """
         with contextlib.suppress(ProcessLookupError):
             pid = self.keeper
             handle = os.pidfd_open(pid) if pid is not None else -1
-            # Still the keeper of this run, and no other process that has its number.
+            # Signals only if the process is still this run's keeper, and not another one with the same ID.
             if handle >= 0 and self.keeper == pid:
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
             if handle >= 0:
@@ -121,22 +121,22 @@ class Run:
 
 
 def runs() -> list[Run]:
-    """Returns all that are known, oldest first."""
+    """Returns all known runs, oldest first."""
     home = user_folder.state_folder()
     folders = [] if home is None else _folders(home / _FOLDER)
     found = []
     for folder in folders:
-        # One that is just being made, or removed.
+        # The folder may be just being made, or removed.
         with contextlib.suppress(OSError, ValueError):
             found.append(Run(folder))
     return found
 
 
 def find(name: str) -> Run:
-    """Returns a run.
+    """Returns the run with a name.
 
     Raises:
-        UsageError: There is none of that name.
+        UsageError: There is no run with this name.
     """
     for run in runs():
         if run.name == name:
@@ -153,13 +153,13 @@ def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> R
     """Runs a command without this terminal.
 
     Args:
-        command: It.
-        script: For the list of runs, as the rest.
-        mode: "sync" or "async".
-        num_workers: How many were asked for.
+        command: The command.
+        script: The script's name, for the list of runs.
+        mode: "sync" or "async", for the list.
+        num_workers: The requested number of workers, for the list.
 
     Raises:
-        UsageError: There is no place for what it prints, or it cannot be started.
+        UsageError: There is no folder for its output, or it cannot be started.
     """
     try:
         folder = _new_folder()
@@ -176,7 +176,7 @@ def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> R
         raise UsageError(
             f"The run cannot be detached: {error}. Its output needs room in the user's state folder."
         ) from error
-    # It outlives this process, which has no child to look after.
+    # The keeper outlives this process: marks it as ended, so that `Popen` does not wait for it or warn.
     keeper.returncode = 0
     assert keeper.stdout is not None
     with keeper.stdout as said:
@@ -203,7 +203,7 @@ def _new_folder() -> Path:
     complaint = user_folder.complaint(parent)
     if complaint is not None:
         raise OSError(complaint)
-    # A keeper that has written how its script ended is about to end itself.
+    # A keeper that has written its script's status is about to end, too.
     ended = [run for run in runs() if run.status is not None or run.keeper is None]
     for run in ended[: max(0, len(ended) - _MAX_ENDED + 1)]:
         shutil.rmtree(run.folder, ignore_errors=True)
@@ -215,26 +215,26 @@ def _new_folder() -> Path:
             return parent / f"{PREFIX}{number}"
 
 
-# ---- what a person sees ---------------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
 def show(run: Run, tail: int | None, *, follow: bool) -> int:
-    """Prints what a script printed.
+    """Prints a script's output.
 
     Args:
-        run: Of the script.
-        tail: How many lines from the end to begin; None for all that is kept.
-        follow: Whether to wait for more, until the script ends.
+        run: The script's run.
+        tail: How many of the last lines to begin with; None for all kept output.
+        follow: Whether to wait for more output until the script ends.
 
     Returns:
-        The script's exit status, 0 if it is not waited for.
+        The script's exit status; 0 without `follow`.
 
     Raises:
-        JobError: It was killed with the process that kept it.
+        JobError: The script was killed with its keeper.
     """
     reader = Reader(run.folder, tail)
     while True:
-        # Before reading: what comes after its end is all there then.
+        # Before reading: if the script has ended by now, all of its output can be read.
         keeper, status = run.keeper, run.status
         while piece := reader.read():
             sys.stdout.buffer.write(piece)
@@ -247,7 +247,7 @@ def show(run: Run, tail: int | None, *, follow: bool) -> int:
 
 
 def _wait_for_end(pid: int, limit_s: float) -> None:
-    """Waits until a process has ended, so long at most."""
+    """Waits at most `limit_s` for a process to end."""
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         select.select([handle], [], [], limit_s)
@@ -258,17 +258,17 @@ def _wait_for_end(pid: int, limit_s: float) -> None:
 
 
 class _Keeper:
-    """Starts the script, writes what it prints, and how it ended."""
+    """Starts the script, and writes its output and exit status."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._run = folder, Run(folder)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Who looks whether it is held holds it for a moment.
+        # Waits: a process that checks whether the lock is held holds it itself for a moment.
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
         self._is_cancelled = False
         own = os.getpid()
-        # A shell has those that it starts in the background ignore Ctrl-C.
+        # Shells make background processes ignore Ctrl-C, which the script must not inherit.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._process = subprocess.Popen(
             self._run.about.command,
@@ -288,7 +288,7 @@ class _Keeper:
             readable, _, _ = select.select([output], [], [], _LOOK_S)
             piece = os.read(output, _READ_BYTES) if readable else b""
             writer.write(piece)
-            # What it has started may hold its output open.
+            # Processes that the script has started may hold its output open.
             if (readable and not piece) or (not readable and self._process.poll() is not None):
                 break
         status = Status(self._process.wait(), time.time(), self._is_cancelled)
@@ -311,10 +311,10 @@ class _Keeper:
 
 
 def main() -> None:
-    """Keeps the run whose folder is named on the command line."""
+    """Runs the keeper of the run whose folder is named on the command line."""
     keeper = _Keeper(Path(sys.argv[1]))
     print("started", flush=True)
-    # Nobody listens any more.
+    # The starting process no longer reads standard output.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     keeper.keep()

@@ -1,4 +1,4 @@
-"""`fdt doctor`: what works on this machine, and how to mend what does not."""
+"""`fdt doctor`: reports what works on this machine, and remedies for what does not."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ from fdt import __version__
 from fdt.base import interpreter
 from fdt.cli.options import MODES, Doctor
 
-# Each is run by a python of its own: a broken library may end the process, and a working one is slow to import.
+# Each probe runs in a new Python process: a broken library may crash the process, and a working one is slow to import.
 _PROBES: dict[str, tuple[str, str]] = {
     "tensorflow": ("import tensorflow as m; print(m.__version__)", "tensorflow>=2.16"),
     "keras": (
@@ -28,7 +28,7 @@ _PROBES: dict[str, tuple[str, str]] = {
         "fdt setup (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
     ),
 }
-# Of no use to a client whose pool is elsewhere.
+# Not needed by a client whose pool is on another machine.
 _FOR_WORKERS = ("pool", "horovod")
 _PROBE_LIMIT_S = 120.0
 _BUSY = "nothing is known to be broken: try again when this machine is less busy"
@@ -56,7 +56,7 @@ def doctor(options: Doctor) -> int:
 
 
 def _tell(name: str, found: str, remedy: str | None, needed: bool) -> bool:
-    """Prints one line, and the remedy if there is one; returns whether something needed is broken."""
+    """Prints a finding, and the remedy if there is one; returns whether something needed is broken."""
     is_broken = needed and remedy not in (None, _BUSY)
     sign = "ok" if remedy is None else "BROKEN" if is_broken else "-"
     print(f"{sign:7}{name:11} {found}", flush=True)
@@ -66,7 +66,7 @@ def _tell(name: str, found: str, remedy: str | None, needed: bool) -> bool:
 
 
 def _installing(package: str) -> str:
-    """Returns the command that installs a package into this python: not all environments have pip."""
+    """Returns the command that installs a package into this Python environment, which may lack pip."""
     if importlib.util.find_spec("pip") is not None:
         return f"{sys.executable} -m pip install '{package}'"
     if shutil.which("uv") is not None:
@@ -75,9 +75,9 @@ def _installing(package: str) -> str:
 
 
 def probe(name: str) -> tuple[str, str | None]:
-    """Returns what is found of a library, and the remedy if it does not work: None if it does."""
+    """Returns a finding on a library, and the remedy; the remedy is None if the library works."""
     code, remedy = _PROBES[name]
-    # The name of a package, or what to do.
+    # A remedy is a package's name, or an instruction.
     remedy = remedy if " " in remedy else _installing(remedy)
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
@@ -92,7 +92,7 @@ def probe(name: str) -> tuple[str, str | None]:
 
 
 def _walls() -> list[tuple[str, str, str | None]]:
-    """Returns, of each wall around workers, its name, what it is, and what there is to do if it does not stand."""
+    """Returns for each mechanism of the workers' sandbox a name, a description, and the remedy if it is inactive."""
     from fdt.worker.sandbox import tried
 
     remedy = "a Linux of 5.13 or later on x86-64 that has Landlock and seccomp switched on, see docs/decisions/0037"
@@ -114,7 +114,7 @@ def _probe_mode(mode: str) -> tuple[str, str | None]:
 
 
 def _look_at_pool(options: Doctor) -> int:
-    # Only now: the probes above are what tells that one of the libraries does not work.
+    # Imported last: if one of its libraries is broken, the probes above have reported it.
     from fdt.cli.pool_diagnosis import look
 
     broken = 0

@@ -1,7 +1,7 @@
 """The commands `fdt`, `hfdt` and `nfdt`.
 
-This module imports next to nothing: each command imports what it needs when it runs, so that `--help` is quick and a
-script meets as few modules of ours as can be.
+This module imports almost nothing: each command imports what it needs when it runs, so that `--help` is quick and a
+script's process contains as few of our modules as possible.
 """
 
 import os
@@ -37,24 +37,24 @@ _FAILED = 125
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`fdt`.
+    """Runs the command `fdt`.
 
     Args:
         argv: The command line after the program's name, `sys.argv[1:]` by default.
 
     Returns:
-        The exit status. For a script that died of KeyboardInterrupt it raises one instead, see `fdt.script.runner.finish`.
+        The exit status. If the script ended with KeyboardInterrupt, raises one instead; see `fdt.script.runner.finish`.
     """
     return _main("fdt", ("sync", "async"), argv)
 
 
 def main_hfdt(argv: Sequence[str] | None = None) -> int:
-    """`hfdt`: `fdt` with the synchronous mode only."""
+    """Runs the command `hfdt`: `fdt` with the synchronous mode only."""
     return _main("hfdt", ("sync",), argv)
 
 
 def main_nfdt(argv: Sequence[str] | None = None) -> int:
-    """`nfdt`: `fdt` with the asynchronous mode only."""
+    """Runs the command `nfdt`: `fdt` with the asynchronous mode only."""
     return _main("nfdt", ("async",), argv)
 
 
@@ -62,7 +62,7 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
     command_line = sys.argv[1:] if argv is None else argv
     options = parse(program, modes, command_line)
     if options.command == "serve":
-        # Before grpc is imported: it would tell of a port in use itself, in lines of its own; see `fdt.transport.rpc.listen`.
+        # Before grpc is imported: otherwise it logs a port in use in its own lines; see `fdt.transport.rpc.listen`.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fdt.errors import FdtError
     from fdt.script import runner
@@ -143,7 +143,7 @@ def require_launchers(modes: Sequence[str]) -> None:
 
 
 def check_options(mode: str, options: Mapping[str, str]) -> None:
-    """Lets the runtime look at its options; without any it need not even be imported."""
+    """Lets the runtime check its options; does not import the runtime if there are none."""
     if options:
         from fdt.worker.runtime import find_launchers
 
@@ -168,13 +168,13 @@ def _run(options: Run) -> int:
 
 
 def _detach(config: "RunConfig", command_line: Sequence[str]) -> int:
-    """Starts the same command once more, without this terminal."""
+    """Starts the same command again, without this terminal."""
     from fdt.cli import detached
 
     rest = list(command_line)
-    # Ours come before the script's.
+    # Removes the first one: our options come before the script's.
     rest.remove("--detach")
-    # What it prints is to be seen as it comes.
+    # A Python command whose output is not buffered.
     python = interpreter.again(len(command_line))
     run = detached.start([*python, *rest], config.script, config.mode, config.num_workers)
     print(run.name, flush=True)
@@ -252,7 +252,7 @@ def _compare(options: Compare) -> int:
 
 
 def _readable(options: OfScript) -> bool:
-    """Returns whether the script can be opened; complains as python does if not, and of options that it was given for us."""
+    """Returns whether the script can be opened; if not, prints python's error. Warns of our options after the script."""
     from fdt.script import runner
 
     if options.module:
@@ -270,7 +270,7 @@ def _readable(options: OfScript) -> bool:
 
 
 def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None) -> int:
-    """Runs the script; the order in which things end is told in `fdt.script.runner`."""
+    """Runs the script in a session; `fdt.script.runner` describes the order in which things end."""
     import atexit
     import contextlib
 
@@ -286,19 +286,19 @@ def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None)
         hooks = contextlib.ExitStack()
         hooks.enter_context(capture.hooks(capture.Training(session), stays=_stays(config)))
         # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
-        # script finds the hooks, and behind them a session that is closed. Without hooks it would train alone.
+        # script then meets the hooks and a closed session. Without the hooks it would train on this machine.
         atexit.register(hooks.close)
         with Children(say).watched():
             status = runner.run(config.script, config.arguments, config.is_module)
         if os.getpid() != owner:
-            # A child that the script forked has run to the end of the script. The session is its parent's.
+            # A child that the script forked has reached the end of the script. The session belongs to the parent.
             ending.pop_all()
             return status
         return _end(session, config, status, conclusion)
 
 
 def _stays(config: "RunConfig") -> Callable[[str], None] | None:
-    """Returns what is told of eager steps that run here; None if they are refused."""
+    """Returns the function that reports eager steps that run on this machine; None if such steps are refused."""
     return _say if config.else_local else None
 
 
@@ -346,12 +346,12 @@ def _completion(options: Completion) -> int:
 # ---- serve ----------------------------------------------------------------------------------------------------------
 
 
-# How soon a stop is asked for again that nobody has heard.
+# Seconds until a stop that was not noticed is raised again.
 _AGAIN_S = 1.0
 
 
 class _Stopped(BaseException):
-    """SIGINT or SIGTERM."""
+    """Raised at SIGINT or SIGTERM."""
 
 
 def _serve(options: Serve) -> int:
@@ -380,7 +380,7 @@ def _serve(options: Serve) -> int:
 
 
 def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitStack") -> None:
-    """Serves until a signal ends the pool, or nothing is left to serve. `ending` takes what is undone after that."""
+    """Serves until a signal ends the pool, or it has left. `ending` takes the cleanup to do after that."""
     import dataclasses
 
     from fdt.pool.server import Server
@@ -408,7 +408,7 @@ def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitS
 
 
 def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -> None:
-    """Prints where a pool is and what it offers, and notes what its operator opens with it."""
+    """Prints a pool's address and offer, and warns of the access that its options open."""
     from fdt.base.log import notice
 
     if config.token is None:
@@ -435,7 +435,7 @@ def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -
 
 
 def _kept(options: Serve) -> "StateFolder | None":
-    """Opens what pools before this one have left, if there is a place for it."""
+    """Opens the state folder, which earlier pools may have used; returns None if there is none."""
     from fdt.base import user_folder
     from fdt.base.log import notice
     from fdt.pool.state_folder import StateFolder
@@ -477,7 +477,7 @@ def _serve_host(options: Serve) -> int:
 
 
 def _walls(wanted: bool) -> str:
-    """Returns the line that says what keeps a program inside its worker."""
+    """Returns the line that describes the workers' sandbox."""
     if not wanted:
         return "workers are not walled in (--no-walls): a program may do there whatever the user who runs this pool may"
     from fdt.worker.sandbox import tried
@@ -486,10 +486,10 @@ def _walls(wanted: bool) -> str:
 
 
 def _stop_on_signals() -> list[Callable[[], None]]:
-    """Makes SIGINT and SIGTERM raise `_Stopped`, and again until it is heard: in a destructor or a callback it is lost.
+    """Makes SIGINT and SIGTERM raise `_Stopped`, repeatedly until `_heard`: in a destructor or a callback it is lost.
 
     Returns:
-        What is done instead at the next SIGTERM, and then no more, can be put in here.
+        A list for a function to call once, at the next SIGTERM, instead of raising.
     """
     import signal
 
@@ -499,7 +499,7 @@ def _stop_on_signals() -> list[Callable[[], None]]:
         if number == signal.SIGTERM and leave:
             leave.pop()()
             return
-        # Stopping has its own limits, and half a stop would leave workers behind.
+        # Ignores further signals: stopping has its own limits, and an interrupted stop would leave workers behind.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
@@ -515,7 +515,7 @@ def _stop_on_signals() -> list[Callable[[], None]]:
 
 
 def _heard() -> None:
-    """Ends what `_stop_on_signals` does: what follows is the end."""
+    """Ends the signal handling of `_stop_on_signals`, and ignores signals during the shutdown."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):

@@ -11,14 +11,14 @@ _NAME = "notebook"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by `%load_ext fdt`."""
+    """Registers `%fdt`; called by `%load_ext fdt`."""
     shell.register_magic_function(fdt, "line", "fdt")
-    # An error of ours has said all in its message: the frames below it are not the user's.
+    # Our errors' messages are complete, and their frames are not the user's code.
     shell.set_custom_exc((FdtError,), _show)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Called by `%unload_ext fdt`."""
+    """Detaches and removes `%fdt`; called by `%unload_ext fdt`."""
     current = Attached.current()
     if current is not None:
         current.detach()

@@ -1,4 +1,4 @@
-"""Values of options as people write them: each function reads one kind, and says what it expected (argparse's `type`)."""
+"""Parses the values of options: each function parses one kind, and its error says what it expected (argparse's `type`)."""
 
 import argparse
 import re
@@ -37,7 +37,7 @@ def range_of_hosts(text: str) -> tuple[int, int]:
 
 
 def numbers_of_workers(text: str) -> tuple[int, ...]:
-    """Returns several, in order."""
+    """Returns several numbers of workers, sorted, without duplicates."""
     return tuple(sorted({num_workers(number.strip()) for number in text.split(",")}))
 
 
@@ -98,7 +98,7 @@ def num_own_workers(text: str) -> int:
 
 
 def host_name(text: str) -> str:
-    """Returns what a host is called: a word of a domain's name."""
+    """Returns a host's name: letters, digits, dots, dashes and underscores."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", text):
         raise argparse.ArgumentTypeError(f"expected a name of letters, digits, dots and dashes. Received: {text}")
     return text

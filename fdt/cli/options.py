@@ -3,10 +3,10 @@
 The command line (`fdt.cli.command_line`), the environment and configuration files (`fdt.cli.sources`), `--help`, `fdt config`
 and shell completion are derived from these classes.
 
-A field's name is the option's: `stop_after` is `--stop-after`, `FDT_STOP_AFTER` and `stop-after = ...`. What several commands
-have in common is a class of its own. Only the standard library is imported, so that `--help` is quick.
+A field gives the option its name: `stop_after` is `--stop-after`, `FDT_STOP_AFTER` and `stop-after = ...`. Options that several
+commands share have a class of their own. Only the standard library is imported, so that `--help` is quick.
 """
-# Fields are made by functions of this module.
+# Functions of this module make the fields.
 # ruff: noqa: RUF009
 
 import argparse
@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 
 from fdt.cli import option_values
 
-# What a person calls the modes.
+# The modes' names in messages.
 MODES = {"sync": "synchronous", "async": "asynchronous"}
 
 DEFAULT_LISTEN = "127.0.0.1:7077"
 DEFAULT_WORKERS = 2
 DEFAULT_GRACE_S = 30.0
-# Of a scheduler, at least and at most.
+# The least and the most hosts from a scheduler.
 DEFAULT_HOSTS = (0, 8)
 
 _SEVERAL_HOSTS = "several hosts"
@@ -35,22 +35,22 @@ _NETWORK = "what joins the workers"
 
 @dataclass(frozen=True)
 class Description:
-    """What an option is, besides its name, type and default, which are its field's.
+    """The properties of an option besides its name, type and default, which its field has.
 
     Attributes:
         help: One sentence for `--help`.
-        metavar: What its value is called there.
-        parse: From text to the value; raises `argparse.ArgumentTypeError`. None for a switch, which has no value.
-        choices: All values there are; empty for any.
-        group: Under which heading `--help` shows it; "" for none.
-        name: The option's name where it cannot be the field's (`else`).
+        metavar: The value's name in `--help`.
+        parse: Converts text to the value; raises `argparse.ArgumentTypeError`. None for a switch, which has no value.
+        choices: The allowed values; empty for any.
+        group: Its heading in `--help`; "" for none.
+        name: The option's name if it cannot be the field's (`else`).
         is_repeated: Whether it may be given several times; its value is a tuple.
-        is_positional: Whether it stands by itself, without its name.
-        is_typed: Whether it comes from the command line only.
-        is_left_away: Whether one that stands by itself may be missing.
-        for_runtime: Whether it goes to the runtime as text, which says what it may be (`fdt.worker.runtime.Launcher`).
-        of_training: Whether a project's file may set it. It says how training goes: not where, with which secret, behind which
-            walls, nor which files are read and written, since a project may be somebody else's.
+        is_positional: Whether it is a positional argument.
+        is_typed: Whether it can be set on the command line only.
+        is_left_away: Whether a positional argument is optional.
+        for_runtime: Whether it is passed as text to the runtime, which checks it (`fdt.worker.runtime.Launcher`).
+        of_training: Whether a project's file may set it. Such options say how training goes, not where, with which secret, in
+            which sandbox, nor which files are read and written, since a project may come from somebody else.
     """
 
     help: str
@@ -68,7 +68,7 @@ class Description:
 
     @property
     def may_be_set(self) -> bool:
-        """Whether it may come from somewhere else than the command line."""
+        """Whether the environment or a file may set it."""
         return not (self.is_typed or self.is_positional)
 
 
@@ -95,7 +95,7 @@ def of_runtime(metavar: str, help: str, group: str = _ASYNCHRONOUS) -> Any:
 
 
 def described(kind: "type[Options]") -> list[tuple[str, str, Any, Description]]:
-    """Returns of each option of a command its field's name, its own name, its default and its description."""
+    """Returns for each option of a command the field's name, the option's name, the default and the description."""
     found = []
     for field in dataclasses.fields(kind):
         description = field.metadata.get("option")
@@ -107,14 +107,14 @@ def described(kind: "type[Options]") -> list[tuple[str, str, Any, Description]]:
 # fmt: off
 @dataclass
 class Options(argparse.Namespace):
-    """What a command was told."""
+    """The parsed options of a command."""
 
     epilog: ClassVar[str | None] = None
 
 
 @dataclass
 class OfScript(Options):
-    """Commands that run a script; its name and arguments stand behind all options."""
+    """Commands that run a script; its name and arguments follow all options."""
 
     script: Any = None
     arguments: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class OfScript(Options):
 
 @dataclass
 class OfPool(Options):
-    """Which pool, and how a client proves itself to it."""
+    """The pool, and a client's credentials for it."""
 
     server: str | None = option(None, "pool to use (default: one on this machine, for this run only)", "HOST:PORT",
         option_values.address)
@@ -136,28 +136,28 @@ class OfPool(Options):
 
 @dataclass
 class OfRunningPool(OfPool):
-    """The same where there is always one."""
+    """The options of `OfPool` for commands that always need a running pool."""
 
     server: str = option(DEFAULT_LISTEN, f"pool to use (default: {DEFAULT_LISTEN})", "HOST:PORT", option_values.address)
 
 
 @dataclass
 class OfWorkers(Options):
-    """How many workers."""
+    """The number of workers."""
 
     workers: Any = training_option(DEFAULT_WORKERS, f"how many (default: {DEFAULT_WORKERS})", "N", option_values.num_workers)
 
 
 @dataclass
 class OfMode(Options):
-    """How they train together."""
+    """The mode of training."""
 
     mode: str = training_option(None, "sync: all-reduce; async: parameter server", choices=tuple(MODES))
 
 
 @dataclass
 class OfElse(Options):
-    """What becomes of eager steps."""
+    """What to do with eager steps that cannot be outlined."""
 
     otherwise: str = training_option("refuse", "steps of eager loops that cannot be outlined are refused, or run on this "
         "machine (default: refuse)", choices=("refuse", "local"), name="else")
@@ -165,7 +165,7 @@ class OfElse(Options):
 
 @dataclass
 class OfRuntime(Options):
-    """What a runtime reads itself, by its name in a job."""
+    """The options that a runtime reads, by their names in a job."""
 
     wire: str | None = of_runtime("FORM", "how parameters and gradients travel: exact, or fp16, rounded to half their "
         "bytes (default: exact)", "")
@@ -193,7 +193,7 @@ def _bound(what: str) -> Any:
 
 @dataclass
 class OfBounds(Options):
-    """How much of the machine each worker process may take."""
+    """The bounds of each worker process."""
 
     memory: int | None = _bound("memory")
     disk: int | None = _bound("disk in its own folder")
@@ -201,7 +201,7 @@ class OfBounds(Options):
 
 @dataclass
 class OfAdmission(Options):
-    """What programs may hold besides."""
+    """Additional operations that programs may contain."""
 
     admit: tuple[str, ...] = option((), "operations of TensorFlow that steps may hold besides the usual ones, "
         "for clients that you trust: nobody has judged what they do with hostile input; may be given several times",
@@ -210,7 +210,7 @@ class OfAdmission(Options):
 
 @dataclass
 class OfScheduler(Options):
-    """Hosts that a scheduler is asked for."""
+    """The hosts to request from a scheduler."""
 
     on: str | None = option(None, "ask this scheduler for hosts: slurm, ray; with --dry-run also kubernetes", "NAME",
         group=_SCHEDULER)
@@ -252,7 +252,7 @@ class Run(OfScheduler, OfBounds, OfAdmission, OfRuntime, OfElse, OfMode, OfPool,
         Path)
     scheduler_args: tuple[str, ...] = option((), "goes to the scheduler; may be given several times: "
         "--scheduler-arg=--partition=gpu", "ARG", name="scheduler-arg", is_repeated=True, group=_SCHEDULER)
-    # All of the command line, for `--detach`.
+    # The whole command line, for `--detach`.
     command_line: tuple[str, ...] = ()
 
 
@@ -332,7 +332,7 @@ class Serve(OfScheduler, OfBounds, OfAdmission):
 
     epilog: ClassVar[str | None] = ("With --on, what stands behind -- goes to the scheduler: fdt serve --on slurm ... "
         "-- --partition=gpu")
-    # No default: with --join it must be seen whether it was given.
+    # No default, since with --join it must be known whether it was given.
     mode: Any = option(None, "what the pool offers (default: the first of these)", choices=(*MODES, "both"))
     workers: int | None = option(None, f"how many of this machine's own (default: {DEFAULT_WORKERS}; 0: the hosts "
         "that join bring them)", "N", option_values.num_own_workers)
@@ -377,7 +377,7 @@ class Serve(OfScheduler, OfBounds, OfAdmission):
         option_values.range_of_hosts, group=_SCHEDULER)
     idle: float | None = option(None, "give a host back after S seconds without work (default: 300)", "S",
         option_values.seconds, group=_SCHEDULER)
-    # Stand behind "--".
+    # The arguments after "--".
     scheduler_args: tuple[str, ...] = ()
 
 

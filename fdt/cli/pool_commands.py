@@ -23,7 +23,7 @@ def connect(options: OfRunningPool) -> grpc.Channel:
     """Connects to the pool that the options name.
 
     Raises:
-        FdtError: There is none, or it does not accept the credentials; see `fdt.transport.rpc.connect`.
+        FdtError: There is no such pool, or it does not accept the credentials; see `fdt.transport.rpc.connect`.
     """
     return rpc.connect(options.server, credentials(options, options.server), Timing())
 
@@ -58,28 +58,28 @@ def _summary(run: detached.Run) -> pool_pb2.JobSummary:
 
 
 def format_jobs(found: Sequence[pool_pb2.JobSummary], now_s: float) -> list[str]:
-    """Lays jobs out as a table, one line each below a heading.
+    """Returns the lines of a table of jobs, one line each below a heading.
 
     Args:
-        found: In the order in which to show them.
-        now_s: Seconds since the epoch, for jobs that have not ended.
+        found: The jobs, in the order of the table.
+        now_s: The time in seconds since the epoch, for jobs that have not ended.
     """
     rows: list[tuple[str, ...]] = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "TIME", "SCRIPT", "REASON")]
     for job in found:
         lasted = duration(max(0.0, (job.ended_s or now_s) - job.submitted_s))
         numbers = (str(job.num_workers), f"{job.steps:,}", lasted)
-        # One line each, whatever a script's name or a reason holds.
+        # Collapses white space: a script's name or a reason may contain line breaks.
         texts = [printable(" ".join(text.split())) for text in (job.job, job.state, job.mode, job.script, job.reason)]
         rows.append((*texts[:3], *numbers, *texts[3:]))
     return aligned(rows, right=(3, 4, 5))
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
-    """Returns rows as lines whose columns stand below each other.
+    """Returns rows as lines with aligned columns.
 
     Args:
-        rows: Of as many cells each; at least one.
-        right: Which columns are aligned to the right.
+        rows: At least one row, all with the same number of cells.
+        right: The columns that are aligned to the right.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(_align(cell, widths[i], right=i in right) for i, cell in enumerate(r)).rstrip() for r in rows]
@@ -112,7 +112,7 @@ def logs(options: Logs) -> int:
 
 
 def _show(pieces: Iterable[bytes]) -> None:
-    """Writes a log: to a terminal what cannot steer it, else each byte as it is."""
+    """Writes a log: to a terminal without control sequences, else unchanged."""
     if not sys.stdout.isatty():
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -120,7 +120,7 @@ def _show(pieces: Iterable[bytes]) -> None:
     shown = LogFilter()
     for piece in pieces:
         sys.stdout.write(shown.feed(piece))
-    # Whatever colour the log ends in.
+    # Resets the colour in which the log may end.
     sys.stdout.write(shown.feed(b"", last=True) + "\x1b[0m")
 
 
@@ -161,10 +161,10 @@ def attach(options: Attach) -> int:
 
 @contextlib.contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """`fdt logs JOB | head`: it is no error when whoever reads has read enough."""
+    """Ignores that the reader of a pipe closes it early, as in `fdt logs JOB | head`."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer needs a place to go when python flushes it at the end.
+        # Python flushes the rest of the buffer at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What a pool looks like from outside: `fdt doctor --server`."""
+"""Examines a pool from the client's side: `fdt doctor --server`."""
 
 import argparse
 import dataclasses
@@ -23,23 +23,23 @@ from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, pool_pb2_grpc, worker
 _FILES: tuple[FileDescriptor, ...] = tuple(
     file.DESCRIPTOR for file in (blobs_pb2, job_pb2, worker_pb2, host_pb2, pool_pb2)
 )
-# Of grpcio-health-checking, which only a pool has.
+# Methods of grpcio-health-checking, a package that only a pool has.
 _HEALTH = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
 _DAY_S = 86400.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
-# A certificate that ends sooner is told.
+# A certificate that expires sooner is reported.
 _SOON_DAYS = 14
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: What it is.
-        found: How it is.
-        remedy: How to mend it; None if it is well.
-        broken: Whether it has to be mended, or may be meant.
+        name: What was checked.
+        found: The finding.
+        remedy: The remedy; None if the check passed.
+        broken: Whether it must be fixed; if False, it may be intended.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Verdict:
 
 
 def look(options: argparse.Namespace, timing: Timing | None = None) -> Iterator[Verdict]:
-    """Yields what can be told of a pool, first what needs no token.
+    """Yields the results of all checks of a pool; those that need no token come first.
 
     Args:
-        options: With `server`, `token_file` and `tls_ca`.
+        options: Has `server`, `token_file` and `tls_ca`.
         timing: `connect_s` and `call_s` are the limits.
     """
     timing, address = timing or Timing(), options.server
@@ -111,7 +111,7 @@ def _certificate(host: str, port: int, local: bool, timing: Timing) -> Iterator[
 
 
 def _handshake(host: str, port: int, timing: Timing) -> tuple[str, bytes]:
-    """Returns the version of TLS and the certificate that is shown, whoever signed it."""
+    """Returns the version of TLS and the server's certificate, without verifying it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -120,7 +120,7 @@ def _handshake(host: str, port: int, timing: Timing) -> tuple[str, bytes]:
 
 
 def _fields(host: str, port: int, shown: bytes, timing: Timing) -> dict[str, Any]:
-    """Returns what a certificate says: python reads only those that it trusts, so it is told to trust this one."""
+    """Returns a certificate's fields. Python parses only trusted certificates, so this one is added as trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -183,11 +183,11 @@ def _status(address: str, known: Credentials, method: str, timing: Timing) -> gr
         except grpc.RpcError:
             pass
         code: grpc.StatusCode = call.code()
-        # What was cancelled here had been let in.
+        # A call that was cancelled here had been admitted.
         return code
 
 
-# ---- what it tells --------------------------------------------------------------------------------------------------
+# ---- its description ------------------------------------------------------------------------------------------------
 
 
 def _told(address: str, known: Credentials, timing: Timing) -> Iterator[Verdict]:

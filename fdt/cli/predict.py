@@ -1,4 +1,4 @@
-"""The command `fdt predict`: looks at a script, measures its training steps, and says what to expect of more workers."""
+"""The command `fdt predict`: finds a script's training steps, measures them, and predicts the speed on more workers."""
 
 import atexit
 import contextlib
@@ -47,7 +47,7 @@ def predict(options: Predict) -> int:
 
 
 def _of_script(options: Predict) -> int:
-    # Before the script is run, which may take a while.
+    # Checked before the script runs, which may take a while.
     link, config = _link(options), predict_config(options)
     written = [path.absolute() for path in (options.json, options.plot) if path is not None]
     with _writing():
@@ -90,7 +90,7 @@ def _measured(config: RunConfig, found: list[Found], link: Hosts | None, options
     if link is not None:
         measured = [(workload, link) for workload in profiler.on_hosts(config, found)]
     elif options.server is not None and not options.measure:
-        # --measure first: a pool may also be named by the environment.
+        # `--measure` overrides a pool, which the environment may have named.
         measured = profiler.on_server(config, found)
     else:
         measured = profiler.on_machine(config, found)
@@ -99,7 +99,7 @@ def _measured(config: RunConfig, found: list[Found], link: Hosts | None, options
 
 def _tell(predictions: list[Prediction], options: Predict) -> int:
     print("\n\n".join(prediction.text() for prediction in predictions), flush=True)
-    # Of several steps, the one that takes the most of the script's time.
+    # Of several steps, the files describe the one that takes the most of the script's time.
     main = max(predictions, key=lambda p: (p.workload.steps or 0) * p.workload.local)
     if len(predictions) > 1 and (options.json or options.plot):
         say(
@@ -122,7 +122,7 @@ def _writing() -> Iterator[None]:
 
 
 def _link(options: Predict) -> Hosts | None:
-    """Returns what joins the hosts, if it was told."""
+    """Returns the network between the hosts; None if no --bandwidth was given."""
     if options.bandwidth is None:
         given = (options.latency, options.overlap, options.queueing, options.wire)
         if any(of is not None for of in given):
@@ -145,7 +145,7 @@ def _link(options: Predict) -> Hosts | None:
 
 
 def _workers(options: Predict, usual: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns for how many workers to predict: of a cluster that was told, all of it and each half."""
+    """Returns the numbers of workers to predict for; with --hosts: the whole cluster, its half, a quarter and so on to 1."""
     if options.workers is not None or options.hosts is None:
         return options.workers or usual
     found = [options.hosts * (options.gpus_per_host or 1)]

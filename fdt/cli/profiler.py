@@ -1,4 +1,4 @@
-"""Measures a training step on workers of its own: short jobs, of which nothing goes back to the script."""
+"""Measures a training step on separate workers, in short jobs that do not change the script's state."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 
 _ALL = job_pb2.Drain.WHAT_ALL
-# How long each size of batch is measured, in how many parts, and after how many steps that do not count.
+# Each batch size is measured for this many seconds, in this many parts, after this many steps that do not count.
 _MEASURE_S = 0.6
 _PARTS = 6
 _WARM_STEPS = 3
@@ -33,13 +33,13 @@ _MAX_STEPS_A_PART = 200
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the workers of a job took for a step, in seconds; means over workers.
+    """The workers' times for a step, in seconds; means over workers.
 
     Attributes:
-        compute: Of each worker, without the exchange.
-        exchange: Of each worker.
+        compute: A worker's computation, without the exchange.
+        exchange: A worker's exchange.
         push: Asynchronous: the part of the exchange in which a gradient is applied.
-        exchanged_bytes: That a step moved.
+        exchanged_bytes: Bytes that a step moved.
     """
 
     compute: Timed
@@ -52,19 +52,19 @@ class Bench:
     """A pool to measure on."""
 
     def __init__(self, config: RunConfig, address: str, credentials: Credentials, store: Path | None) -> None:
-        """Connects.
+        """Connects to the pool.
 
         Args:
-            config: Of the jobs, but for mode and workers.
-            address: Of the pool.
-            credentials: For it.
-            store: Its store, where this process may use its files.
+            config: The jobs' configuration, except mode and workers.
+            address: The pool's address.
+            credentials: The credentials for the pool.
+            store: The folder of its store, if this process may use its files; else None.
         """
         self._config, self._address, self._store = config, address, store
         self._channel = rpc.connect(address, credentials, config.timing)
 
     def check(self) -> None:
-        """Refuses a pool on which two workers cannot be measured in both modes."""
+        """Raises CapacityError if the pool has fewer than two workers or lacks a mode."""
         with rpc.translated(self._address):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             request = pool_pb2.DescribeRequest(versions=versions())
@@ -85,8 +85,8 @@ class Bench:
         Args:
             sample: The step.
             mode: "sync" or "async".
-            workers: Of the job.
-            sizes: Rows of the batches.
+            workers: The job's number of workers.
+            sizes: The batches' numbers of rows.
 
         Raises:
             FdtError: The job failed.
@@ -108,7 +108,7 @@ class Bench:
     def _measure(self, job: Job, sample: Sample, program: int, size: int) -> Measured:
         arrays = sample.first(size)
         data = job.bind([raw(a) for a in arrays], [full_spec(a) for a in arrays])
-        # Every size begins with the script's own values: a step repeated on one batch drives them away.
+        # Every size begins with the script's own values, since a step repeated on one batch changes them.
         job.assign(program, *SharedState(sample.program, sample.variables).changes())
         indices = np.arange(len(arrays[0]), dtype="<i8").tobytes()
 
@@ -136,7 +136,7 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True)
 class _Account:
-    """Of all workers together."""
+    """The totals of all workers."""
 
     steps: float
     compute_s: float
@@ -160,12 +160,12 @@ class _Account:
 
 @contextlib.contextmanager
 def own_bench(config: RunConfig, num_workers: int, num_threads: int | None = None) -> Iterator[Bench]:
-    """A pool of this machine, for as long as the context lasts.
+    """Starts a pool on this machine; yields a bench on it, and ends the pool with the context.
 
     Args:
-        config: Of the jobs.
-        num_workers: What it is to have.
-        num_threads: Of each worker; None for its share of the machine's.
+        config: The jobs' configuration.
+        num_workers: The pool's number of workers.
+        num_threads: Threads of each worker; None for its share of the machine's.
     """
     pool = EmbeddedPool(("sync", "async"), num_workers, config.timing, num_threads)
     try:
@@ -185,16 +185,16 @@ def num_cores() -> int:
 
 
 def on_hosts(config: RunConfig, found: Sequence[Found]) -> list[Workload]:
-    """Measures steps as a worker with a host like this one to itself would make them."""
+    """Measures steps as on a worker that has a host like this one to itself."""
     with own_bench(config, 2, num_cores()) as bench:
         return [_alone(bench, config, each, num_cores()) for each in found]
 
 
 def on_server(config: RunConfig, found: Sequence[Found]) -> list[tuple[Workload, Hosts]]:
-    """Measures steps, and what joins the workers, on the pool that the configuration names.
+    """Measures steps, and the network between workers, on the pool that the configuration names.
 
     Raises:
-        PoolError: It cannot be reached, or has fewer than two workers or one mode only.
+        PoolError: The pool cannot be reached, or has fewer than two workers or one mode only.
     """
     assert config.server is not None
     bench = Bench(config, config.server, config.credentials, None)
@@ -205,7 +205,7 @@ def on_server(config: RunConfig, found: Sequence[Found]) -> list[tuple[Workload,
             workload = _alone(bench, config, each, None)
             (two,) = bench.measure(each.sample, "sync", 2, each.sample.sizes()[:1])
             rate = _bandwidth(workload, two.exchange)
-            # A push takes the transfer and the update there.
+            # A push's time consists of the transfer and the update.
             update = max(0.0, workload.update - workload.pushed_bytes / rate)
             measured.append((dataclasses.replace(workload, update=update), Hosts(rate)))
         return measured
@@ -214,7 +214,7 @@ def on_server(config: RunConfig, found: Sequence[Found]) -> list[tuple[Workload,
 
 
 def on_machine(config: RunConfig, found: Sequence[Found]) -> list[tuple[Workload, Machine]]:
-    """Measures steps as workers that share this machine make them."""
+    """Measures steps on workers that share this machine."""
     with own_bench(config, 1) as bench:
         whole = [bench.measure(e.sample, "sync", 1, e.sample.sizes()[:1])[0].compute.seconds for e in found]
     with own_bench(config, 2) as bench:
@@ -243,19 +243,19 @@ def _shared(bench: Bench, config: RunConfig, found: Found, local: float) -> tupl
 
 
 def num_gpus() -> int:
-    """Returns how many NVIDIA GPUs this machine has, as the kernel knows them."""
+    """Returns how many NVIDIA GPUs this machine has, by its device files."""
     return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Servers:
-    """What parameter servers make of a step.
+    """A step's times with parameter servers.
 
     Attributes:
-        gradient: Seconds of its computation.
+        gradient: Seconds of the gradient's computation.
         update: Seconds of a push.
-        alone: Seconds of all of it on a worker alone.
-        row_bytes: Of gradients that travel as rows, for one row of the batch.
+        alone: Seconds of the whole step if there is one worker.
+        row_bytes: Bytes of gradients sent as rows, for one row of the batch.
     """
 
     gradient: float
@@ -265,16 +265,16 @@ class _Servers:
 
 
 def _servers(bench: Bench, sample: Sample, beside: bool) -> _Servers:
-    """Measures them.
+    """Measures a step with parameter servers.
 
     Args:
-        bench: Of two workers.
+        bench: A pool with two workers.
         sample: The step.
-        beside: Whether a gradient is computed beside another worker.
+        beside: Whether to take the gradient's time while another worker computes, too.
     """
     sizes = sample.sizes()
     one = bench.measure(sample, "async", 1, sizes[:2])
-    # Alone, nothing is ever late: what compensation costs shows beside another worker.
+    # A single worker's gradients are never late: the cost of compensation shows only with a second worker.
     (two,) = bench.measure(sample, "async", 2, sizes[:1])
     alone = one[0].compute.seconds
     gradient = two.compute.seconds if beside else alone
@@ -288,7 +288,7 @@ def _row_bytes(sample: Sample, measured: Sequence[Measured]) -> float:
     if len(measured) > 1:
         more, fewer = measured[:2]
         return (more.exchanged_bytes - fewer.exchanged_bytes) / (more.compute.rows - fewer.compute.rows)
-    # Pulled: everything; pushed: what is dense, and rows.
+    # Pulled: all parameters; pushed: dense gradients, and rows.
     return max(0.0, measured[0].exchanged_bytes - tables - 2 * dense) / measured[0].compute.rows
 
 
@@ -314,5 +314,5 @@ def _workload(
 
 
 def _bandwidth(workload: Workload, exchange: float) -> float:
-    """Returns the rate of an all-reduce between two, each of which sends all gradients' bytes once."""
+    """Returns the rate of an all-reduce between two workers, each of which sends all gradients' bytes once."""
     return (sum(workload.dense) + workload.row_bytes * workload.batch / 2) / max(exchange, 1e-9)

@@ -1,20 +1,20 @@
-"""Keeps what a process prints in files of bounded size that can be followed: its beginning and its newest.
+"""Keeps the beginning and the newest part of a process's output in files of bounded size, which readers can follow.
 
-Each file is named by the place of its first byte in all that was printed, so a reader sees what is missing.
+Each file is named by the offset of its first byte in the whole output, so a reader notices gaps.
 """
 
 import contextlib
 import os
 from pathlib import Path
 
-# Of one file; and how many of the newest are kept, besides the first.
+# The size of one file, and how many of the newest files are kept besides the first.
 SEGMENT_BYTES, KEPT = 4 << 20, 4
 _SUFFIX = ".out"
 _READ_BYTES = 1 << 20
 
 
 class Writer:
-    """Appends."""
+    """Appends output."""
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Begins in an empty folder."""
@@ -23,13 +23,13 @@ class Writer:
         self._file = -1
 
     def write(self, chunk: bytes) -> None:
-        """Adds what was printed; what the disk does not take is missing there."""
+        """Appends a chunk; bytes that cannot be written to the disk are lost."""
         while chunk:
             if not self._room:
                 self._next()
             piece, chunk = chunk[: self._room], chunk[self._room :]
             with contextlib.suppress(OSError):
-                # A part that was not written must not be taken for the beginning of what comes.
+                # At its offset: if a piece was not written, the next one must not take its place.
                 os.pwrite(self._file, piece, self._segment_bytes - self._room)
             self._room -= len(piece)
             self._end += len(piece)
@@ -51,21 +51,21 @@ class Writer:
 
 
 class Reader:
-    """Reads what was printed, in order, as it comes."""
+    """Reads the output in order, as it comes."""
 
     def __init__(self, folder: Path, tail: int | None = None) -> None:
-        """Begins.
+        """Opens the log.
 
         Args:
-            folder: Where it is written.
-            tail: How many lines from the end to begin; None for all that is kept.
+            folder: The writer's folder.
+            tail: How many of the last lines to begin with; None for all kept output.
         """
         self._folder, self._place = folder, 0
         if tail is not None:
             self._place = self._place_of(tail)
 
     def read(self) -> bytes:
-        """Returns what comes next; b"" if nothing is there yet."""
+        """Returns the next bytes; b"" if there are none yet."""
         segments = _segments(self._folder)
         for segment in segments:
             start = _start(segment)
@@ -82,13 +82,13 @@ class Reader:
         return b""
 
     def _place_of(self, num_lines: int) -> int:
-        """Returns where so many lines from the end begin, as far back as there is no gap."""
+        """Returns the offset at which the last `num_lines` lines begin, or the end of the last gap if that is later."""
         end, place, seen = 0, 0, 0
         for segment in reversed(_segments(self._folder)):
             start, content = _start(segment), segment.read_bytes()
             if end and start + len(content) != end:
                 break
-            # A line that ends the output is one of them.
+            # The line break at the end of the output ends the last line, and begins no other.
             at = len(content) - (content.endswith(b"\n") and not end)
             while seen < num_lines and (at := content.rfind(b"\n", 0, at)) >= 0:
                 seen += 1

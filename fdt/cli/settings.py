@@ -1,4 +1,4 @@
-"""Turns options into configuration, checked as far as that needs no pool and no script."""
+"""Converts options to configuration, with all checks that need neither a pool nor the script."""
 
 import argparse
 import dataclasses
@@ -44,7 +44,7 @@ def _token(path: Path | None) -> str | None:
 
 
 def _token_of_a_pool(path: Path | None) -> str | None:
-    """Reads a token that a pool is to ask for: one that cannot be guessed."""
+    """Reads the token that a pool will require; refuses one that is short enough to guess."""
     from fdt.errors import UsageError
     from fdt.transport.tokens import MIN_CHARACTERS
 
@@ -58,7 +58,7 @@ def _token_of_a_pool(path: Path | None) -> str | None:
 
 
 def open_to_others(path: Path) -> str | None:
-    """Returns the remedy for a file that holds a secret and that others on this machine can read or write."""
+    """Returns the remedy if other users of this machine can read or write a secret's file; else None."""
     return f"chmod 600 {path}" if path.stat().st_mode & 0o066 else None
 
 
@@ -78,11 +78,11 @@ def _readable(path: Path | None, flag: str) -> Path | None:
 
 
 def credentials(options: argparse.Namespace, address: str | None) -> "Credentials":
-    """Reads how a client proves itself.
+    """Reads a client's credentials.
 
     Args:
-        options: That may name a token file; if they do not, a pool of this user's has left its token.
-        address: Of the pool; None for one that is yet to be started.
+        options: They may name a token file; without one, uses the token that this user's pool has published.
+        address: The pool's address; None for a pool that is yet to be started.
 
     Raises:
         UsageError: A file cannot be read, or holds no token.
@@ -100,7 +100,7 @@ def run_config(options: Run) -> "RunConfig":
     """Builds the configuration of `run`.
 
     Raises:
-        UsageError: A file cannot be read, or the report not be written.
+        UsageError: A file cannot be read, or the report cannot be written.
     """
     from fdt.base.config import RunConfig, Timing
     from fdt.errors import UsageError
@@ -148,7 +148,7 @@ def check_config(options: Check) -> "RunConfig":
 
 
 def predict_config(options: Predict) -> "RunConfig":
-    """Builds the configuration of `predict`: that of a step which is divided.
+    """Builds the configuration of `predict`: that of a divided step.
 
     Raises:
         UsageError: A file cannot be read.
@@ -183,9 +183,9 @@ def verify_config(options: Verify) -> "RunConfig":
 
 
 def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what was given of a configuration's fields that have an option's name.
+    """Returns the given options that have the name of a configuration's field.
 
-    Paths become absolute: the script may change the directory before they are used.
+    Makes paths absolute: the script may change the directory before they are used.
     """
     names = {field.name for field in dataclasses.fields(kind)} & vars(options).keys()
     given = {name: value for name in names if (value := vars(options)[name]) is not None}
@@ -193,7 +193,7 @@ def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
 
 
 def runtime_options(options: OfRuntime) -> dict[str, str]:
-    """Returns the runtime's options that were given, by their names in a job."""
+    """Returns the given options for the runtime, by their names in a job."""
     given = {name: vars(options)[name.replace("-", "_")] for name in RUNTIME_OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -226,7 +226,7 @@ def serve_config(options: Serve) -> "ServeConfig":
         _token_of_a_pool(options.join_token_file),
     )
     if makes_token(options):
-        # Off loopback nobody would find it: `fdt.transport.rpc.check_listen` asks for one that is given.
+        # Off loopback clients would not find it: `fdt.transport.rpc.check_listen` demands --token-file there.
         token = secrets.token_hex(32) if tokens.is_local(listen) else None
     if options.on is not None and join_token is None:
         join_token = secrets.token_hex(32)
@@ -255,9 +255,9 @@ def serve_config(options: Serve) -> "ServeConfig":
 
 
 def state_folder(options: Serve) -> tuple[Path | None, bool]:
-    """Returns where a pool keeps what the next one needs, and whether that was asked for; None for nowhere.
+    """Returns the pool's state folder, None for none, and whether --state named it.
 
-    A pool whose port the system chooses is found by nobody again.
+    A pool whose port the system chooses has none: clients would not find the next pool.
     """
     from fdt.base import user_folder
     from fdt.transport import tokens
@@ -299,7 +299,7 @@ def admitted(given: Sequence[str]) -> tuple[str, ...]:
     """Returns the operations that `--admit` names.
 
     Raises:
-        UsageError: One of them is none, or runs on no pool.
+        UsageError: A name is no operation, or that operation may run on no pool.
     """
     from fdt.errors import UsageError
     from fdt.program.admission import check_admissible
@@ -320,7 +320,7 @@ def _bounds(options: argparse.Namespace) -> "Bounds":
 
 
 def _placing(options: argparse.Namespace, hosts: tuple[int, int]) -> "PlacingConfig":
-    """Builds what a scheduler is asked for: so many hosts, at least and at most."""
+    """Builds the configuration of a scheduler's hosts, with their least and most number."""
     from fdt.base.config import PlacingConfig, walls_are_off
 
     tls_ca = options.tls_ca or getattr(options, "tls_cert", None)
@@ -341,12 +341,12 @@ def _placing(options: argparse.Namespace, hosts: tuple[int, int]) -> "PlacingCon
 
 
 def slots_each(options: argparse.Namespace) -> int:
-    """Returns how many workers each host of a scheduler has."""
+    """Returns the number of workers of each host from a scheduler."""
     return int(options.slots or options.gpus or 1)
 
 
 def _hosts_for(options: argparse.Namespace) -> tuple[int, int]:
-    """Returns how many hosts a run's workers take, at least and at most."""
+    """Returns the least and the most hosts that a run's workers need."""
     least, most = (-(-number // slots_each(options)) for number in options.workers)
     return least, most
 
@@ -356,6 +356,6 @@ def _network(options: argparse.Namespace) -> "Network":
     from fdt.base.network import trusted
 
     if getattr(options, "dry_run", False) and "/" in options.trusted_network:
-        # It may be shown from a machine that is not there.
+        # A dry run may happen on a machine outside this network.
         return Network("", "POOL", options.trusted_network)
     return trusted(options.trusted_network, options.interface)

@@ -1,7 +1,7 @@
 """`fdt setup`: builds Horovod into this Python's environment, against the TensorFlow that is there.
 
-Horovod's last release has no wheels and names no build requirements, so that nothing can build it from its metadata alone.
-What the build needs besides a C++ compiler and make comes into a folder of its own, and goes with it.
+Horovod's last release has no wheels and declares no build requirements, so no installer can build it from its metadata alone.
+The build's requirements, besides a C++ compiler and make, are installed into a temporary folder.
 """
 
 import importlib.util
@@ -20,14 +20,14 @@ from fdt.errors import UsageError
 
 HOROVOD = "horovod==0.28.1"
 _HOROVOD_NEEDS = ("cloudpickle", "psutil", "pyyaml", "packaging")
-# Its CMakeLists.txt is refused by cmake 4, its setup.py imports pkg_resources, which setuptools 81 has no more.
+# cmake 4 refuses its CMakeLists.txt; its setup.py imports pkg_resources, which setuptools 81 has removed.
 _BUILD_NEEDS = ("setuptools<81", "wheel", "cmake<4", "cffi", *_HOROVOD_NEEDS)
 _SWITCHES = {
     "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
 }  # fmt: skip
-# From TensorFlow 2.19 on these are missing, or include others that are. Of Horovod's files only xla_mpi_ops.cc includes them,
-# by these names, and uses them on GPUs alone. Its CMake makes TensorFlow's folder a system one, so ours is searched first.
+# TensorFlow 2.19 and later lack these headers, or headers that these include. Of Horovod's files only xla_mpi_ops.cc includes
+# them, by these names, and uses them on GPUs only. Its CMake makes TensorFlow's folder a system one, so ours is searched first.
 _DROPPED_IN = (2, 19)
 _DROPPED_HEADERS = (
     "tensorflow/compiler/tf2xla/xla_op_kernel.h", "tensorflow/compiler/tf2xla/xla_op_registry.h",
@@ -35,10 +35,10 @@ _DROPPED_HEADERS = (
         "client/xla_builder.h", "service/custom_call_target_registry.h", "service/hlo.pb.h", "shape.h", "xla_data.pb.h",
     )),
 )  # fmt: skip
-# Horovod asks CMake for a build with symbols for a debugger, which nobody looks at; they take a quarter of its time.
+# Horovod requests a build with debug symbols, which are not needed and take a quarter of the build's time.
 _TOOLCHAIN = 'set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG" CACHE STRING "")\n'
 _LIMIT_S = 3600.0
-# What a compiler and pip call one, in their output.
+# Error lines in the output of compilers and pip.
 _ERROR = re.compile(r"\b(fatal )?error:|^ERROR", re.IGNORECASE)
 _SHOWN_ERRORS = 5
 
@@ -69,11 +69,11 @@ def setup(options: Setup) -> int:
 
 
 def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
-    """Returns the environment of the build; writes what it needs, and headers that this TensorFlow lacks, into `folder`.
+    """Returns the build's environment; writes a toolchain file, and headers that this TensorFlow lacks, into `folder`.
 
     Args:
-        folder: Where the build's requirements are, under `needs`.
-        tensorflow: Version that is built against.
+        folder: The temporary folder, with the build's requirements under `needs`.
+        tensorflow: The version of TensorFlow to build against.
     """
     needs, headers = folder / "needs", folder / "headers"
     changes = {
@@ -88,7 +88,7 @@ def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
             (headers / name).parent.mkdir(parents=True, exist_ok=True)
             (headers / name).touch()
         changes["CXXFLAGS"] = f"{os.environ.get('CXXFLAGS', '')} -I{headers}".strip()
-    # What the user sets wins: HOROVOD_GPU_OPERATIONS=NCCL, or other frameworks.
+    # The user's own variables take precedence: HOROVOD_GPU_OPERATIONS=NCCL, or other frameworks.
     return {**_SWITCHES, **os.environ, **changes}
 
 
@@ -96,7 +96,7 @@ def _build(folder: Path, tensorflow: str) -> None:
     _install(["--target", str(folder / "needs"), *_BUILD_NEEDS])
     _install([*_HOROVOD_NEEDS])
     _install(
-        # The name of a wheel of Horovod does not tell which TensorFlow it was built against: no cache is asked.
+        # No cache: the name of a Horovod wheel does not tell which TensorFlow it was built against.
         ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--reinstall", "--no-binary", "horovod", HOROVOD],
         build_environment(folder, tensorflow),
     )
@@ -117,9 +117,9 @@ def _require(what: str, found: str | None, remedy: str) -> None:
 
 
 def _install(arguments: list[str], environment: dict[str, str] | None = None) -> None:
-    """Runs pip, or uv where the environment has no pip: both know these arguments, but for one.
+    """Runs pip, or uv if the environment has no pip: both accept these arguments, except one.
 
-    Not in the working directory: uv takes the index that a `pyproject.toml` names there.
+    Does not run in the working directory: uv would use the index that a `pyproject.toml` there names.
     """
     if importlib.util.find_spec("pip") is not None:
         arguments = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
@@ -128,7 +128,7 @@ def _install(arguments: list[str], environment: dict[str, str] | None = None) ->
         command = [uv, "pip", "install", "--quiet", f"--python={sys.executable}", *arguments]
     else:
         raise UsageError(f"neither pip is installed beside {sys.executable} nor uv is in PATH; one of them is needed")
-    # Thousands of lines, where a build fails.
+    # A failed build prints thousands of lines.
     with tempfile.NamedTemporaryFile("w+", prefix="fdt-setup-", suffix=".log", errors="replace", delete=False) as log:
         try:
             done = subprocess.run(

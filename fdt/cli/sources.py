@@ -1,10 +1,10 @@
-"""Where the values of options come from besides the command line: the environment, the project's file, the user's file.
+"""Reads options from other sources than the command line: the environment, the project's file, the user's file.
 
-The project's is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, of the working directory, which may be a clone of
-somebody else's: it sets how training goes (`Description.of_training`) and nothing else. The user's, `fdt.toml` in
-`fdt.base.user_folder.config_folder()`, sets everything. FDT_CONFIG names another one in place of both, or none if it is empty.
+The project's file is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, in the working directory. A project may come
+from somebody else, so its file sets only how training goes (`Description.of_training`). The user's file, `fdt.toml` in
+`fdt.base.user_folder.config_folder()`, sets every option. FDT_CONFIG names a file that replaces both, or none if it is empty.
 
-What stands at a file's top holds for every command that has the option, what stands in `[run]` for `fdt run` alone.
+Options at a file's top level apply to every command that has them, options in `[run]` to `fdt run` only.
 """
 
 import argparse
@@ -27,15 +27,15 @@ _NAME = "fdt.toml"
 
 
 class SourceError(Exception):
-    """A value that cannot be meant."""
+    """A value or a file is invalid."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A value, as it was written there and as it is read.
+    """A value that was found: parsed, and as text.
 
     Attributes:
-        origin: Where, for people.
+        origin: Its place, for messages.
     """
 
     value: Any
@@ -48,9 +48,9 @@ class File:
     """A configuration file.
 
     Attributes:
-        path: Where.
-        tables: What it says.
-        of_project: Whether it is the project's, and not the user's.
+        path: The file.
+        tables: Its content.
+        of_project: Whether it is the project's file, not the user's.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class File:
     of_project: bool
 
     def find(self, command: str, name: str, about: Description) -> tuple[Any, str] | None:
-        """Returns what it says of a command's option, and where."""
+        """Returns the file's value for a command's option, and its place; None if the file does not set it."""
         if about.of_training or not self.of_project:
             for table, heading in ((self.tables.get(command, {}), f"[{command}] "), (self.tables, "")):
                 if name in table:
@@ -67,15 +67,15 @@ class File:
 
 
 def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = ()) -> dict[str, Found]:
-    """Returns of each option of a command that is set somewhere what is said first, by its field's name.
+    """Returns the value of each option of a command that is set, from the first source that sets it, by its field's name.
 
     Args:
         kind: The command's options.
-        modes: That there are.
-        skipped: Options, as written on the command line, that are not looked for.
+        modes: The available modes.
+        skipped: Options, as written on the command line, that are not read.
 
     Raises:
-        SourceError: A value is wrong, or a file is.
+        SourceError: A value or a file is invalid.
     """
     found: dict[str, Found] = {}
     wanted = [each for each in described(kind) if each[3].may_be_set and f"--{each[1]}" not in skipped]
@@ -89,19 +89,19 @@ def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = (
 
 
 def choices(about: Description, modes: Sequence[str]) -> Sequence[str]:
-    """Returns an option's choices where only these modes are."""
+    """Returns an option's choices if only these modes are available."""
     if "sync" not in about.choices:
         return about.choices
     return (*modes, "both") if "both" in about.choices and len(modes) > 1 else tuple(modes)
 
 
 def variable(name: str) -> str:
-    """Returns an option's variable in the environment."""
+    """Returns the name of an option's environment variable."""
     return f"FDT_{name.upper().replace('-', '_')}"
 
 
 def cleared(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment in which only a command line says anything of options, but for walls that must not stand."""
+    """Returns an environment that sets no options, except the variable that switches the sandbox off."""
     ours = {variable(name) for name in names(None)} - {NO_WALLS}
     return {name: value for name, value in environment.items() if name not in ours} | {CONFIG: ""}
 
@@ -112,7 +112,7 @@ def _in_environment(name: str) -> tuple[Any, str] | None:
 
 
 def _checked(written: Any, origin: str, name: str, about: Description, choices: Sequence[str]) -> Found:
-    """Reads a value as argparse reads the command line's."""
+    """Parses a value as argparse parses the command line's."""
     if about.is_repeated:
         texts = [written] if isinstance(written, str) else written
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -132,12 +132,12 @@ def _checked(written: Any, origin: str, name: str, about: Description, choices: 
 
 
 def user_file() -> Path:
-    """Returns the user's own file, which need not be there."""
+    """Returns the path of the user's file, which may not exist."""
     return user_folder.config_folder() / _NAME
 
 
 def _files() -> list[File]:
-    """Returns those that say something, the first first to be asked."""
+    """Returns the files that set options, in the order of precedence."""
     named = os.environ.get(CONFIG)
     if named is not None:
         return [_loaded(Path(named), of_project=False)] if named else []
@@ -158,7 +158,7 @@ def _loaded(path: Path, of_project: bool) -> File:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        # Another user of this machine says nothing of this one's runs.
+        # Other users of this machine must not set options of this user's runs.
         if path.stat().st_uid not in (0, os.geteuid()):
             raise SourceError(
                 f"{path} belongs to another user: it is not read. Copy it, or set {CONFIG}= to go without"
@@ -174,11 +174,11 @@ def _tables(path: Path) -> dict[str, Any]:
 
 @functools.cache
 def names(command: str | None, of_training: bool = False) -> frozenset[str]:
-    """Returns the options of a command, or of any, that may be set elsewhere.
+    """Returns the options of a command, or of all commands, that may be set outside the command line.
 
     Args:
-        command: Its name; None for all commands.
-        of_training: Only those that a project's file may set.
+        command: The command's name; None for all commands.
+        of_training: Whether to return only options that a project's file may set.
     """
     return frozenset(
         name
@@ -207,10 +207,10 @@ def _check_names(path: Path, tables: Mapping[str, Any], of_project: bool) -> Non
 
 
 def show(options: Config, modes: Sequence[str]) -> list[str]:
-    """Returns what `fdt config` prints, a line for each option.
+    """Returns the output of `fdt config`, a line for each option.
 
     Raises:
-        SourceError: See `read`; or the command is none.
+        SourceError: See `read`; or the command is unknown.
     """
     if options.of and options.of not in COMMANDS:
         raise SourceError(f"expected a command: {', '.join(COMMANDS)}. Received: {options.of}")

@@ -1,4 +1,4 @@
-"""A process that runs a script as python does, and writes down how fast its training steps are.
+"""Runs a script as python does, and writes the times of its training steps to a file.
 
 python -m fdt.cli.timed_run RESULT SECONDS STEPS WARM_UP SCRIPT [ARGS...]
 """
@@ -18,37 +18,37 @@ from fdt.client.report import sample_fields
 from fdt.script import runner
 
 _SAMPLE_S = 1.0
-# Between two steps: more than so many seconds, and so many times what is usual, is a pause.
+# A gap between two steps is a pause if it is longer than this many seconds, and than this many times the usual gap.
 _PAUSE_S = 0.005
 _PAUSE = 5.0
 
 
 class Clock:
-    """Measures steps; ends the script when there are enough of them."""
+    """Measures steps; ends the script after enough of them."""
 
     def __init__(self, seconds: float, steps: int, warm_up: int):
-        """Measures nothing yet.
+        """Makes a clock without measurements.
 
         Args:
-            seconds: That the steps are to take, if their number is not given.
-            steps: How many are enough; 0 if time tells.
-            warm_up: Steps before those that count.
+            seconds: How long to measure, if `steps` is 0.
+            steps: After how many steps to end, warm-up included; 0 to end after `seconds`.
+            warm_up: First steps, which do not count.
         """
         self._limit_s, self._limit, self._warm_up = seconds, steps, warm_up
         self._made = 0
         self._started_s = self._newest_s = 0.0
-        # From one step's end to the next one's beginning.
+        # Seconds from one step's end to the next one's beginning.
         self._gaps: list[float] = []
 
     def count(self, steps: int, began_s: float) -> None:
         """Records steps.
 
         Args:
-            steps: How many.
-            began_s: When, by the monotonic clock.
+            steps: Their number.
+            began_s: When they began, by the monotonic clock.
 
         Raises:
-            SystemExit: There are enough.
+            SystemExit: Enough steps are measured.
         """
         before, gap, self._newest_s = self._made, began_s - self._newest_s, time.monotonic()
         self._made += steps
@@ -65,7 +65,7 @@ class Clock:
         return self._newest_s - self._started_s >= self._limit_s
 
     def result(self) -> "InPlace":
-        """Returns what was measured."""
+        """Returns the measurement."""
         if not self._gaps:
             return InPlace(self._made, 0, 0.0, 0.0)
         usual_s = statistics.median(self._gaps)
@@ -75,13 +75,13 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class InPlace:
-    """What was measured.
+    """The times of a script's steps.
 
     Attributes:
         made: Steps that the script made.
-        counted: Those after the warm-up.
-        seconds: That these took.
-        paused: Of this, what the script did for longer than usual between two steps: validation, the end of an epoch.
+        counted: Steps after the warm-up.
+        seconds: The time of the counted steps.
+        paused: The part of it that unusually long gaps between steps took: validation, the end of an epoch.
     """
 
     made: int
@@ -91,7 +91,7 @@ class InPlace:
 
 
 class _Sampling:
-    """Samples what this process uses."""
+    """Samples this process's use of cores, memory and network in a thread."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -110,7 +110,7 @@ class _Sampling:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the script; see the module."""
+    """Runs the script with the arguments that the module's docstring describes."""
     result, seconds, steps, warm_up, path, *arguments = argv
     clock = Clock(float(seconds), int(steps), int(warm_up))
     sampling = _Sampling()

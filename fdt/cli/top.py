@@ -1,4 +1,4 @@
-"""Shows what a pool does on a terminal that is redrawn (`fdt top`); once and plain where there is no terminal."""
+"""Shows a pool's jobs and hosts on a terminal, and redraws it (`fdt top`); without a terminal prints them once."""
 
 import contextlib
 import json
@@ -20,9 +20,9 @@ from fdt.errors import ProtocolError
 from fdt.transport import rpc
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 
-# Nobody reads faster, and the pool has other things to do.
+# The least interval: people read no faster, and each look costs the pool time.
 _LEAST_S = 0.5
-# Another screen, which gives the first one back at the end; no cursor; to the beginning; clear the line's, the screen's rest.
+# Enter the alternate screen and hide the cursor, and undo both; home; clear the rest of the line; clear the rest of the screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST = "\x1b[H", "\x1b[K", "\x1b[J"
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -54,12 +54,12 @@ def _look(stub: pool_pb2_grpc.PoolStub, address: str) -> dict[str, Any]:
 
 
 def _repeat(stub: pool_pb2_grpc.PoolStub, address: str, interval_s: float) -> None:
-    """Shows the pool until somebody types q."""
+    """Shows the pool until the user types q."""
     while True:
         size = shutil.get_terminal_size()
         lines = screen(_look(stub, address), size.lines - 1)
         shown = [printable(line[: size.columns - 1]) for line in [*lines, "q: quit"][: size.lines]]
-        # Headings are those in capitals.
+        # Lines in capitals are headings.
         styled = [f"{_BOLD}{line}{_PLAIN}" if line.isupper() else line for line in shown]
         sys.stdout.write(_HOME + "\n".join(f"{line}{_REST_OF_LINE}" for line in styled) + _REST)
         sys.stdout.flush()
@@ -68,7 +68,7 @@ def _repeat(stub: pool_pb2_grpc.PoolStub, address: str, interval_s: float) -> No
 
 
 def _quits(limit_s: float) -> bool:
-    """Waits; returns whether somebody typed q, or there is nobody any more."""
+    """Waits at most `limit_s`; returns whether the user typed q, or standard input was closed."""
     end_s = time.monotonic() + limit_s
     while (left_s := end_s - time.monotonic()) > 0:
         if not select.select([sys.stdin], [], [], left_s)[0]:
@@ -81,7 +81,7 @@ def _quits(limit_s: float) -> bool:
 
 @contextlib.contextmanager
 def _own_screen() -> Iterator[None]:
-    """A screen of its own, on which what is typed comes at once and unseen; Ctrl-C stays what it is."""
+    """Switches to the alternate screen, without line buffering and echo of input; Ctrl-C still interrupts."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
@@ -94,11 +94,11 @@ def _own_screen() -> Iterator[None]:
 
 
 def screen(shown: Mapping[str, Any], height: int | None = None) -> list[str]:
-    """Lays a pool out as lines.
+    """Returns the lines that show a pool.
 
     Args:
-        shown: As `fdt.pool.view.overview` describes it.
-        height: Lines there are; None for as many as it takes. Jobs that do not fit are counted.
+        shown: The result of `fdt.pool.view.overview`.
+        height: The most lines; None for no bound. The number of jobs that do not fit is shown.
     """
     jobs, hosts = shown["jobs"], shown["hosts"]
     number = {state: sum(job["state"] == state for job in jobs) for state in ("queued", "running")}
@@ -118,7 +118,7 @@ def screen(shown: Mapping[str, Any], height: int | None = None) -> list[str]:
 
 
 def _ordered(jobs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns those that run, then the queue, then those that have ended, the newest first."""
+    """Returns running jobs, then queued ones, then ended ones, the newest first."""
     groups: tuple[list[Mapping[str, Any]], ...] = ([], [], [])
     for job in jobs:
         groups[2 if job["state"] in _ENDED else 1 if job["state"] == "queued" else 0].append(job)

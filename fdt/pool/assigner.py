@@ -1,4 +1,4 @@
-"""What the workers of a job are told when it gets them: who they are, and where they meet."""
+"""Makes the assignments of a job's workers: each worker's rank, environment and key, and its rendezvous."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from fdt.worker.runtime import Launcher, Placement
 
 
 class Assigner:
-    """Of one pool."""
+    """Makes the assignments of one pool's jobs."""
 
     def __init__(
         self, config: ServeConfig, launchers: Mapping[str, Launcher], rendezvous_table: RendezvousTable
@@ -29,18 +29,18 @@ class Assigner:
         threads: Sequence[int],
         keys: Sequence[str],
     ) -> list[bytes]:
-        """Returns what is to be sent to each of a job's workers.
+        """Returns the serialised assignment for each of a job's workers.
 
         Args:
-            job: It has workers and places.
-            opening: What its client asked for.
+            job: The job, which has workers and places.
+            opening: The client's request.
             known: The pool's hosts.
-            threads: Of an operation, for each worker.
-            keys: With which each worker calls the pool for this job.
+            threads: For each worker, how many threads an operation may use.
+            keys: For each worker, the key with which it calls the pool for this job.
 
         Raises:
-            UsageError: Its hosts cannot be brought together; see `fdt.pool.hosts.check_tunnels`.
-            Exception: Whatever the launcher meets.
+            UsageError: Its hosts cannot be connected; see `fdt.pool.hosts.check_tunnels`.
+            Exception: The launcher failed.
         """
         placement = self._placement(job, opening, known)
         self._rendezvous_table.open(job.name, opening.num_workers)

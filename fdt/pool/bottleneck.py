@@ -1,27 +1,27 @@
-"""Says in words what limits a job's speed, from what its workers did of late. Pure."""
+"""Describes what limits a job's speed, from its workers' recent accounts. Pure."""
 
 from collections.abc import Sequence
 
 from fdt.pool.snapshot import JobSnapshot
 from fdt.v1 import job_pb2
 
-# Parts of the workers' time from which one of them is called the limit.
+# The share of the workers' time from which an activity is called the limit.
 _MUCH = 0.35
-# A worker that computes so many times as long for a step as the fastest is named.
+# A worker is called slow if a step takes it this many times as long as the fastest worker.
 _SLOW = 1.3
 
 _NOT_YET = "Not known yet: workers tell where their time goes at each full synchronisation of the job."
 
 
 def recent(job: JobSnapshot) -> list[job_pb2.WorkerUsage]:
-    """Returns what each worker did between the last two full synchronisations; since its beginning if there was one alone."""
+    """Returns what each worker did between the last two full synchronisations, or since the start if there was only one."""
     before = {usage.rank: usage for usage in job.before}
     found = []
     for usage in job.workers:
         first = before.get(usage.rank, job_pb2.WorkerUsage())
         spent = job_pb2.WorkerUsage(rank=usage.rank, peak_memory_bytes=usage.peak_memory_bytes)
         for name in ("steps", "samples", "exchanged_bytes", *SPENT):
-            # A rank that was restarted counts from nothing.
+            # A rank that was restarted counts from zero.
             setattr(spent, name, max(0, getattr(usage, name) - getattr(first, name)))
         found.append(spent)
     return found
@@ -31,13 +31,13 @@ SPENT = ("compute_s", "exchange_s", "wait_s", "pull_s", "push_s", "held_s")
 
 
 def shares(usage: Sequence[job_pb2.WorkerUsage]) -> dict[str, float]:
-    """Returns which parts of their time workers spent on each of `SPENT`, by its name; {} if they did nothing."""
+    """Returns the share of the workers' time that each of `SPENT` took, by name; {} if they did nothing."""
     total = sum(each.compute_s + each.exchange_s + each.wait_s for each in usage)
     return {name: sum(getattr(each, name) for each in usage) / total for name in SPENT} if total > 0 else {}
 
 
 def describe(job: JobSnapshot) -> str:
-    """Returns what limits a job, and what would help, in one or two sentences; "" once it has ended without an account."""
+    """Returns in one or two sentences what limits a job, and the remedy; "" if it has ended without an account."""
     if job.state == "queued":
         return f"It waits: {job.reason}." if job.reason else "It waits for workers."
     if job.state == "starting":
@@ -90,7 +90,7 @@ def _of_computation(found: dict[str, float], slowest: str) -> str:
 
 
 def _slowest(usage: Sequence[job_pb2.WorkerUsage]) -> str:
-    """Returns which worker computes much longer for a step than the fastest, in words; "" if none does."""
+    """Returns a sentence on the slowest worker, if a step takes it much longer than the fastest; else ""."""
     each = sorted((u.compute_s / u.steps, u.rank) for u in usage if u.steps and u.compute_s)
     if len(each) < 2 or each[-1][0] < _SLOW * each[0][0]:
         return ""

@@ -1,10 +1,10 @@
-"""Keeps numbers over time in bounded memory: a curve that has become too long keeps every second of its points."""
+"""Keeps numbers over time in bounded memory: a curve that is too long drops every second point."""
 
 import math
 from array import array
 from collections.abc import Mapping
 
-# Rows of one curve, and names in each: 8 bytes a number.
+# Bounds of one curve: rows, and names in each row. A number takes 8 bytes.
 MAX_POINTS = 400
 MAX_NAMES = 8
 
@@ -13,22 +13,22 @@ class Curve:
     """Rows of named numbers, oldest first.
 
     Attributes:
-        times_s: Of each row, since the epoch.
-        columns: By name, as many numbers; NaN where a row had none.
+        times_s: Each row's time, since the epoch.
+        columns: By name, one number a row; NaN where a row lacks the name.
     """
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
-        """Begins without rows.
+        """Makes an empty curve.
 
         Args:
-            limit: How many are kept; when there are more, every second one goes, and of those that come as many are left out.
+            limit: The most rows. Above it, every second row is dropped, and from then on every second new row is skipped.
         """
         self._limit, self._steps_per_call, self._seen = limit, 1, 0
         self.times_s = array("d")
         self.columns: dict[str, array[float]] = {}
 
     def add(self, time_s: float, values: Mapping[str, float]) -> None:
-        """Adds a row, or leaves it out; of names beyond the first `MAX_NAMES` nothing is kept."""
+        """Adds a row, or skips it; keeps only the first `MAX_NAMES` names."""
         self._seen += 1
         if (self._seen - 1) % self._steps_per_call:
             return
@@ -44,7 +44,7 @@ class Curve:
             self._steps_per_call *= 2
 
     def copy(self) -> "Curve":
-        """Returns the same rows, to be read by another thread."""
+        """Returns a copy, for another thread to read."""
         other = Curve(self._limit)
         other.times_s, other.columns = self.times_s[:], {name: column[:] for name, column in self.columns.items()}
         return other

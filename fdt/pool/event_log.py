@@ -1,7 +1,7 @@
-"""Writes down what a pool's state was told and what it answered: `fdt serve --record-events FILE`.
+"""Records the events that a pool's state handled and its instructions: `fdt serve --record-events FILE`.
 
-One JSON object a line: how the state began, then each event with the instructions that followed. The state has no I/O, so the
-same events give the same instructions, and a report from the field becomes a test (`tests/helpers/replay.py`). The file holds
+One JSON object a line: the arguments of the state's constructor, then each event with its instructions. The state has no I/O,
+so the same events give the same instructions, and a user's record becomes a test (`tests/helpers/replay.py`). The file holds
 names of scripts, error messages and the ends of workers' logs; it holds no token, no data and no program.
 """
 
@@ -23,25 +23,25 @@ from fdt.pool.state.entities import Job
 from fdt.pool.state.events import Event, Instruction
 from fdt.pool.state.worker_starts import Processes
 
-# A replay needs the beginning, so what comes after these is left out.
+# A replay needs the beginning, so later events are left out once the file has this size.
 _MAX_BYTES = 64 << 20
 
 
 class EventLog:
-    """A file that takes events until it is full; its owner alone may read it."""
+    """A file that takes events until it is full; only its owner may read it."""
 
     def __init__(self, path: Path, max_bytes: int = _MAX_BYTES) -> None:
         """Creates the file.
 
         Raises:
-            UsageError: There is one, or none can be made there.
+            UsageError: The file exists, or cannot be made.
         """
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(f"cannot record events: {error}. Expected the name of a new file.") from error
         self._left = max_bytes
-        # A session's bytes let a client find what is kept for it. Written down are others, alike where these are.
+        # A session's bytes give access to the snapshots kept for it. A salted hash stands for them: equal bytes, equal hashes.
         self._salt = secrets.token_bytes(16)
 
     def began(
@@ -54,7 +54,7 @@ class EventLog:
         before: Iterable[Job],
         placing: Any,
     ) -> dict[str, Processes]:
-        """Writes with what a state begins; returns modes of which is written down what they said."""
+        """Records the state's constructor arguments; returns `modes` wrapped so that their results are recorded, too."""
         self._write(
             version=dict(host_versions()),
             num_workers=num_workers,
@@ -63,13 +63,13 @@ class EventLog:
             max_jobs=max_jobs,
             limits=limits,
             before=list(before),
-            # Of what a scheduler is told, the state looks at numbers alone.
+            # The state uses only these numbers of the scheduler's configuration.
             placing=placing and {name: getattr(placing, name) for name in ("least", "most", "slots", "gpus", "idle_s")},
         )
         return {mode: self._noted(mode, each) for mode, each in modes.items()}
 
     def add(self, event: Event, instructions: Sequence[Instruction]) -> None:
-        """Writes an event and what followed."""
+        """Records an event and its instructions."""
         self._write(event=event, instructions=list(instructions))
 
     def close(self) -> None:
@@ -111,11 +111,11 @@ class EventLog:
 
 
 def encode(value: Any, hidden: Callable[[bytes], bytes] = bytes) -> Any:
-    """Returns a value as JSON has it: a dataclass as an object with its class's name under "".
+    """Returns a value in JSON's types: a dataclass becomes an object with its class's name under "".
 
     Args:
-        value: Of an event, an instruction, or what a state begins with.
-        hidden: What is written for bytes.
+        value: A value in an event, in an instruction, or in the state's constructor arguments.
+        hidden: Returns the bytes to write in place of the given ones.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: encode(getattr(value, field.name), hidden) for field in dataclasses.fields(value)}

@@ -11,18 +11,18 @@ from fdt.pool.worker_links import WorkerLinks
 
 
 class FailureDetector:
-    """Over all of them.
+    """Monitors all hosts, workers and jobs of a pool.
 
     Attributes:
-        heard_s: When a worker that has attached was last heard of, by the monotonic clock.
-        idle_s: For how long it leaves the processor idle in the first step of a program; see `fdt.worker.stall_detector`.
+        heard_s: When each attached worker's last message came, by the monotonic clock.
+        idle_s: For how long each has left the processor idle in the first step of a program; see `fdt.worker.stall_detector`.
     """
 
     def __init__(self, timing: Timing, post: Callable[[events.Event], None]) -> None:
         """
         Args:
-            timing: `heartbeat_s`, `heartbeat_limit_s` and `stall_s` are looked at.
-            post: Is told who is silent.
+            timing: `heartbeat_s`, `heartbeat_limit_s` and `stall_s` are used.
+            post: Takes the events about silent hosts and workers, and idle jobs.
         """
         self._timing, self._post = timing, post
         self.heard_s: dict[str, float] = {}
@@ -35,20 +35,20 @@ class FailureDetector:
         self.idle_s.pop(worker, None)
 
     def look(self, joined: Mapping[str, JoinedHost], workers: WorkerLinks, jobs: Iterable[Job]) -> None:
-        """Tells of those who are silent, and of jobs that stand still, if it is time to look.
+        """Posts events for silent hosts and workers and for stalled jobs, if a check is due.
 
         Args:
             joined: The hosts that have joined.
-            workers: The pool's.
-            jobs: All that are known.
+            workers: The pool's workers.
+            jobs: All known jobs.
         """
         now_s, limit_s = time.monotonic(), self._timing.heartbeat_limit_s
         if now_s - self._looked_s < self._timing.heartbeat_s / 2:
             return
-        # After a pause of this process itself (a laptop's lid), everybody seems silent.
+        # After a pause of this process itself (a laptop's lid), all hosts and workers seem silent.
         asleep = now_s - self._looked_s > limit_s / 2
         self._looked_s = now_s
-        # Before their workers: these are silent because their host is.
+        # Hosts before their workers: if a host is silent, so are its workers.
         for host in list(joined.values()):
             silent_s = now_s - host.heard_s
             if asleep:
@@ -62,11 +62,11 @@ class FailureDetector:
             elif now_s - heard_s > limit_s and self._is_outlived(workers.host_of(worker), heard_s):
                 self._post(events.WorkerSilent(time.time(), worker, now_s - heard_s))
         for job in jobs:
-            # One that works keeps the others waiting.
+            # A worker that computes keeps the others waiting, so the least idle worker counts.
             idle_s = min((self.idle_s.get(worker, 0.0) for worker in job.workers), default=0.0)
             if job.state is JobState.RUNNING and idle_s > self._timing.stall_s:
                 self._post(events.JobIdle(time.time(), job.name, idle_s))
 
     def _is_outlived(self, host: Host | None, heard_s: float) -> bool:
-        """Whether a silent worker's host was heard of after it: if not, the host is silent, and will be named as such."""
+        """Whether a silent worker's host sent messages after it: if not, the host is silent, and is reported instead."""
         return not isinstance(host, JoinedHost) or host.heard_s > heard_s + self._timing.heartbeat_limit_s / 2

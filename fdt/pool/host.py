@@ -1,7 +1,7 @@
 """This machine as a host of a pool elsewhere: `fdt serve --join`.
 
-One stream to the pool carries it all: what the pool wants started or ended comes in, ends of processes and heartbeats go
-out. The workers attach to the pool themselves, over the same address and with the same certificate.
+One stream connects it to the pool: requests to start or end workers come in, ends of processes and heartbeats go out. The
+workers attach to the pool themselves, over the same address and with the same certificate.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from fdt.worker.main import WorkerConfig
 from fdt.worker.processes import Processes
 from fdt.worker.runtime import Launcher, find_launchers
 
-# How much of the end of a worker's log the pool is given.
+# How much of the end of a worker's log is sent to the pool.
 _LOG_BYTES = 1 << 20
 
 
 class Membership:
-    """A host's part in a pool. Every method is called from one thread, which must live as long as the workers: the kernel
-    ends them with it.
+    """A host's membership in a pool. Every method is called from one thread, which must live as long as the workers: the
+    kernel ends them with it.
     """
 
     def __init__(self, config: JoinConfig, launchers: Mapping[str, Launcher] | None = None) -> None:
         """
         Args:
             config: The host's.
-            launchers: By mode; those that are installed, of the pool's modes, if None.
+            launchers: Launchers by mode; if None, the installed ones for the pool's modes.
         """
         self._config = config
         self._launchers = dict(launchers) if launchers is not None else None
@@ -52,7 +52,7 @@ class Membership:
         self._networks: dict[str, network_namespace.Network] = {}
         self._folder = OwnFolder("fdt-host-")
         self._directory = self._folder.path
-        # Of the authority that signed the pool's certificate, for the workers.
+        # The certificate of the authority that signed the pool's certificate, for the workers.
         self._tls_ca: Path | None = None
         self._store = BlobStore(self._directory / STORE)
         self._processes = Processes(
@@ -63,7 +63,7 @@ class Membership:
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._error: Exception | None = None
-        # Why the pool has let this host go, though nothing is wrong with it.
+        # Why the pool dismissed this host as spare; "" if it did not.
         self._spare = ""
         self._channel: grpc.Channel | None = None
         self._call: Any = None
@@ -79,18 +79,18 @@ class Membership:
         }
 
     def join(self) -> None:
-        """Becomes a part of the pool.
+        """Joins the pool.
 
         Raises:
-            PoolUnreachableError: No pool answers there.
-            AccessError: It does not accept the token, or the certificate does not fit.
-            VersionError: It has other versions.
-            UsageError: It takes no hosts, or not this one.
+            PoolUnreachableError: No pool answers at the address.
+            AccessError: The pool does not accept the token, or the certificate does not fit.
+            VersionError: The pool has other versions.
+            UsageError: The pool takes no hosts, or not this one.
         """
         config = self._config
         self._channel = rpc.connect(config.pool, config.credentials, config.timing)
         if config.credentials.tls_ca is not None:
-            # The file that it came in may be one that only this process has.
+            # A copy, since the configured file may be readable by this process only.
             self._tls_ca = self._directory / "ca.pem"
             self._tls_ca.write_bytes(config.credentials.tls_ca.read_bytes())
         attach = self._channel.stream_stream(
@@ -99,7 +99,7 @@ class Membership:
             response_deserializer=host_pb2.HostInstruction.FromString,
         )
         self._send(hello=self._hello())
-        # No deadline: the heartbeats take its place, and the channel's keepalive notices a pool that is gone.
+        # No deadline: the heartbeats take its place, and the channel's keepalive notices that the pool has died.
         self._call = attach(self._events())
         self._threads[0].start()
         self._welcome = self._first().welcome
@@ -119,14 +119,14 @@ class Membership:
 
     @property
     def network(self) -> str:
-        """Which network worker processes here see, in one line, once this has joined."""
+        """The network that worker processes of this host see, in one line; valid after `join`."""
         return network_namespace.describe(self._networks, self._unisolated)
 
     def serve(self) -> str:
-        """Does what the pool asks for, until the pool ends, or needs this host no more; returns which, in words.
+        """Executes the pool's instructions until the pool ends or no longer needs this host; returns which, in words.
 
         Raises:
-            PoolError: The pool has let this host go, or was lost.
+            PoolError: The pool has dismissed this host for a fault, or was lost.
         """
         while (instruction := self._incoming.get()) is not None:
             kind = instruction.WhichOneof("kind")
@@ -138,7 +138,7 @@ class Membership:
         return self._spare or f"the pool at {self._config.pool} has ended"
 
     def leave(self) -> None:
-        """Says goodbye, and waits until the pool has taken note, so that no worker's end is taken for a failure."""
+        """Says goodbye and waits until the pool has acknowledged it, so that no worker's end counts as a failure."""
         if self._call is not None:
             self._send(goodbye=host_pb2.Goodbye())
             self._ended.wait(self._timing.stop_s)
@@ -204,7 +204,7 @@ class Membership:
         while not self._stop.wait(self._timing.heartbeat_s):
             self._send(heartbeat={})
 
-    # ---- what the pool asks for -------------------------------------------------------------------------------------
+    # ---- the pool's instructions ------------------------------------------------------------------------------------
 
     def _start(self, start: host_pb2.StartWorker) -> None:
         assert self._launchers is not None
@@ -221,7 +221,7 @@ class Membership:
         try:
             engine = self._launchers[start.mode].engine
             network = self._networks[start.mode]
-            # What the store lacks the workers fetch themselves, so they may write there; see docs/decisions/0037.
+            # Workers fetch blobs that the store lacks themselves, so they may write there; see docs/decisions/0037.
             store = (self._store.directory,)
             reads = () if config.tls_ca is None else (Path(config.tls_ca),)
             environment = config.environment()
@@ -250,7 +250,7 @@ class Membership:
         return self._directory / f"{Path(worker).name}.worker.log"
 
     def _exited(self, worker: str, status: int, over: str = "") -> None:
-        """Tells the pool of an end; called by the thread that hears of it."""
+        """Reports a worker's end to the pool; called by the thread that notices it."""
         log, content = self._log(worker), b""
         with contextlib.suppress(OSError), open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))

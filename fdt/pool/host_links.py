@@ -1,4 +1,4 @@
-"""A pool's ends of its hosts: its own machine, and those that joined."""
+"""Keeps the pool's connections to its hosts: its own machine, and the hosts that joined."""
 
 import dataclasses
 import time
@@ -17,12 +17,12 @@ from fdt.v1 import blobs_pb2, host_pb2
 
 
 class HostLinks(dict[str, Host]):
-    """By the names that the pool's state has for them; their supervisor's lock guards it.
+    """Hosts by the names that the pool's state has for them; the supervisor's lock guards the table.
 
     Attributes:
-        joined: Those that joined alone.
-        worker_keys: Of the workers on them.
-        reconciler: Brings hosts, where a scheduler does; set before the start.
+        joined: Only the hosts that joined.
+        worker_keys: Keys of the workers on joined hosts.
+        reconciler: Asks a scheduler for hosts; None without one. Set before the start.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class HostLinks(dict[str, Host]):
         Args:
             config: The pool's.
             own: The pool's own machine.
-            modes: That are served.
-            on_full: Called with the name of a host that does not take what it is sent, and the bound in words.
+            modes: The modes that the pool serves.
+            on_full: Called with the name of a host that does not read its messages, and the exceeded bound in words.
         """
         super().__init__({OWN_HOST: own})
         self._config, self._on_full = config, on_full
@@ -50,11 +50,11 @@ class HostLinks(dict[str, Host]):
         self._num_joined = 0
 
     def join(self, hello: host_pb2.Hello) -> tuple[JoinedHost, bool]:
-        """Adds a host; returns it, and whether the scheduler has brought it.
+        """Adds a host; returns it, and whether it was requested from the scheduler.
 
         Raises:
-            UsageError: Not this one; see `fdt.pool.hosts.admit`.
-            VersionError: It has other versions.
+            UsageError: The host is not admitted; see `fdt.pool.hosts.admit`.
+            VersionError: The host has other versions.
         """
         hosts.admit(hello, self._config, host_versions(), self.joined.values(), time.time())
         self._num_joined += 1
@@ -64,11 +64,11 @@ class HostLinks(dict[str, Host]):
         return host, self.reconciler is not None and self.reconciler.joined(hello.name)
 
     def welcome(self, do: events.WelcomeHost) -> None:
-        """Tells a host that it is in, and what its workers need."""
+        """Tells a host that it has joined, and what its workers need."""
         self.joined[do.host].tell(welcome=self._welcome)
 
     def dismiss(self, do: events.DropHost) -> Host:
-        """Deletes a host, and lets it go."""
+        """Deletes a host, and dismisses it."""
         host, joined = self.pop(do.host), self.joined.pop(do.host, None)
         if self.reconciler is not None and joined is not None:
             self.reconciler.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")
@@ -76,21 +76,21 @@ class HostLinks(dict[str, Host]):
         return host
 
     def works(self, do: events.HostWorks) -> None:
-        """Tells who brought a host that its workers start."""
+        """Tells the reconciler that a host can serve jobs."""
         if self.reconciler is not None:
             self.reconciler.works(self.joined[do.host].called)
 
     def want(self, do: events.WantHosts) -> None:
-        """Has the scheduler bring hosts."""
+        """Sets the number of hosts that the reconciler requests from the scheduler."""
         if self.reconciler is not None:
             self.reconciler.want(do.number)
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Deletes blobs that nobody uses any more, on all hosts."""
+        """Deletes blobs that are no longer used, on all hosts."""
         if refs:
             for host in list(self.values()):
                 host.drop(refs)
 
     def known_to(self, state: Mapping[str, object]) -> dict[str, Host]:
-        """Returns those that the pool's state has."""
+        """Returns the hosts that the pool's state knows."""
         return {name: host for name, host in self.items() if name in state}

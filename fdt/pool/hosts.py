@@ -1,4 +1,4 @@
-"""The hosts of a pool, as its supervisor uses them: the pool's own machine, and those that joined."""
+"""Represents a pool's hosts for its supervisor: the pool's own machine, and the hosts that joined."""
 
 import ipaddress
 import os
@@ -21,17 +21,17 @@ from fdt.worker.network_namespace import REMEDY, network_for, network_wall
 from fdt.worker.processes import Processes
 from fdt.worker.runtime import Launcher, Place
 
-# A person's name for a host goes into messages.
+# The longest host name in messages.
 _MAX_NAME = 64
-# How far a host's clock may be from the pool's; its first message may have been on its way for a while.
+# The largest difference between a host's and the pool's clock; it includes the time its first message travels.
 _CLOCKS_APART_S = 120.0
 
 
 class Host(Protocol):
-    """Where worker processes are started and ended.
+    """A machine on which worker processes are started and ended.
 
     Attributes:
-        worker_keys: Of the port on which its workers attach.
+        worker_keys: Keys of the port on which its workers attach.
     """
 
     worker_keys: WorkerKeys
@@ -39,11 +39,11 @@ class Host(Protocol):
     place: Place
     num_cores: int
     num_threads: int
-    # Why its workers cannot be given a network of their own; "" if they can.
+    # Why its workers cannot have a network namespace of their own; "" if they can.
     unisolated: str
 
     def start(self, worker: str, mode: str) -> None:
-        """Starts a process; that it does not start is told as its end is."""
+        """Starts a process; a failure to start is reported as the process's end."""
 
     def terminate(self, worker: str) -> None:
         """Asks a process to end."""
@@ -52,10 +52,10 @@ class Host(Protocol):
         """Ends a process and all it has started."""
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Deletes blobs that nobody uses any more."""
+        """Deletes blobs that are no longer used."""
 
     def dismiss(self, reason: str, spare: bool = False) -> None:
-        """Lets the host go. `spare`: nothing is wrong with it."""
+        """Dismisses the host. `spare`: it has no fault, it is not needed."""
 
 
 class OwnHost:
@@ -73,18 +73,18 @@ class OwnHost:
         """
         Args:
             config: The pool's.
-            launchers: By mode.
-            processes: Starts them.
-            store: The pool's.
+            launchers: Launchers by mode.
+            processes: Starts worker processes.
+            store: The pool's store.
             logs: Directory of the workers' logs.
-            socket: Where workers attach.
+            socket: The address at which workers attach.
         """
         self.worker_keys = WorkerKeys()
         self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
         self._socket, self._timing = socket, config.timing
         self.label, self.unisolated = "the pool's own machine", network_wall()
         several_hosts = config.network is not None
-        # By mode.
+        # Networks by mode.
         self.networks = {
             mode: network_for(launcher.tunnels, several_hosts, config.open_servers, self.unisolated)
             for mode, launcher in launchers.items()
@@ -95,7 +95,7 @@ class OwnHost:
         self.num_threads = config.num_threads or threads_each(self.num_cores, config.num_workers)
 
     def start(self, worker: str, mode: str) -> None:
-        """See `Host.start`; raises OSError if there cannot be a process."""
+        """See `Host.start`; raises OSError if no process can be started."""
         store = str(self._store.directory)
         folder = str(self._processes.folder(worker))
         config = WorkerConfig(self._socket, worker, store, folder, self._timing)
@@ -117,20 +117,20 @@ class OwnHost:
             self._store.drop(ref)
 
     def dismiss(self, reason: str, spare: bool = False) -> None:
-        """It goes when the pool does."""
+        """Does nothing: the pool's own machine stays until the pool ends."""
 
 
 class JoinedHost:
-    """A host that joined: what is asked of it goes into the stream that it holds open.
+    """A host that joined: instructions for it go into the stream that it holds open.
 
     Attributes:
-        worker_keys: Of the workers on all hosts that joined.
-        name: The pool's name for it, which never comes again.
-        called: How it calls itself.
-        label: What a person calls it.
-        num_workers: What it offers.
-        outbox: What its stream will send.
-        heard_s: When it was last heard of, by the monotonic clock.
+        worker_keys: Keys of the workers on all joined hosts.
+        name: The pool's name for it, which is never reused.
+        called: The name that it gave itself.
+        label: Its name in messages to people.
+        num_workers: The workers that it offers.
+        outbox: Messages that its stream will send.
+        heard_s: When its last message came, by the monotonic clock.
     """
 
     def __init__(self, name: str, hello: host_pb2.Hello, outbox: Outbox, worker_keys: WorkerKeys) -> None:
@@ -149,7 +149,7 @@ class JoinedHost:
         self.outbox.put(host_pb2.HostInstruction(**kind).SerializeToString())
 
     def start(self, worker: str, mode: str) -> None:
-        """See `Host.start`. No other host hears of the worker's secret."""
+        """See `Host.start`. The worker's secret is sent to this host only."""
         self.tell(start=host_pb2.StartWorker(worker=worker, mode=mode, secret=self.worker_keys.issue(worker)))
 
     def terminate(self, worker: str) -> None:
@@ -171,15 +171,15 @@ class JoinedHost:
 
 
 def threads_each(num_cores: int, num_workers: int) -> int:
-    """Returns how many threads an operation may use in each of the workers that share so many cores."""
+    """Returns how many threads an operation may use in each of `num_workers` workers that share `num_cores` cores."""
     return max(1, num_cores // max(1, num_workers))
 
 
 def check(config: ServeConfig) -> None:
-    """Refuses a pool that could have no workers, or would let strangers bring some.
+    """Refuses a configuration without any workers, or one that would let strangers add hosts.
 
     Raises:
-        UsageError: It is one.
+        UsageError: The configuration is refused.
     """
     if config.network is not None and not config.token:
         raise UsageError(
@@ -226,18 +226,18 @@ def admit(
     joined: Iterable[JoinedHost],
     time_s: float,
 ) -> None:
-    """Looks at a host that wants to join.
+    """Checks whether a host may join.
 
     Args:
-        hello: What it says of itself.
+        hello: The host's first message.
         config: The pool's.
-        versions: The pool's, see `fdt.base.versions.host_versions`.
+        versions: The pool's versions, see `fdt.base.versions.host_versions`.
         joined: The hosts that have joined.
         time_s: Now, in seconds since the epoch.
 
     Raises:
-        UsageError: The pool takes no hosts, or no more of them, or the host is not on its network, or has another time.
-        VersionError: Its versions are not the pool's.
+        UsageError: The pool takes no hosts, or no more of them; or the host is outside its network, or their clocks differ.
+        VersionError: The host's versions are not the pool's.
     """
     if config.network is None:
         raise UsageError(
@@ -280,13 +280,13 @@ def admit(
 
 
 def check_tunnels(parts: Iterable[Host]) -> None:
-    """Refuses a job whose processes would have to open servers on the machines' own network to meet.
+    """Refuses a job whose processes would have to open servers on the machines' own network to connect.
 
     Args:
         parts: The hosts on which it has processes.
 
     Raises:
-        UsageError: One of them cannot give them a network of their own.
+        UsageError: One of the hosts cannot give them a network namespace of their own.
     """
     lacking = [f"{host.label}: {host.unisolated}" for host in parts if host.unisolated]
     if lacking:
@@ -311,5 +311,5 @@ def _check_versions(hello: host_pb2.Hello, ours: Mapping[str, str]) -> None:
 
 
 def _shown(text: str) -> str:
-    """Returns a text from elsewhere as it may stand in a message."""
+    """Returns a remote text shortened and without unprintable characters, for a message."""
     return "".join(c for c in text[:_MAX_NAME] if c.isprintable())

@@ -1,4 +1,4 @@
-"""The clients' ends of a pool's jobs: what each asked for, its stream, and how far it came."""
+"""Keeps the client side of a pool's jobs: each job's request, its stream, and its number of steps."""
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator
@@ -15,24 +15,24 @@ from fdt.v1 import job_pb2
 
 @dataclasses.dataclass(frozen=True)
 class JobStream:
-    """Of a job that has not ended: what its client asked for, and what passes between it and the workers."""
+    """The client's request and the relay to the workers, of a job that has not ended."""
 
     opening: job_pb2.OpenJob
     relay: JobRelay
 
 
 class JobStreams:
-    """Of all jobs; their supervisor's lock guards it."""
+    """The streams of all jobs; the supervisor's lock guards them."""
 
     def __init__(self, limits: Limits, before: Iterable[Entry]) -> None:
         """
         Args:
             limits: The pool's.
-            before: Jobs of the pools before.
+            before: Jobs of earlier pools.
         """
         self._limits, self.unread = limits, Room(limits.unread_bytes_in_all)
         self._streams: dict[str, JobStream] = {}
-        # Of jobs that have ended.
+        # Steps of jobs that have ended.
         self._steps = {entry.name: entry.steps for entry in before}
         self._num_jobs = max(map(number_of, self._steps), default=0)
 
@@ -46,49 +46,49 @@ class JobStreams:
         return len(self._streams)
 
     def check(self, opening: job_pb2.OpenJob) -> None:
-        """Refuses names that are too long.
+        """Refuses a request with names that are too long.
 
         Raises:
-            CapacityError: They are.
+            CapacityError: A name is too long.
         """
         check_name("The path of a script", opening.script, self._limits.script_bytes)
         check_name("The name of a mode", opening.mode, self._limits.name_bytes)
 
     def open(self, opening: job_pb2.OpenJob) -> JobRelay:
-        """Adds a job; it has a new name."""
+        """Adds a job under a new name; returns its relay."""
         self._num_jobs += 1
         relay = JobRelay(f"job-{self._num_jobs}", opening.session, self._limits, self.unread)
         self._streams[relay.job] = JobStream(opening, relay)
         return relay
 
     def relay(self, job: str | None) -> JobRelay | None:
-        """Returns what passes between a job's client and its workers; None if it has ended, or there is none."""
+        """Returns the relay between a job's client and its workers; None if the job has ended or does not exist."""
         found = self._streams.get(job or "")
         return found.relay if found is not None else None
 
     def tell(self, job: str, **kind: Any) -> None:
-        """Sends a job's client an event of the pool's own, by its kind."""
+        """Sends a job's client an event that the pool itself makes, by its kind."""
         self._streams[job].relay.tell(job_pb2.Event(**kind))
 
     def tell_queued(self, do: events.TellQueued) -> None:
-        """Says how many jobs are before it, and why it waits."""
+        """Tells a client its job's position in the queue, and why the job waits."""
         self.tell(do.job, queued=job_pb2.Queued(position=do.position, reason=do.reason))
 
     def tell_started(self, do: events.TellStarted) -> None:
-        """Says that all workers are there."""
+        """Tells a client that all workers have joined."""
         num_workers = self._streams[do.job].opening.num_workers
         self.tell(do.job, started=job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions()))
 
     def tell_leaving(self, do: events.TellLeaving) -> None:
-        """Says that the pool goes down."""
+        """Tells a client that the pool goes down."""
         self.tell(do.job, leaving=job_pb2.Leaving(grace_s=do.grace_s))
 
     def tell_wanted(self, do: events.TellWanted) -> None:
-        """Says that others wait for workers."""
+        """Tells a client that other jobs wait for workers."""
         self.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
 
     def tell_failed(self, do: events.TellFailed) -> None:
-        """Says why it has failed."""
+        """Tells a client why its job has failed."""
         step = None if do.step is None else job_pb2.FailedStep(**dataclasses.asdict(do.step))
         message = do.message[:MAX_FAILURE]
         failed = job_pb2.Failed(error=do.error, message=message, rank=do.rank, time_s=do.time_s, step=step)
@@ -100,7 +100,7 @@ class JobStreams:
         return relay.steps if relay is not None else self._steps.get(job, 0)
 
     def end(self, job: str, known: Container[str]) -> JobRelay:
-        """Ends a job's stream, and returns it; of jobs that have ended, the steps of these known ones are kept."""
+        """Ends a job's stream and returns its relay; keeps the number of steps of those ended jobs that are in `known`."""
         relay = self._streams.pop(job).relay
         relay.end()
         self._steps = {name: steps for name, steps in self._steps.items() if name in known}

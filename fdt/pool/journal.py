@@ -1,7 +1,7 @@
-"""A pool's journal: its jobs in a SQLite file, for the pool that is started in its place.
+"""Keeps a pool's journal: its jobs in a SQLite file, for the pool that is started in its place.
 
-Written by one thread. What it says survives the death of the pool at any moment (write-ahead log); of a machine that fails, the
-last entries may be missing, and the journal is whole.
+Written by one thread. It survives the death of the pool's process at any moment (write-ahead log); if the machine fails, the
+last entries may be missing, but the journal is consistent.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from fdt.errors import UsageError
 from fdt.pool.state.entities import Job, JobState
 
 FILE = "journal.sqlite"
-# In the file's header: who has made it, and in which form.
+# In the file's header: the application, and the version of the format.
 _APPLICATION, _VERSION = 0x66647431, 1
-# How long another program that reads the file may be waited for.
+# The longest wait for another program that reads the file.
 _BUSY_S = 0.5
 _LOST = "its pool ended"
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A job as the journal has it; see `fdt.pool.state.entities.Job`."""
+    """A job's row in the journal; see `fdt.pool.state.entities.Job`."""
 
     name: str
     state: str
@@ -46,7 +46,7 @@ class Entry:
         )  # fmt: skip
 
     def job(self) -> Job:
-        """Returns the job, as one that has ended."""
+        """Returns the entry as a job that has ended."""
         return Job(
             self.name, self.mode, self.num_workers, self.script, self.submitted_s, False, self.session,
             JobState(self.state), ended_s=self.ended_s, reason=self.reason,
@@ -60,17 +60,17 @@ class Journal:
     """An open journal."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the file in a folder, or makes it.
+        """Opens the journal in a folder, or makes it.
 
         Raises:
-            UsageError: It is no journal, of another version, or cannot be written.
+            UsageError: The file is no journal, has another version, or cannot be written.
         """
         self._path = folder / FILE
         is_new = not self._path.exists()
-        # When it was last written: opening it writes, too.
+        # When it was last written; read now, since opening the file writes to it.
         self._left_s = max((path.stat().st_mtime for path in folder.glob(f"{FILE}*")), default=0.0)
         try:
-            # Only one thread has it at a time: who opens it hands it over.
+            # One thread at a time uses it: the thread that opens it passes it to the pool's thread.
             self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, check_same_thread=False)
             try:
                 self._open(is_new)
@@ -98,12 +98,12 @@ class Journal:
                 f"folder (--state DIR), or delete this one, and with it the list of its jobs. Received: version={found[1]}"
             )
         run("PRAGMA journal_mode = WAL")
-        # A commit is in the kernel's hands when it returns: enough for a process that is killed.
+        # When a commit returns, the kernel has the data: enough if the process is killed.
         run("PRAGMA synchronous = NORMAL")
         columns = ", ".join(f"{name} NOT NULL" for name in _COLUMNS[1:])
         with self._connection:
             run(f"CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, {columns})")
-            # Says at once whether it can be written.
+            # Fails now if the file cannot be written.
             run(f"PRAGMA user_version = {_VERSION}")
 
     @property
@@ -114,7 +114,7 @@ class Journal:
         return False
 
     def entries(self) -> list[Entry]:
-        """Returns the jobs of the pools before, oldest first; those that had not ended then are interrupted.
+        """Returns the jobs of earlier pools, oldest first; jobs that had not ended become interrupted.
 
         Raises:
             UsageError: The file is damaged.
@@ -127,14 +127,14 @@ class Journal:
         return sorted(found, key=lambda entry: number_of(entry.name))
 
     def write(self, entries: Iterable[Entry], gone: Iterable[str]) -> None:
-        """Writes entries, in the place of those of the same names, and deletes others.
+        """Writes entries, replacing those with the same names, and deletes the entries `gone`.
 
         Raises:
-            sqlite3.Error: The disk is full or broken; nothing of it is written then.
+            sqlite3.Error: The disk is full or broken; nothing has been written.
         """
         places = ", ".join("?" * len(_COLUMNS))
         with self._connection:
-            # Not `astuple`, which copies.
+            # Not `dataclasses.astuple`, which copies the values.
             rows = [tuple(getattr(entry, name) for name in _COLUMNS) for entry in entries]
             self._connection.executemany(f"INSERT OR REPLACE INTO jobs VALUES ({places})", rows)
             self._connection.executemany("DELETE FROM jobs WHERE name = ?", [(name,) for name in gone])

@@ -1,4 +1,4 @@
-"""A pool's figures in the format of Prometheus, by its own client library: `fdt serve --metrics 127.0.0.1:9090`."""
+"""Serves a pool's metrics through Prometheus's client library: `fdt serve --metrics 127.0.0.1:9090`."""
 
 import collections
 import contextlib
@@ -21,7 +21,7 @@ from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
 
 
 class _Until(io.RawIOBase):
-    """What comes from a socket until a moment, however slowly."""
+    """Reads from a socket until a deadline, however slowly the bytes come."""
 
     def __init__(self, connection: socket.socket, end_s: float) -> None:
         self._connection, self._end_s = connection, end_s
@@ -35,7 +35,7 @@ class _Until(io.RawIOBase):
 
 
 class _Handler(WSGIRequestHandler):
-    """Answers one request, which has to come in time."""
+    """Answers one request; hangs up if it does not come in time."""
 
     server: "_Server"
 
@@ -52,7 +52,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers so many at a time; hangs up on others."""
+    """Answers `limits.metrics_connections` connections at a time; hangs up on others."""
 
     daemon_threads = True
 
@@ -73,17 +73,17 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class MetricsServer:
-    """Answers over HTTP until it is closed.
+    """Serves metrics over HTTP until it is closed.
 
     Attributes:
         address: "host:port".
     """
 
     def __init__(self, address: str, collector: Collector, limits: Limits) -> None:
-        """Opens a port.
+        """Opens the port and starts to answer.
 
         Raises:
-            UsageError: It cannot be opened.
+            UsageError: The port cannot be opened.
         """
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
@@ -105,28 +105,28 @@ class MetricsServer:
 
 
 def serve(address: str, snapshot: Callable[[], Snapshot], limits: Limits = DEFAULT) -> MetricsServer:
-    """Begins to answer.
+    """Starts a server of metrics.
 
     Args:
         address: "host:port" on loopback.
-        snapshot: Returns what the pool knows.
-        limits: Of connections.
+        snapshot: Returns a snapshot of the pool.
+        limits: Bounds of connections.
     """
     return MetricsServer(address, PoolCollector(snapshot), limits)
 
 
 class PoolCollector(Collector):
-    """What a pool knows, as metrics; nothing is counted between two visits."""
+    """Makes metrics from a snapshot at each scrape; keeps nothing between scrapes."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         """
         Args:
-            snapshot: Returns what the pool knows.
+            snapshot: Returns a snapshot of the pool.
         """
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Yields everything there is."""
+        """Yields all metrics."""
         found = self._snapshot()
         yield from _of_jobs(found.jobs)
         yield from _of_workers(found.workers)

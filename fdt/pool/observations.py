@@ -1,4 +1,4 @@
-"""What a pool has seen of its workers, hosts and jobs: the newest samples and accounts, and curves."""
+"""Keeps what a pool has measured of its workers, hosts and jobs: the newest samples and accounts, and curves."""
 
 import collections
 import dataclasses
@@ -10,16 +10,16 @@ from fdt.base.limits import cut
 from fdt.pool.curves import MAX_NAMES, Curve
 from fdt.v1 import job_pb2
 
-# Between two rows of a curve that a client brings.
+# Least seconds between two rows of the curve that a client sends.
 _SHOWN_S = 0.4
 _NAME_BYTES = 64
-# Over so many looks a job's rate is taken.
+# A job's rate is taken over this many observations.
 _RATE_LOOKS = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What a host's interfaces moved, loopback included, and how much a second that was, of late."""
+    """Bytes that a host's interfaces moved, loopback included, in all and recently a second."""
 
     time_s: float
     sent_bytes: int
@@ -29,12 +29,12 @@ class Traffic:
 
 
 class JobCurves:
-    """What is kept of one job over time.
+    """The curves of one job.
 
     Attributes:
         steps: The number of steps done.
-        spent: Seconds of all workers together up to then: "compute", "exchange", "wait".
-        shown: What the script was shown, by its names.
+        spent: Total seconds of all workers so far: "compute", "exchange", "wait".
+        shown: The numbers that the script was shown, by name.
     """
 
     def __init__(self) -> None:
@@ -43,33 +43,33 @@ class JobCurves:
         self.recent: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_LOOKS)
 
     def rate(self) -> float:
-        """Returns steps a second of late."""
+        """Returns the recent number of steps a second."""
         if len(self.recent) < 2:
             return 0.0
         (began_s, before), (ended_s, after) = self.recent[0], self.recent[-1]
         return (after - before) / max(1e-9, ended_s - began_s)
 
     def copy(self) -> "JobCurves":
-        """Returns the same, to be read by another thread."""
+        """Returns a copy, for another thread to read."""
         other = JobCurves()
         other.steps, other.spent, other.shown = self.steps.copy(), self.spent.copy(), self.shown.copy()
         return other
 
 
 class Observations:
-    """Of one pool; any thread may tell it something, and look.
+    """The observations of one pool; its methods may be called from any thread.
 
     Attributes:
-        samples: The newest of each worker.
-        accounts: Of each job, what its workers had done at the last full synchronisation and at the one before.
-        traffic: Of each host, by its label.
+        samples: Each worker's newest sample.
+        accounts: For each job, its workers' accounts at the last full synchronisation but one, and at the last.
+        traffic: Each host's traffic, by its label.
     """
 
     def __init__(self, account_bytes: int) -> None:
-        """Begins without any.
+        """Begins without observations.
 
         Args:
-            account_bytes: What one sample or a worker's account may take; a larger one is not kept.
+            account_bytes: The most bytes of one sample or of a worker's account; a larger one is not kept.
         """
         self._account_bytes = account_bytes
         self.samples: dict[str, job_pb2.Sample] = {}
@@ -79,7 +79,7 @@ class Observations:
         self._lock = threading.Lock()
 
     def sampled(self, worker: str, host: str, sample: job_pb2.Sample) -> None:
-        """Takes a worker's sample, which tells of its host's interfaces as well."""
+        """Takes a worker's sample, which includes the counters of its host's interfaces."""
         if sample.ByteSize() > self._account_bytes:
             return
         with self._lock:
@@ -89,7 +89,7 @@ class Observations:
     def _moved(self, host: str, sample: job_pb2.Sample) -> None:
         before = self.traffic.get(host)
         elapsed_s = math.inf if before is None else sample.time_s - before.time_s
-        # Every worker of a host brings the same counters.
+        # Every worker of a host sends the same counters.
         if before is not None and elapsed_s < 0.5:
             return
         first = before or Traffic(0.0, sample.sent_bytes, sample.received_bytes)
@@ -98,7 +98,7 @@ class Observations:
         self.traffic[host] = Traffic(sample.time_s, sample.sent_bytes, sample.received_bytes, *rates)
 
     def accounted(self, job: str, usage: Sequence[job_pb2.WorkerUsage], time_s: float) -> None:
-        """Takes what the workers of a job did so far."""
+        """Takes the accounts of a job's workers."""
         if sum(each.ByteSize() for each in usage) > self._account_bytes * len(usage):
             return
         spent = {name: sum(getattr(u, f"{name}_s") for u in usage) for name in ("compute", "exchange", "wait")}
@@ -108,7 +108,7 @@ class Observations:
             self._of(job).spent.add(time_s, spent)
 
     def shown(self, job: str, values: Mapping[str, float], time_s: float) -> None:
-        """Takes what a script was shown; more than two a second are left out."""
+        """Takes the numbers that a script was shown; leaves out more than about two rows a second."""
         with self._lock:
             curves = self._of(job)
             if time_s - curves.shown_s >= _SHOWN_S:
@@ -116,7 +116,7 @@ class Observations:
                 curves.shown.add(time_s, {cut(name, _NAME_BYTES): value for name, value in kept})
 
     def counted(self, steps: Iterable[tuple[str, int]], time_s: float) -> None:
-        """Takes how far jobs are that run; called about once a second."""
+        """Takes the running jobs' numbers of steps; called about once a second."""
         with self._lock:
             for job, done in steps:
                 curves = self._of(job)
@@ -124,12 +124,12 @@ class Observations:
                 curves.steps.add(time_s, {"steps": done})
 
     def curves(self, job: str) -> JobCurves:
-        """Returns what is kept of a job over time."""
+        """Returns a copy of a job's curves."""
         with self._lock:
             return self._curves[job].copy() if job in self._curves else JobCurves()
 
     def rate(self, job: str) -> float:
-        """Returns a job's steps a second of late; 0 for one that was not seen to run."""
+        """Returns a job's recent number of steps a second; 0 if it was not observed while running."""
         with self._lock:
             return self._curves[job].rate() if job in self._curves else 0.0
 
@@ -137,7 +137,7 @@ class Observations:
         return self._curves.setdefault(job, JobCurves())
 
     def forget(self, jobs: Container[str], hosts: Container[str]) -> None:
-        """Keeps what concerns these jobs and hosts, by their labels, alone."""
+        """Deletes the observations of all other jobs than these, and of all other hosts, by label."""
         with self._lock:
             self.accounts = {job: kept for job, kept in self.accounts.items() if job in jobs}
             self._curves = {job: kept for job, kept in self._curves.items() if job in jobs}

@@ -1,7 +1,7 @@
-"""Starts and ends a scheduler's jobs until there is one for each host that the pool wants: one thread.
+"""Starts and ends a scheduler's jobs, in one thread, until their number is the number of hosts that the pool wants.
 
-The pool's state says how many; which of them live, it hears from the hosts themselves. So the scheduler is looked at only while
-a host that was asked for has not joined.
+The pool's state gives the number. Joined hosts report to the pool themselves, so the scheduler is polled only while a
+requested host has not joined.
 """
 
 import contextlib
@@ -22,21 +22,21 @@ from fdt.pool.state import events
 from fdt.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
 from fdt.worker.processes import last_words
 
-# Hosts that may go in a row without having been able to serve a job, before no more of them are asked for.
+# After this many hosts in a row that ended without being able to serve a job, no more are requested.
 _MAX_FAILED = 3
-# Logs of such hosts that are kept.
+# The number of such hosts' logs that are kept.
 _MAX_LOGS = 20
 
 
 @dataclasses.dataclass
 class _Asked:
-    """A host that was asked for.
+    """A requested host.
 
     Attributes:
-        request: What was asked for.
+        request: The request to the scheduler.
         joined: Whether it is part of the pool.
-        works: Whether it can serve jobs; see `lifecycle.HostWorks`.
-        left_s: When it ceased to be, by the monotonic clock; None if it has not.
+        works: Whether it can serve jobs; see `events.HostWorks`.
+        left_s: When it left the pool, by the monotonic clock; None if it has not.
     """
 
     request: HostRequest
@@ -46,7 +46,7 @@ class _Asked:
 
 
 class Reconciler:
-    """The hosts of one pool. The scheduler is called from this one's thread only."""
+    """The requested hosts of one pool. Only the reconciler's own thread calls the scheduler."""
 
     def __init__(
         self,
@@ -55,40 +55,40 @@ class Reconciler:
         timing: Timing,
         post: Callable[[events.Event], None],
     ) -> None:
-        """Makes the pool's folder on the shared file system, and starts nothing yet.
+        """Makes the pool's folder on the shared file system.
 
         Args:
-            scheduler: Which is asked.
-            template: A request; each host has one with a name and the folder of its own.
-            timing: `look_s`, `look_limit_s`, `ask_again_s`, `stop_s` and `sweep_s` are looked at.
+            scheduler: The scheduler that provides hosts.
+            template: The hosts' common request; each host's copy has its own name, and the pool's folder.
+            timing: `look_s`, `look_limit_s`, `ask_again_s`, `stop_s`, `rejoin_s` and `sweep_s` are used.
             post: Takes events for the pool's state, from any thread.
 
         Raises:
-            UsageError: There cannot be a folder.
+            UsageError: The folder cannot be made.
         """
         self._scheduler, self._timing, self._post = scheduler, timing, post
         self._folder = shared_folder(template.config.folder)
         self._template = dataclasses.replace(template, folder=self._folder)
-        # Guards what follows.
+        # Guards the fields below.
         self._lock = threading.Lock()
         self._wanted = self._num_asked = 0
-        # By the hosts' names, and by the scheduler's for them.
+        # Requests by the hosts' names, and by the scheduler's names for them.
         self._by_name: dict[str, _Asked] = {}
         self._asked: dict[str, _Asked] = {}
-        # Hosts in a row that could not serve a job, whether they joined or not, and what became of the last.
+        # The number of hosts in a row that could not serve a job, joined or not, and why the last one ended.
         self._num_failed, self._failure = 0, ""
         self._said = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="fdt-scheduler", daemon=True)
 
     def start(self) -> None:
-        """Begins to ask for hosts."""
+        """Starts the thread."""
         self._thread.start()
 
-    # ---- for the pool, from any thread; nothing here waits -----------------------------------------------------------
+    # ---- for the pool, from any thread; nothing here blocks ----------------------------------------------------------
 
     def want(self, number: int) -> None:
-        """Records how many hosts are wanted in all. Whoever wants more after a failure may have mended its cause."""
+        """Records how many hosts are wanted in all. A larger number resets the failure count: its cause may be fixed."""
         with self._lock:
             if number > self._wanted and self._num_failed >= _MAX_FAILED:
                 self._num_failed = 0
@@ -96,7 +96,7 @@ class Reconciler:
         self._wake.set()
 
     def joined(self, name: str) -> bool:
-        """Records that a host has become part of the pool; returns whether it was asked for here."""
+        """Records that a host has joined the pool; returns whether it was requested here."""
         with self._lock:
             asked = self._by_name.get(name)
             if asked is None or asked.joined:
@@ -111,11 +111,11 @@ class Reconciler:
                 self._by_name[name].works, self._num_failed = True, 0
 
     def left(self, name: str, fault: str = "") -> None:
-        """Records that a host is part of the pool no more.
+        """Records that a host has left the pool.
 
         Args:
-            name: As it calls itself.
-            fault: What became of it, in words; "" for one that was given back.
+            name: The name that it gave itself.
+            fault: Why it left, in words; "" if it was given back.
         """
         with self._lock:
             asked = self._by_name.get(name)
@@ -138,7 +138,7 @@ class Reconciler:
             except SchedulerUnreachableError as error:
                 pause_s = wait_s = min(2 * pause_s, self._timing.look_limit_s)
                 self._say(f"it does not answer ({error})")
-            except Exception as error:  # whatever it is, who waits for hosts is told, and it is seen
+            except Exception as error:  # any error: jobs that wait for hosts end with it, and it is logged
                 if not isinstance(error, FdtError):
                     traceback.print_exc()
                 refused, wait_s = True, self._refused(str(error) or type(error).__name__)
@@ -149,7 +149,7 @@ class Reconciler:
             self._wake.clear()
 
     def _settle(self) -> tuple[bool, bool]:
-        """Does what is to be done now; returns whether anything was, and whether there is something to look at later."""
+        """Does one round; returns whether anything changed, and whether a requested host has not joined yet."""
         changed = self._look_after_left()
         changed |= self._look_after_waiting()
         with self._lock:
@@ -167,7 +167,7 @@ class Reconciler:
             return changed or missing > 0 or surplus > 0, any(not asked.joined for asked in self._asked.values())
 
     def _look_after_left(self) -> bool:
-        """Ends what is left of hosts that are part of the pool no more; those that wait for another start stay."""
+        """Ends the scheduler's jobs of hosts that have left the pool, except jobs that wait for a restart."""
         with self._lock:
             left = {number: asked for number, asked in self._asked.items() if asked.left_s is not None}
         if not left:
@@ -176,11 +176,11 @@ class Reconciler:
         due_s = time.monotonic() - (self._timing.rejoin_s if self._scheduler.restarts else self._timing.stop_s)
         for number, asked in left.items():
             with self._lock:
-                # It may have joined again while the scheduler was asked.
+                # It may have joined again while the scheduler answered.
                 left_s = asked.left_s
                 is_due = left_s is not None and left_s <= due_s
                 if seen[number].waits and is_due:
-                    # Begun anew by the scheduler itself, after a node that failed or a job that goes before.
+                    # Requeued by the scheduler itself, after a node's failure or a preemption.
                     asked.left_s = None
             if left_s is None or seen[number].waits:
                 continue
@@ -199,7 +199,7 @@ class Reconciler:
             return False
         seen = self._observe(waiting)
         with self._lock:
-            # One may have joined, and another have left, while the scheduler was asked.
+            # Hosts may have joined and left while the scheduler answered.
             still = {n: asked for n, asked in waiting.items() if not asked.joined and asked.left_s is None}
         ended = [number for number in still if seen[number].ended]
         self._say(", ".join(sorted({seen[number].reason for number in still if not seen[number].ended})))
@@ -221,7 +221,7 @@ class Reconciler:
         asked = _Asked(request)
         write(self._scheduler.render(request), self._folder)
         with self._lock:
-            # Before it can join.
+            # Registered before the start, so that it is known when it joins.
             self._by_name[name] = asked
         try:
             number = self._scheduler.start(request)
@@ -233,7 +233,7 @@ class Reconciler:
             self._asked[number] = asked
 
     def _withdraw(self, surplus: int) -> None:
-        """Withdraws requests that no host has come of, the newest first."""
+        """Withdraws requests whose hosts have not joined, the newest first."""
         with self._lock:
             waiting = [n for n, asked in self._asked.items() if not asked.joined and asked.left_s is None]
         withdrawn = waiting[::-1][:surplus]
@@ -258,7 +258,7 @@ class Reconciler:
             self._num_failed = 0
 
     def _refused(self, reason: str) -> float:
-        """Tells the pool; returns after how long to ask again, unless the pool wants another number before."""
+        """Tells the pool why; returns the seconds until the next try, unless the pool wants another number before."""
         self._post(events.HostsRefused(time.time(), reason))
         self._say(reason)
         return self._timing.ask_again_s
@@ -271,7 +271,7 @@ class Reconciler:
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends all hosts, waits until the scheduler has none of them any more, and removes the folder."""
+        """Ends all hosts, waits until the scheduler has none of them left, and removes the folder."""
         self._stop.set()
         self._wake.set()
         end_s = time.monotonic() + self._timing.sweep_s
@@ -300,7 +300,7 @@ def shared_folder(parent: Path) -> Path:
     """Makes a folder for a pool's files that only this user can open.
 
     Raises:
-        UsageError: It cannot be made.
+        UsageError: The folder cannot be made.
     """
     try:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -313,7 +313,7 @@ def shared_folder(parent: Path) -> Path:
 
 
 def write(rendering: Rendering, folder: Path) -> None:
-    """Writes files where hosts see them, each whole or not at all: another host may be reading the one before."""
+    """Writes files where hosts see them, each atomically: a host may be reading the previous version."""
     for file in rendering.files:
         partial = folder / f".{file.name}"
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What passes between a job's client and its workers, as it is: raw messages in queues, answers gathered."""
+"""Passes messages between a job's client and its workers: raw messages in queues, and the workers' answers combined."""
 
 import collections
 import threading
@@ -9,9 +9,9 @@ from fdt.errors import CapacityError, ProtocolError
 from fdt.transport import wire
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
-# Fields of WorkerInstruction and WorkerEvent in which instructions and events travel.
+# The fields of WorkerInstruction and WorkerEvent that hold an Instruction and an Event.
 _INSTRUCTION_TAG = bytes((worker_pb2.WorkerInstruction.INSTRUCTION_FIELD_NUMBER << 3 | 2,))
-# Results and states that wait for the client to fetch them: a client waits before there are so many, or they are so large.
+# Bounds on results and states that the client has not fetched: a client waits before it reaches them.
 MAX_OUTBOUND = 8
 MAX_OUTBOUND_BYTES = 1 << 30
 
@@ -19,7 +19,7 @@ _EVENT_FIELD = worker_pb2.WorkerEvent.EVENT_FIELD_NUMBER
 
 
 class Room:
-    """How many bytes may still be kept, by all who share it."""
+    """A shared bound on the bytes that several outboxes keep."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -27,29 +27,29 @@ class Room:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> bool:
-        """Whether there is room for so many more; then they count."""
+        """Reserves bytes if they fit; returns whether they do."""
         with self._lock:
             fits = self._kept_bytes + num_bytes <= self.limit_bytes
             self._kept_bytes += num_bytes * fits
             return fits
 
     def give(self, num_bytes: int) -> None:
-        """Counts so many no more."""
+        """Frees bytes."""
         with self._lock:
             self._kept_bytes -= num_bytes
 
 
 class Outbox:
-    """What a stream will send, put there by any thread, up to so many bytes."""
+    """The messages that a stream will send: a bounded queue that any thread may fill."""
 
     def __init__(
         self, limit_bytes: int, shared: Room | None = None, on_full: Callable[[str], None] | None = None
     ) -> None:
         """
         Args:
-            limit_bytes: Of messages that wait; one alone may be as large as it is.
-            shared: What all such boxes together may keep.
-            on_full: Called once, with the bound in words, when a message does not fit; it and all others are then lost.
+            limit_bytes: The most bytes of waiting messages; a single message may be larger.
+            shared: The bound for all outboxes together.
+            on_full: Called once, with the bound in words, when a message does not fit; all messages are then dropped.
         """
         self._limit_bytes, self._shared, self._on_full = limit_bytes, shared, on_full
         self._items: collections.deque[bytes] = collections.deque()
@@ -58,7 +58,7 @@ class Outbox:
         self._changed = threading.Condition()
 
     def put(self, raw: bytes) -> None:
-        """Adds a message; after `close` it is lost."""
+        """Adds a message; after `close` it is dropped."""
         with self._changed:
             if self._closed:
                 return
@@ -81,7 +81,7 @@ class Outbox:
         return None
 
     def close(self, at_once: bool = False) -> None:
-        """Ends the stream after what is there, or at once."""
+        """Ends the stream after the waiting messages, or at once."""
         with self._changed:
             self._closed = True
             if at_once:
@@ -89,7 +89,7 @@ class Outbox:
             self._changed.notify_all()
 
     def wait_room(self) -> None:
-        """Waits until half of the room is free or the box is closed."""
+        """Waits until half of the room is free, or the outbox is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._num_bytes <= self._limit_bytes // 2)
 
@@ -127,13 +127,13 @@ def unwrapped(raw: bytes, event: job_pb2.Event) -> bytes:
 
 
 def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
-    """Returns the blobs that a worker's event names, which it has written."""
+    """Returns the blobs that a worker's event names, which the worker has written."""
     payloads = (event.results.outputs, event.drained.state.payload, event.drained.outputs)
     return [payload.blob for payload in payloads if payload.HasField("blob")]
 
 
 class JobRelay:
-    """One job's streams."""
+    """Connects the streams of one job's client and workers."""
 
     def __init__(self, job: str, session: bytes, limits: Limits, unread: Room) -> None:
         """Begins without workers.
@@ -142,17 +142,17 @@ class JobRelay:
             job: Its name.
             session: See `job_pb2.OpenJob`.
             limits: The pool's.
-            unread: What all clients together may leave unread.
+            unread: The bound on unread bytes of all clients together.
         """
         self.job = job
         self._limits = limits
-        # What is done about a client that does not read; its servicer knows.
+        # Called when the client does not read; the servicer sets it.
         self.on_unread: Callable[[str], None] = lambda bound: None
         self.client = Outbox(limits.unread_bytes, unread, lambda bound: self.on_unread(bound))
         self.assigned = threading.Event()
-        # Of its client, which may have had other jobs.
+        # The client's session, which may have had earlier jobs.
         self.session = session
-        # Set when the client sent what makes no sense: its stream ends with that status.
+        # Set when the client sent an invalid message: its stream ends with this error.
         self.malformed: ProtocolError | None = None
         self.steps = 0
         self._lock = threading.Lock()
@@ -162,21 +162,21 @@ class JobRelay:
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
         self._num_closed = 0
-        # Questions whose answers are snapshots.
+        # Serials of drains whose answers are snapshots.
         self._kept: set[int] = set()
-        # States on their way to the workers, by the drain that tells when they have arrived.
+        # States on their way to the workers; once a drain follows them, by the drain whose answer shows that they have arrived.
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
-        # What the client has not fetched yet, by digest.
+        # Blobs that the client has not fetched yet, by digest.
         self._outbound: dict[bytes, blobs_pb2.BlobRef] = {}
-        # Row numbers that each worker reads once: by digest, with how many have.
+        # Row numbers that each worker reads once: by digest, with the number of workers that have read them.
         self._reading: dict[bytes, tuple[blobs_pb2.BlobRef, int]] = {}
-        # Pieces of a stream, by the number of their data set, and how many workers need them no more.
+        # Pieces of a stream, by the number of their data set, and how many workers have released them.
         self._streaming: dict[int, list[blobs_pb2.BlobRef]] = {}
         self._released: dict[int, int] = {}
 
     def assign(self, workers: Sequence[Outbox]) -> None:
-        """Passes on what has come so far, and from now on all instructions as they come."""
+        """Connects the job's workers: passes on the instructions kept so far, and from now on each as it comes."""
         with self._lock:
             self._workers = tuple(workers)
             for message in self._early:
@@ -185,7 +185,7 @@ class JobRelay:
         self.assigned.set()
 
     def end(self) -> None:
-        """Ends the client's stream, and lets nobody wait for workers any more."""
+        """Ends the client's stream, and wakes threads that wait for workers."""
         self.client.close()
         with self._lock:
             self._ended = True
@@ -193,13 +193,13 @@ class JobRelay:
         self.assigned.set()
 
     def tell(self, event: job_pb2.Event) -> None:
-        """Sends the client an event of the pool's own."""
+        """Sends the client an event that the pool itself makes."""
         self.client.put(event.SerializeToString())
 
     def instruct(self, raw: bytes) -> None:
-        """Passes a serialised Instruction to all workers; keeps it while there are none.
+        """Passes a serialised Instruction to all workers; keeps it until workers are assigned.
 
-        Waits while too much is kept or not taken, so that the client's stream is not read further.
+        Blocks while too many bytes are kept or unread by the workers, so that no more of the client's stream is read.
         """
         message = wrapped(raw)
         with self._lock:
@@ -219,22 +219,22 @@ class JobRelay:
             outbox.put(message)
 
     def progress(self, rank: int, raw: bytes, event: job_pb2.Event) -> None:
-        """Passes on what rank 0 has counted."""
+        """Passes rank 0's count of steps on."""
         if rank == 0:
             self.steps = event.progress.steps
             self.client.put(unwrapped(raw, event))
 
     def results(self, raw: bytes, event: job_pb2.Event) -> None:
-        """Passes on a step's outputs; only rank 0 sends them.
+        """Passes a step's outputs on; only rank 0 sends them.
 
         Raises:
-            CapacityError: The client does not fetch them.
+            CapacityError: The client does not fetch its results.
         """
         self.outbound(blobs_of(event))
         self.client.put(unwrapped(raw, event))
 
     def loaded(self, event: job_pb2.Event) -> None:
-        """Tells the client once all workers have said it."""
+        """Tells the client that a program is loaded, once all workers have reported it."""
         program = event.loaded.program
         with self._lock:
             if program not in self._loaded:
@@ -259,10 +259,10 @@ class JobRelay:
             )
 
     def drained(self, rank: int, event: job_pb2.Event) -> job_pb2.Drained | None:
-        """Gathers one answer from each worker: the state from rank 0, the accounts from all.
+        """Gathers a drain's answer from each worker: the state from rank 0, the accounts from all.
 
         Returns:
-            What the client was told, once it was.
+            The answer sent to the client; None while answers are missing.
         """
         serial = event.drained.serial
         with self._lock:
@@ -285,11 +285,11 @@ class JobRelay:
         return answer.drained
 
     def closed(self, event: job_pb2.Event, host: str) -> None:
-        """Passes on the last account of a process, and how many are still to come.
+        """Passes a process's last account on, with the number of accounts still missing.
 
         Args:
-            event: Of one process.
-            host: What a person calls its host; "" for the pool's own machine.
+            event: The process's `closed` event.
+            host: The label of its host; "" for the pool's own machine.
         """
         for process in event.closed.processes:
             process.host = host
@@ -298,7 +298,7 @@ class JobRelay:
             event.closed.remaining = max(0, len(self._workers) - self._num_closed)
         self.tell(event)
 
-    # ---- blobs that serve once: large states, results, row numbers, pieces of a stream -------------------------------
+    # ---- blobs used only once: large states, results, row numbers, pieces of a stream --------------------------------
 
     def assigned_blob(self, ref: blobs_pb2.BlobRef) -> None:
         """Records a state that was passed to the workers."""
@@ -310,7 +310,7 @@ class JobRelay:
         return event.HasField("drained") and event.drained.serial in self._kept
 
     def drain_asked(self, serial: int, keep: bool) -> None:
-        """Records that, once this is answered, the workers have taken in all states up to here."""
+        """Records a drain, whose answer shows that the workers have read all states sent before it."""
         with self._lock:
             if keep:
                 self._kept.add(serial)
@@ -320,16 +320,16 @@ class JobRelay:
             self._arriving[serial], self._inbound = self._inbound, []
 
     def served_blobs(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef]:
-        """Returns the blobs that nobody needs any more after an answer."""
+        """Returns the blobs of states that are no longer needed after a drain's answer."""
         served = self._arriving.pop(drained.serial, [])
         kept = {ref.digest for ref in self.passing_blobs()}
         return [ref for ref in served if ref.digest not in kept]
 
     def outbound(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Records blobs that the client was told of.
+        """Records blobs that the client is to fetch.
 
         Raises:
-            CapacityError: It fetches too few of them.
+            CapacityError: Too many of them are not fetched.
         """
         with self._lock:
             self._outbound.update({ref.digest: ref for ref in refs})
@@ -341,7 +341,7 @@ class JobRelay:
                 )
 
     def fetched(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
-        """Returns those of the blobs that were waiting for the client."""
+        """Records that the client has fetched blobs; returns those that were waiting for it."""
         with self._lock:
             return [self._outbound.pop(ref.digest) for ref in refs if ref.digest in self._outbound]
 
@@ -352,7 +352,7 @@ class JobRelay:
             self._reading.update({ref.digest: (ref, 0) for ref in refs})
 
     def read(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
-        """Returns those of the blobs that no worker has to read any more, now that one more has."""
+        """Records that one more worker has read blobs; returns the blobs that all workers have read."""
         done = []
         with self._lock:
             for ref in refs:
@@ -370,7 +370,7 @@ class JobRelay:
             self._streaming[data] = list({ref.digest: ref for ref in refs}.values())
 
     def released(self, data: int) -> list[blobs_pb2.BlobRef]:
-        """Returns the blobs of a piece once no worker needs it any more."""
+        """Records that a worker has released a piece; returns its blobs once all workers have."""
         with self._lock:
             if data not in self._streaming:
                 return []

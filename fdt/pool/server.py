@@ -1,4 +1,4 @@
-"""A pool: its ports, its doors, and what stands behind them."""
+"""Runs a pool: opens its ports with their rate limiters, and starts the supervisor and the services behind them."""
 
 import json
 import os
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from fdt.pool.page.server import PageServer
 
 
-# Of a call that streams both ways.
+# Threads of a call that streams both ways.
 _THREADS_EACH = 2
-# A service, who serves it, and which of its methods take and give bytes.
+# A service, its servicer, and those of its methods that take and return raw bytes.
 _Service = tuple[ServiceDescriptor, object, Iterable[str]]
 
 
@@ -61,12 +61,12 @@ class Server:
         """
         Args:
             config: The pool's.
-            launchers: By mode; those that are installed if None.
+            launchers: Launchers by mode; the installed ones if None.
             directory: For blobs, logs and the workers' socket, removed at the end; a new temporary one if None.
-            kept: Where the list of jobs is kept for the next pool; None for nowhere. It stays its owner's.
+            kept: Keeps the list of jobs for the next pool; None to keep nothing. The caller closes it.
 
         Raises:
-            UsageError: The configuration makes no sense, or would let strangers in.
+            UsageError: The configuration is invalid, or would let strangers in.
         """
         tls = config.tls_cert is not None and config.tls_key is not None
         rpc.check_listen(config.listen, config.token, tls)
@@ -84,7 +84,7 @@ class Server:
         self._examiner: Examiner | None = None
 
     def start(self) -> str:
-        """Begins to serve and to warm workers.
+        """Starts to serve, and to start workers.
 
         Returns:
             The address, with the port that the system chose if 0 was asked for.
@@ -100,12 +100,12 @@ class Server:
         pool = Pool(supervisor, config)
         timing, limits = config.timing, config.limits
         blobs = Blobs(supervisor.store, limits, timing)
-        # Warm ones of each mode, those that are just ending, and what a job whose workers are on other hosts has here.
+        # Warm and ending processes of each mode, and the processes here of jobs whose workers are on other hosts.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
         own_keys, keys = supervisor.own_keys, supervisor.hosts.worker_keys
         door = RateLimiter(limits, timing, num_processes)
         own = self._open([_workers(Workers(supervisor, own_keys, blobs))], door, own_keys)
-        # A pool that takes no hosts lets one in at a time, to tell it why.
+        # A pool that takes no hosts admits one connection at a time, to send the reason.
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
             (blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], blobs, {"Put", "Get"}),
@@ -119,14 +119,14 @@ class Server:
         public = self._open(services, RateLimiter(limits, timing, *joined), keys, open_descriptors(limits))
         futexes.make_room(_THREADS_EACH * sum(door.max_calls for door in self._doors))
         if config.metrics is not None:
-            # Not everybody has Prometheus's library.
+            # Imported late: Prometheus's library is optional.
             from fdt.pool.metrics import serve
 
             self._metrics = serve(config.metrics, supervisor.snapshot, limits)
         if config.page is not None:
             self._page = _page(config.page, supervisor, limits)
             pool.link = self._page.link
-        # The machine's own workers have a server to themselves: whatever besets the public port does not keep them out.
+        # This machine's workers have a server of their own: an overloaded public port does not keep them out.
         rpc.listen(own, socket)
         address = rpc.listen(public, config.listen, config.tls_cert, config.tls_key)
         pool.listens = [
@@ -146,13 +146,13 @@ class Server:
 
     @property
     def network(self) -> str:
-        """Which network worker processes see, in one line, once this has started."""
+        """The network that worker processes see, in one line; valid after `start`."""
         assert self._supervisor is not None
         return self._supervisor.network
 
     @property
     def link(self) -> str:
-        """An address that lets one browser see the pool's page, once; "" if it has none."""
+        """A URL that authorises one browser, once, to see the pool's page; "" if the pool has no page."""
         return self._page.link() if self._page is not None else ""
 
     def _open(
@@ -161,7 +161,7 @@ class Server:
         config = self._config
         tokens: dict[str, tuple[str | None, ...]] = {}
         if config.join_token is not None:
-            # Whoever comes asks first whether it is well; see `fdt.transport.rpc.connect`.
+            # Clients and hosts begin with a health check; see `fdt.transport.rpc.connect`.
             tokens = {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
         interceptor = rpc.RequireToken(config.token, tokens, {"fdt.v1.Workers": keys.opens})
         server = rpc.create_server(interceptor, door, config.limits, config.timing, connections)
@@ -174,7 +174,7 @@ class Server:
         return server
 
     def leave(self, grace_s: float) -> None:
-        """Drains: accepts no more jobs, and ends once running ones have taken a snapshot, or the time is over."""
+        """Accepts no more jobs, and ends when running jobs have taken a snapshot, or after `grace_s`."""
         if self._supervisor is not None:
             self._supervisor.post(events.Leaving(time.time(), grace_s))
 
@@ -182,13 +182,13 @@ class Server:
         """Waits until the pool has ended.
 
         Raises:
-            Exception: It ended because of this one, and not because `stop` or `leave` was called.
+            Exception: The error that ended the pool, if neither `stop` nor `leave` did.
         """
         assert self._supervisor is not None
         self._supervisor.wait()
 
     def stop(self) -> None:
-        """Ends all jobs and processes, closes all ports, removes what was stored."""
+        """Ends all jobs and processes, closes all ports, removes the pool's files."""
         if self._supervisor is not None:
             self._supervisor.stop()
         if self._reconciler is not None:
@@ -214,7 +214,7 @@ def _workers(servicer: Workers) -> _Service:
 
 
 def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":
-    # Not everybody has a web framework.
+    # Imported late: the web framework is optional.
     try:
         from fdt.pool.page.app import PoolActions
         from fdt.pool.page.feed import Feed
@@ -229,13 +229,13 @@ def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":
 
 
 def main() -> None:
-    """Runs a pool for the process that started this one: its configuration is the first line of standard input, and
-    it lives until that ends."""
+    """Runs a pool for the parent process: reads its configuration from the first line of standard input, and serves until
+    that is closed."""
     fields = json.loads(sys.stdin.buffer.readline())
     directory = Path(fields.pop("directory"))
     server = Server(serve_config_of(fields), directory=directory)
     address = server.start()
-    # Whoever started this looks for it.
+    # The parent process waits for this file.
     (directory / f".{ADDRESS}").write_text(address)
     (directory / f".{ADDRESS}").rename(directory / ADDRESS)
     threading.Thread(target=_stop_with_parent, args=(server,), name="fdt-parent", daemon=True).start()
@@ -246,7 +246,7 @@ def main() -> None:
 
 
 def _stop_with_parent(server: Server) -> None:
-    # Not by `sys.stdin`: its lock would be held when the interpreter ends for another reason.
+    # Not through `sys.stdin`: its lock would be held when the interpreter ends for another reason.
     while os.read(0, 1 << 10):
         pass
     server.stop()

@@ -1,4 +1,4 @@
-"""Keeps blobs beyond a step: states that workers wrote, and snapshots for a session's next job."""
+"""Keeps blobs for longer than a step: states that workers wrote, and snapshots for a session's next job."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from fdt.worker.processes import Processes
 
 
 class SessionBlobs:
-    """In the pool's store; any thread may call."""
+    """Such blobs in the pool's store; any thread may call."""
 
     def __init__(
         self, store: BlobStore, processes: Processes, hosts: HostLinks, workers: WorkerLinks, most: int
@@ -19,21 +19,21 @@ class SessionBlobs:
         """
         Args:
             store: The pool's.
-            processes: Of the pool's own machine.
+            processes: The worker processes of the pool's own machine.
             hosts: The pool's.
             workers: The pool's.
-            most: Blobs that are kept for one session.
+            most: The most blobs that are kept for one session.
         """
         self._store, self._processes, self._hosts, self._workers, self._most = store, processes, hosts, workers, most
 
     def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """Moves blobs that a worker of this machine has written into its own folder into the store.
+        """Moves blobs from the folder of a worker of this machine into the store.
 
         Raises:
-            ProtocolError: What is there is not what the worker says.
+            ProtocolError: A file differs from what the worker reported.
         """
         folder = self._processes.folder(worker)
-        # A folder that is gone went with its worker, whose end is told.
+        # A missing folder was removed with its worker, whose end is reported.
         if refs and isinstance(self._workers.host_of(worker), OwnHost) and folder.exists():
             for ref in refs:
                 self._store.adopt(ref, folder)
@@ -42,16 +42,16 @@ class SessionBlobs:
         """Keeps the blobs of a snapshot for a session's next job.
 
         Raises:
-            CapacityError: It has too many.
+            CapacityError: The session has too many blobs.
         """
         self._store.use(_user(session), refs, self._most)
         for ref in refs:
-            # What went with its worker's folder is missed when it is looked for.
+            # A blob that was lost with its worker's folder is noticed when the next job needs it.
             if self._store.has(ref):
                 self._store.seal(ref)
 
     def let_go(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef] | None = None) -> None:
-        """Deletes snapshots of a session; None for all."""
+        """Deletes a session's snapshots: these blobs, or all if None."""
         self._hosts.drop(self._store.release(_user(session), refs))
 
 

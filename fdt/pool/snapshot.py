@@ -1,4 +1,4 @@
-"""Copies what a pool knows at one moment, for those who show it."""
+"""Copies the state of a pool at one moment, for the page, metrics and `fdt top`."""
 
 import dataclasses
 import time
@@ -15,7 +15,7 @@ from fdt.v1 import job_pb2
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSnapshot:
-    """A worker process; `silent_s` is how long nothing has been heard of it. The pool's own machine is the host ""."""
+    """A worker process; `silent_s`: time since its last message; `host` is "" for the pool's own machine."""
 
     name: str
     host: str
@@ -32,11 +32,11 @@ class JobSnapshot:
     """A job.
 
     Attributes:
-        workers: Their accounts as of the last complete drain.
-        before: The same as of the one before.
-        rate: Steps a second of late.
-        lost: The jobs of the same run that it takes the place of, and what became of each.
-        num_processes: Of which there are, or were, logs.
+        workers: The workers' accounts as of the last complete drain.
+        before: Their accounts as of the complete drain before that.
+        rate: The recent number of steps a second.
+        lost: The earlier jobs of the same run, which it replaces, and how each ended.
+        num_processes: The job's processes; each has, or had, a log.
     """
 
     name: str
@@ -58,7 +58,7 @@ class JobSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class HostSnapshot:
-    """A machine of the pool; `name` is "" for the pool's own, `busy` how many of the workers that it offers serve jobs."""
+    """A machine of the pool; `name` is "" for the pool's own, `busy` the number of its workers that serve jobs."""
 
     name: str
     slots: int
@@ -69,7 +69,7 @@ class HostSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What a pool knows at one moment."""
+    """The jobs, workers and hosts of a pool at one moment."""
 
     jobs: Sequence[JobSnapshot]
     workers: Sequence[WorkerSnapshot]
@@ -84,15 +84,15 @@ def take(
     host_of: Callable[[str], str],
     steps: Callable[[str], int],
 ) -> Snapshot:
-    """Returns what is known now.
+    """Returns a snapshot of the pool as it is now.
 
     Args:
-        state: Of all jobs and workers.
-        heard_s: When a worker was last heard of, by the monotonic clock.
-        seen: Of all of them.
-        hosts: Those that `state` knows, by its names for them.
-        host_of: What a person calls a worker's host.
-        steps: Of a job.
+        state: All jobs, workers and hosts.
+        heard_s: When each worker's last message came, by the monotonic clock.
+        seen: The pool's observations.
+        hosts: The hosts that `state` knows, by its names for them.
+        host_of: Returns the label of a worker's host.
+        steps: Returns a job's number of steps.
     """
     now_s = time.monotonic()
     workers = [
@@ -122,7 +122,7 @@ def _of_host(place: Place, busy: int, host: Host, seen: Observations) -> HostSna
 
 
 def _of_job(job: Job, steps: int, seen: Observations, runs: dict[bytes, list[tuple[str, str]]]) -> JobSnapshot:
-    """Returns one; `runs` has the earlier jobs of each session, and is given this one."""
+    """Returns a job's snapshot; `runs` holds the earlier jobs of each session, and this job is added to it."""
     run = runs.setdefault(job.session, []) if job.session else []
     before, workers = seen.accounts.get(job.name, ((), ()))
     reason = job.told[1] if job.state is JobState.QUEUED else job.reason

@@ -1,6 +1,6 @@
-"""Keeps what a pool leaves to the one that is started in its place: its list of jobs, and its token.
+"""Keeps a pool's list of jobs and its token for the pool that is started in its place.
 
-One pool uses such a folder at a time. If it cannot be written any more, or is gone, the pool goes on and says so.
+One pool uses such a folder at a time. If the folder becomes unwritable or is deleted, the pool goes on and reports it.
 """
 
 import contextlib
@@ -19,24 +19,24 @@ _MAX_TOKEN_BYTES = 4096
 
 
 class StateFolder:
-    """An open one.
+    """An open state folder.
 
     Attributes:
-        path: It.
-        entries: The jobs of the pools before, oldest first.
+        path: The folder.
+        entries: The jobs of earlier pools, oldest first.
     """
 
     def __init__(self, path: Path) -> None:
         """Opens a folder, or makes it.
 
         Raises:
-            UsageError: It is another pool's now, or something else's, or another user's, or others may open it, or it cannot be
-                written, or is of another version.
+            UsageError: The folder is in use by another pool, holds other files, belongs to another user, is open to others,
+                cannot be written, or is of another version.
         """
         self.path = path
         self._token = ""
         self._lock = -1
-        # What the journal says.
+        # The journal's content.
         self._written: dict[str, Entry | None] = {}
         self._said = ""
         self._journal = self._opened()
@@ -97,10 +97,10 @@ class StateFolder:
             self._lock = -1
 
     def token(self, fresh: str) -> str:
-        """Returns the token that the pools before had; a fresh one, which is kept, if there was none.
+        """Returns the token of the earlier pools; if there is none, keeps `fresh` and returns it.
 
         Raises:
-            UsageError: It cannot be written.
+            UsageError: The token cannot be written.
         """
         with contextlib.suppress(OSError, UnicodeDecodeError):
             descriptor = os.open(self.path / _TOKEN, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -124,7 +124,7 @@ class StateFolder:
             file.write(self._token + "\n")
 
     def keep(self, entries: Sequence[Entry]) -> None:
-        """Writes the present state into the journal. A failure is reported once, and tried again the next time."""
+        """Writes the present state into the journal. Reports a failure once, and retries at the next call."""
         if {entry.name: entry for entry in entries} == self._written and not self._said and self._journal.is_there:
             return
         try:
@@ -143,7 +143,7 @@ class StateFolder:
         self._said, self._written = "", {entry.name: entry for entry in entries}
 
     def _begin_anew(self) -> None:
-        """Somebody has deleted it."""
+        """Makes the folder and its journal again after they were deleted."""
         self._journal.close()
         self._unlock()
         self._written = {}
@@ -152,6 +152,6 @@ class StateFolder:
             self._write_token()
 
     def close(self) -> None:
-        """Lets another pool use it."""
+        """Closes the journal, and lets another pool use the folder."""
         self._journal.close()
         self._unlock()

@@ -1,4 +1,4 @@
-"""Does what `fdt.pool.state.pool_state` decides: one thread takes events, asks the state what to do, and does it."""
+"""Executes what `fdt.pool.state.pool_state` decides: one thread takes events, asks the state what to do, and does it."""
 
 import queue
 import threading
@@ -36,12 +36,12 @@ from fdt.worker.processes import Processes, last_words, oom_kills
 from fdt.worker.rendezvous import RendezvousTable
 from fdt.worker.runtime import Launcher
 
-# Between two looks at how far jobs are, for their curves.
+# Seconds between two readings of the jobs' steps, for their curves.
 _LOOK_S = 1.0
 
 
 class Supervisor:
-    """The pool's workers and jobs."""
+    """Runs the pool's workers and jobs."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Supervisor:
         """
         Args:
             config: The pool's.
-            launchers: For each mode that is served.
+            launchers: A launcher for each mode that the pool serves.
             directory: For blobs and logs; the pool's own.
-            socket: Where workers attach.
-            kept: Where the list of jobs is kept; None for nowhere.
+            socket: The address at which workers attach.
+            kept: Keeps the list of jobs; None to keep nothing.
         """
         self._kept, entries = kept, kept.entries if kept is not None else ()
         self._config, self._launchers = config, launchers
@@ -69,9 +69,9 @@ class Supervisor:
         self._processes = Processes(self._exited, directory, timing, walls=config.walls, bounds=config.bounds)
         own = OwnHost(config, launchers, self._processes, self.store, self._logs.path, socket)
         self.own_keys = own.worker_keys
-        # Which network worker processes on this machine see, in one line.
+        # The network that worker processes on this machine see, in one line.
         self.network = network_namespace.describe(own.networks, own.unisolated)
-        # Guards what the pool knows, which is what follows; held while instructions are done, so that all see them done.
+        # Guards the fields below; held while instructions are executed, so that other threads see all of their effects or none.
         self._lock = threading.Lock()
         modes: dict[str, Callable[[int], int]]
         modes, before = {mode: each.num_processes for mode, each in launchers.items()}, [each.job() for each in entries]
@@ -86,7 +86,7 @@ class Supervisor:
         self.hosts = HostLinks(config, own, launchers, self._host_full)
         self.blobs = SessionBlobs(self.store, self._processes, self.hosts, self._workers, self.limits.session_blobs)
         self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
-        # Before the first worker.
+        # The count before the first worker.
         self._oom_kills = oom_kills()
         self._events: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
         self._failure_detector = FailureDetector(timing, self.post)
@@ -96,7 +96,7 @@ class Supervisor:
         self.error: BaseException | None = None
 
     def _instructions(self) -> dict[type[events.Instruction], Callable[..., None]]:
-        """Returns what does each instruction."""
+        """Returns the function that executes each instruction."""
         return {
             events.StartWorker: self._start_worker,
             events.EndWorker: lambda do: self._workers.end(do.worker),
@@ -118,14 +118,14 @@ class Supervisor:
         }
 
     def start(self) -> None:
-        """Begins to warm workers."""
+        """Starts the thread, which starts workers."""
         self._thread.start()
 
     def wait(self) -> None:
         """Waits until the pool has ended.
 
         Raises:
-            Exception: It ended because of this one.
+            Exception: The error that ended the pool.
         """
         self._ended.wait()
         if self.error is not None:
@@ -174,8 +174,8 @@ class Supervisor:
         """Adds a host.
 
         Raises:
-            UsageError: Not this one; see `fdt.pool.hosts.admit`.
-            VersionError: It has other versions.
+            UsageError: The host is not admitted; see `fdt.pool.hosts.admit`.
+            VersionError: The host has other versions.
             CapacityError: The pool is stopping.
         """
         with self._lock:
@@ -189,7 +189,7 @@ class Supervisor:
             raise CapacityError("The pool is stopping.")
 
     def joined_hosts(self) -> list[str]:
-        """Returns what a person calls the hosts that have joined, and what they offer."""
+        """Returns the labels of the joined hosts, each with the number of workers that it offers."""
         with self._lock:
             return [f"{host.label}, {host.num_workers} worker(s)" for host in self.hosts.joined.values()]
 
@@ -207,7 +207,7 @@ class Supervisor:
             self.post(self._exit(end.worker, end.status, log, out_of_memory=False, over=over))
 
     def attach(self, worker: str) -> Outbox:
-        """Returns what is to be sent to a worker that has just attached.
+        """Returns the outbox of a worker that has just attached.
 
         Raises:
             ProtocolError: There is no such worker, or it had attached before.
@@ -219,9 +219,9 @@ class Supervisor:
             return self._workers[worker].outbox
 
     def heard(self, worker: str, heartbeat: worker_pb2.Heartbeat | None = None) -> None:
-        """Records that a worker lives, and what it says of itself."""
+        """Records that a worker has sent a message, and its heartbeat's sample."""
         with self._lock:
-            # One whose process has ended may still be heard of.
+            # Messages of a worker may arrive after its process has ended.
             if worker not in self._failure_detector.heard_s:
                 return
             self._failure_detector.heard_s[worker] = time.monotonic()
@@ -230,11 +230,11 @@ class Supervisor:
                 self._failure_detector.idle_s[worker] = heartbeat.idle_s
 
     def host_of(self, worker: str) -> str:
-        """Returns what a person calls the host of a worker; "" for the pool's own machine."""
+        """Returns the label of a worker's host; "" for the pool's own machine."""
         return self._workers.label_of(worker)
 
     def snapshot(self) -> snapshot.Snapshot:
-        """Returns what the pool knows at this moment."""
+        """Returns a snapshot of the pool."""
         with self._lock:
             known, heard_s, steps = (
                 self.hosts.known_to(self._state.hosts),
@@ -244,14 +244,14 @@ class Supervisor:
             return snapshot.take(self._state, heard_s, self.seen, known, self._workers.label_of, steps)
 
     def serving(self, worker: str) -> tuple[JobRelay, int] | None:
-        """Returns the job that a worker serves, and its rank in it."""
+        """Returns the relay of the job that a worker serves, and its rank; None if it serves none."""
         with self._lock:
             found = self._state.workers.get(worker)
             relay = self._streams.relay(found.job) if found is not None else None
             return (relay, found.rank) if found is not None and relay is not None else None
 
     def job_needs(self, job: str, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether a job's workers have been told of a blob, and may still need it."""
+        """Returns whether a blob was named to a job's workers, and they may still need it."""
         with self._lock:
             relay = self._streams.relay(job)
         return relay is not None and (self.store.uses(job, ref) or ref in relay.passing_blobs())
@@ -262,7 +262,7 @@ class Supervisor:
             return [(job, self._streams.steps(job.name)) for job in self._state.jobs.values()]
 
     def cancel(self, job: str) -> str:
-        """Cancels a job; returns the state in which it is, or is about to be.
+        """Cancels a job; returns the state that it has or is about to get.
 
         Raises:
             ProtocolError: No such job.
@@ -283,8 +283,8 @@ class Supervisor:
         return self._state.is_leaving
 
     def load(self) -> tuple[int, int, int, int]:
-        """Returns how many workers there are, how many of them are free for a job that comes now, how many processes are warm,
-        and how many workers there may be."""
+        """Returns the number of workers, how many of them are free for a new job, how many processes are warm, and the most
+        workers that the pool can have."""
         with self._lock:
             state = self._state
             num_free = 0 if state.jobs.queued() else state.num_free
@@ -302,7 +302,7 @@ class Supervisor:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Takes events until the pool is stopped. What nobody has a policy for ends the pool, and is raised by `wait`."""
+        """Takes events until the pool is stopped. An unexpected error ends the pool, and is raised by `wait`."""
         try:
             self._take_events()
         except BaseException as error:
@@ -327,11 +327,11 @@ class Supervisor:
                 self._keep()
                 break
             self._apply(event)
-            # Even a list of a table's items is not made at once: the garbage collector may let other threads run meanwhile.
+            # Locked: even copying a table to a list is not atomic, since the garbage collector may let other threads run.
             with self._lock:
                 self._failure_detector.look(self.hosts.joined, self._workers, self._state.jobs.values())
             self._workers.end_overdue()
-            # All jobs are compared with what is written: once for all events that came together, if these are not many.
+            # This compares all jobs with the journal: done once for events that come together, but at least once a second.
             if self._events.empty() or time.monotonic() >= kept_s + _LOOK_S:
                 self._keep()
                 kept_s = time.monotonic()
@@ -355,7 +355,7 @@ class Supervisor:
             self._count()
 
     def _count(self) -> None:
-        """Records how far jobs are, if that was not done in the last second."""
+        """Records the running jobs' steps, unless that was done in the last second."""
         now_s = time.time()
         if abs(now_s - self._looked_s) >= _LOOK_S:
             self._looked_s = now_s
@@ -364,7 +364,7 @@ class Supervisor:
             self.seen.forget(self._state.jobs, {"", *(host.label for host in self.hosts.joined.values())})
 
     def _keep(self) -> None:
-        """Writes what has become of jobs into the journal."""
+        """Writes the jobs into the journal."""
         if self._kept is not None:
             self._kept.keep([Entry.of(job, self._streams.steps(job.name)) for job in self._state.jobs.values()])
 
@@ -386,7 +386,7 @@ class Supervisor:
         self.post(self._exit(worker, status, self._logs.of(worker), self._oom_kills > before, over))
 
     def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> events.WorkerExited:
-        # Without the lock: whoever tells of an end may hold it.
+        # Without the lock: the caller may hold it.
         known_worker, sample = self._state.workers.get(worker), self.seen.samples.get(worker)
         relay = None if known_worker is None else self._streams.relay(known_worker.job)
         known = [f" after {relay.steps} steps"] if relay is not None else []
@@ -423,7 +423,7 @@ class Supervisor:
             assignments = self._assigner.assignments(
                 self._state.jobs[do.job], stream.opening, self.hosts, threads, keys
             )
-        except Exception as error:  # whatever a launcher meets, it ends the job and not the pool
+        except Exception as error:  # a launcher's error ends the job, not the pool
             name = type(error).__name__ if isinstance(error, FdtError) else "WorkerError"
             message = f"The workers of job {do.job} could not be brought together: {error}"
             self.post(events.JobRefused(time.time(), do.job, name, message))

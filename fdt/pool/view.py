@@ -1,4 +1,4 @@
-"""What the pool's page and `fdt top` show, as plain values that JSON can have. Pure: a snapshot in, tables out."""
+"""Makes the tables of the pool's page and `fdt top`, in JSON's types. Pure: a snapshot in, tables out."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from fdt.pool.observations import JobCurves
 from fdt.pool.snapshot import HostSnapshot, JobSnapshot, Snapshot, WorkerSnapshot
 from fdt.v1 import job_pb2
 
-# A row of a table; `name` tells rows of one table apart.
+# A row of a table; `name` identifies it.
 Row = dict[str, Any]
 # Rows by name.
 Tables = dict[str, dict[str, Row]]
@@ -26,7 +26,7 @@ def overview(snapshot: Snapshot, time_s: float) -> dict[str, Any]:
     """Returns the tables of a pool.
 
     Args:
-        snapshot: What the pool knows.
+        snapshot: The pool's snapshot.
         time_s: Now, since the epoch.
 
     Returns:
@@ -47,7 +47,7 @@ def tables(shown: Mapping[str, Any]) -> Tables:
 
 
 def changes(before: Tables, after: Tables) -> dict[str, Any]:
-    """Returns what is different: of each table the rows that are new or other (`rows`), and the names that are `gone`."""
+    """Returns the differences: for each table the new and changed rows (`rows`), and the names of deleted ones (`gone`)."""
     found: dict[str, Any] = {}
     for table in TABLES:
         known, rows = before.get(table, {}), after[table]
@@ -74,13 +74,13 @@ def detail(job: JobSnapshot, curves: JobCurves) -> dict[str, Any]:
 
 
 def columns(curve: Curve) -> dict[str, Any]:
-    """Returns a curve as `times`, and under `series` numbers by name; None where there is none."""
+    """Returns a curve as `times`, and under `series` its numbers by name; None for a missing number."""
     series = {name: [_number(value) for value in column] for name, column in curve.columns.items()}
     return {"times": [round(time_s, 1) for time_s in curve.times_s], "series": series}
 
 
 def rates(steps: Curve) -> dict[str, Any]:
-    """Returns steps a second between each two neighbours of a curve of totals."""
+    """Returns the steps a second between neighbouring points of a curve of totals."""
     times, totals = steps.times_s, steps.columns.get("steps", ())
     return {
         "times": [round(time_s, 1) for time_s in times[1:]],
@@ -89,7 +89,7 @@ def rates(steps: Curve) -> dict[str, Any]:
 
 
 def parts(spent: Curve) -> dict[str, Any]:
-    """Returns which part of the workers' time went where between two neighbours of a curve of totals, 0 to 1."""
+    """Returns the share of the workers' time, 0 to 1, that each activity took between neighbouring points of totals."""
     times = spent.times_s
     taken = {name: _steps_between(column) for name, column in spent.columns.items()}
     sums = [sum(each) for each in zip(*taken.values(), strict=True)]
@@ -141,7 +141,7 @@ def _worker(worker: WorkerSnapshot) -> Row:
         "rank": worker.rank if worker.job else None,
         "cores": round(sample.cores, 1),
         "memory_bytes": _rounded(sample.memory_bytes),
-        # That a worker is silent is seen after seconds; each beat would be a change.
+        # Shorter silences are not shown: otherwise each heartbeat would be a change.
         "silent_s": round(worker.silent_s) if worker.silent_s >= 3 else 0,
     }
 
@@ -166,7 +166,7 @@ def _host(host: HostSnapshot, workers: Sequence[WorkerSnapshot]) -> Row:
 
 
 def _rounded(size: float) -> int:
-    """Returns a number of bytes to two digits behind the first: what moves less is no change."""
+    """Returns a number of bytes rounded to three digits, so that small movements are no change."""
     return int(float(f"{size:.3g}"))
 
 

@@ -1,6 +1,6 @@
-"""How workers prove who they are: a secret to attach with, which serves once, and a key for the job that each then serves.
+"""Authenticates workers: each attaches with a one-time secret, and then uses a key for the job that it serves.
 
-A pool has one such table for each port on which workers come: what opens something at the one is nothing at the other.
+A pool has one such table for each port on which workers attach: a secret or key of one port is invalid at the other.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ _ATTACH = "Attach"
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """Whom a key stands for.
+    """The worker and job that a key stands for.
 
     Attributes:
-        worker: That attached.
-        job: That it was assigned to.
+        worker: The attached worker.
+        job: The job that it was assigned to.
     """
 
     worker: str
@@ -27,32 +27,32 @@ class Serving:
 
 
 class WorkerKeys:
-    """Of the workers of one port; called from any thread. Only hashes are kept."""
+    """The secrets and keys of one port's workers; may be called from any thread. Only hashes are kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By the hash of a secret that has not been used, the worker that it was made for.
+        # The worker that each unused secret was made for, by the secret's hash.
         self._unused: dict[bytes, str] = {}
         self._attached: set[str] = set()
         self._serving: dict[bytes, Serving] = {}
 
     def issue(self, worker: str) -> str:
-        """Makes the secret with which a worker that is about to be started attaches."""
+        """Returns a new secret with which a worker, about to be started, will attach."""
         secret = secrets.token_hex(32)
         with self._lock:
             self._unused[_hash(secret)] = worker
         return secret
 
     def opens(self, method: str, given: bytes) -> bool:
-        """Returns whether somebody may call a method of `fdt.v1.Workers`: to attach, with a secret; then with a key."""
+        """Returns whether a token allows a method of `fdt.v1.Workers`: `Attach` needs a secret, the others a key."""
         with self._lock:
             return _hash(given) in (self._unused if method == _ATTACH else self._serving)
 
     def attach(self, worker: str, given: bytes) -> None:
-        """Takes a worker's secret, which opens nothing from now on.
+        """Redeems a worker's secret, which is invalid from now on.
 
         Raises:
-            AccessError: It is not this worker's, or has served.
+            AccessError: The secret is not this worker's, or was used before.
         """
         with self._lock:
             if self._unused.get(_hash(given)) != worker:
@@ -63,7 +63,7 @@ class WorkerKeys:
             self._attached.add(worker)
 
     def assign(self, worker: str, job: str) -> str:
-        """Makes the key with which a worker calls for its job; if the worker is gone, the key opens nothing."""
+        """Returns a new key with which a worker makes calls for its job; the key is invalid if the worker is gone."""
         key = secrets.token_hex(32)
         with self._lock:
             if worker in self._attached:
@@ -71,10 +71,10 @@ class WorkerKeys:
         return key
 
     def bearer(self, given: bytes) -> Serving:
-        """Returns whom a key stands for.
+        """Returns the worker and job that a key stands for.
 
         Raises:
-            AccessError: Nobody: its worker is gone, or the job has ended.
+            AccessError: The key is invalid: its worker is gone, or the job has ended.
         """
         with self._lock:
             serving = self._serving.get(_hash(given))
@@ -83,18 +83,18 @@ class WorkerKeys:
         return serving
 
     def forget(self, worker: str) -> None:
-        """Has nothing stand for a worker any more: its stream or its process has ended."""
+        """Deletes a worker's secret and key: its stream or its process has ended."""
         with self._lock:
             self._attached.discard(worker)
             self._unused = {secret: other for secret, other in self._unused.items() if other != worker}
             self._serving = {key: each for key, each in self._serving.items() if each.worker != worker}
 
     def end(self, job: str) -> None:
-        """Has nothing stand for the workers of a job any more."""
+        """Deletes the keys of a job's workers."""
         with self._lock:
             self._serving = {key: each for key, each in self._serving.items() if each.job != job}
 
 
 def _hash(given: str | bytes) -> bytes:
-    # Looked up by its hash, a secret is not told by how long it takes to compare.
+    # Looked up by hash, so that the time of the comparison reveals nothing about a secret.
     return hashlib.sha256(given if isinstance(given, bytes) else given.encode()).digest()

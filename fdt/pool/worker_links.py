@@ -1,4 +1,4 @@
-"""A pool's ends of its worker processes: where each runs, what is to be sent to it, when it is made to end."""
+"""Keeps the pool's connections to its worker processes: each one's host, outbox, and the time when it is ended."""
 
 import contextlib
 import dataclasses
@@ -14,12 +14,12 @@ from fdt.worker.log_file import LogFolder
 
 @dataclasses.dataclass
 class WorkerLink:
-    """Of one process.
+    """The pool's connection to one process.
 
     Attributes:
-        host: Where it runs.
-        outbox: What its stream will send.
-        is_terminated: Whether it was asked by a signal, so that the next kills it.
+        host: The host on which it runs.
+        outbox: Messages that its stream will send.
+        is_terminated: Whether it was sent SIGTERM, so that the next signal kills it.
     """
 
     host: Host
@@ -28,25 +28,25 @@ class WorkerLink:
 
 
 class WorkerLinks(dict[str, WorkerLink]):
-    """By the processes' names; their supervisor's lock guards it."""
+    """Links by the processes' names; the supervisor's lock guards the table."""
 
     def __init__(self, logs: LogFolder, outbox_bytes: int, stop_s: float) -> None:
         """
         Args:
-            logs: Of the workers.
-            outbox_bytes: Of instructions that wait for one worker.
-            stop_s: After which a process that was asked to end is terminated, and after which it is killed.
+            logs: The workers' logs.
+            outbox_bytes: The most bytes of instructions that wait for one worker.
+            stop_s: Seconds after which a process that was asked to end is terminated, and again as many until it is killed.
         """
         super().__init__()
         self._logs, self._outbox_bytes, self._stop_s = logs, outbox_bytes, stop_s
-        # When a process that was asked to end is terminated, and later killed: the first due comes first.
+        # When each process that was asked to end is terminated, or then killed: the first due comes first.
         self._due_s: dict[str, float] = {}
 
     def start(self, worker: str, mode: str, host: Host) -> None:
         """Starts a process.
 
         Raises:
-            OSError: There cannot be one; it is in the table all the same.
+            OSError: The process cannot be started; it is in the table nevertheless.
         """
         self[worker] = WorkerLink(host, Outbox(self._outbox_bytes))
         if isinstance(host, JoinedHost):
@@ -55,12 +55,12 @@ class WorkerLinks(dict[str, WorkerLink]):
         host.start(worker, mode)
 
     def host_of(self, worker: str) -> Host | None:
-        """Returns where a process runs; None if it is not known."""
+        """Returns the host of a process; None if the process is unknown."""
         link = self.get(worker)
         return link.host if link is not None else None
 
     def label_of(self, worker: str) -> str:
-        """Returns what a person calls the host of a worker; "" for the pool's own machine."""
+        """Returns the label of a worker's host; "" for the pool's own machine."""
         host = self.host_of(worker)
         return host.label if isinstance(host, JoinedHost) else ""
 
@@ -100,7 +100,7 @@ class WorkerLinks(dict[str, WorkerLink]):
 
 @contextlib.contextmanager
 def said_only() -> Iterator[None]:
-    """Says what the disk or the system refuses, and goes on: a file that stays, or is missing, harms no job."""
+    """Reports an OSError and goes on: a file that remains, or is missing, harms no job."""
     try:
         yield
     except OSError as error:

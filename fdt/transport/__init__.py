@@ -1,1 +1,1 @@
-"""How processes speak to each other: gRPC, tokens, rate limits, and bulk data by content."""
+"""Connects processes: gRPC, tokens, rate limits, and bulk data named by its content."""

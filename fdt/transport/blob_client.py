@@ -1,4 +1,4 @@
-"""Transfers to and from the store of a pool: over its port, into its files, or through the store of a host that joined it."""
+"""Transfers blobs to and from a pool's store: over its port, through its files, or through the store of a joined host."""
 
 import concurrent.futures
 import contextlib
@@ -17,20 +17,18 @@ from fdt.transport import rpc
 from fdt.v1 import blobs_pb2
 
 if TYPE_CHECKING:
-    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     import numpy as np
-
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
 
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import ONE_TIME_BYTES, Buffer, chunked, decode_data, describe, encode_data, flat
 
-# Streams at once when several blobs are sent.
+# Parallel streams when several blobs are sent.
 _NUM_STREAMS = 2
 
 
 class SharedStore:
-    """A client's transfers when the pool is its own child: it writes and maps the files of the store itself."""
+    """A client's transfers if the pool is its own child process: it writes and maps the store's files itself."""
 
     def __init__(self, directory: Path) -> None:
         self._store = BlobStore(directory)
@@ -64,7 +62,7 @@ class BlobClient:
     _PUT, _GET = "/fdt.v1.Blobs/Put", "/fdt.v1.Blobs/Get"
 
     def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
-        """Uses a channel made by `fdt.transport.rpc.connect`."""
+        """Makes transfers over a channel made by `fdt.transport.rpc.connect`."""
         self._timing = timing
         self._find_missing = channel.unary_unary(
             "/fdt.v1.Blobs/FindMissing",
@@ -76,7 +74,7 @@ class BlobClient:
         self._get = channel.unary_stream(self._GET, request_serializer=blobs_pb2.BlobRef.SerializeToString)
 
     def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
-        """Returns those that the pool does not hold."""
+        """Returns the blobs that the pool does not hold."""
         with rpc.translated():
             request = blobs_pb2.FindMissingRequest(blobs=refs)
             return list(self._find_missing(request, timeout=self._timing.call_s).missing)
@@ -84,18 +82,18 @@ class BlobClient:
     def upload(
         self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Sends what the pool does not hold.
+        """Sends the blobs that the pool does not hold.
 
         Args:
             blobs: Names (see `reference`) and contents.
-            sent: Is told of each piece how many bytes it has, from several threads.
+            sent: Called with the number of bytes of each sent piece, from several threads.
 
         Returns:
             Bytes of content sent.
 
         Raises:
             CapacityError: The pool's store is full.
-            PoolError: The pool could not be reached, or would not have it.
+            PoolError: The pool could not be reached, or refused the blob.
         """
         wanted = {ref.digest for ref in self.find_missing([ref for ref, _ in blobs])} if blobs else set()
         todo = {ref.digest: (ref, flat(buffer)) for ref, buffer in blobs if ref.digest in wanted}
@@ -112,20 +110,20 @@ class BlobClient:
         """Sends a blob that the pool does not hold.
 
         Args:
-            ref: From `one_time`.
-            pieces: Its content, one piece after the other.
+            ref: Its name, from `one_time`.
+            pieces: Its content, in order.
 
         Returns:
             Bytes of content sent.
 
         Raises:
             CapacityError: The pool's store is full.
-            PoolError: The pool could not be reached, or would not have it.
+            PoolError: The pool could not be reached, or refused the blob.
         """
         return self._upload_one(ref, (flat(piece) for piece in pieces))
 
     def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
-        """Fetches a blob piece by piece; whoever takes the pieces checks what they add up to."""
+        """Fetches a blob piece by piece; the caller checks the whole content."""
         with rpc.translated():
             call = self._get(ref)
             with rpc.Watch(call.cancel, self._timing.chunk_s) as watch:
@@ -133,7 +131,7 @@ class BlobClient:
                     yield decode_data(raw, blobs_pb2.GetChunk, 1)
 
     def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
-        """Fetches a blob and checks that it is what its name says, as far as that says anything."""
+        """Fetches a blob, and checks its size and, if it is named by its SHA-256, its content."""
         content = bytearray(ref.size_bytes)
         position = 0
         for data in self.chunks(ref):
@@ -152,21 +150,21 @@ class BlobClient:
 
 
 class WorkerBlobClient(BlobClient):
-    """A worker's, on a host that joined: it may fetch the blobs of its job, and send those that serve once."""
+    """The transfers of a worker on a joined host: it may fetch the blobs of its job, and send one-time blobs."""
 
     _PUT, _GET = "/fdt.v1.Workers/PutBlob", "/fdt.v1.Workers/GetBlob"
 
 
 class HostStore(BlobStore):
-    """The store of a host that joined a pool: what it lacks it fetches from the pool, once for all its processes; what
-    is written goes to the pool.
+    """The store of a joined host: fetches missing blobs from the pool, once for all processes of the host; sends new blobs
+    to the pool.
     """
 
     def __init__(self, directory: Path, pool: BlobClient, grace_s: float = 0.0) -> None:
         """Opens the store.
 
         Args:
-            directory: Of the host.
+            directory: The host's directory of blobs.
             pool: Transfers to and from the pool's store.
             grace_s: See `BlobStore`.
         """
@@ -174,12 +172,12 @@ class HostStore(BlobStore):
         self._pool = pool
 
     def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
-        """Like `BlobStore.open`; waits until the blob is here.
+        """Like `BlobStore.open`; first fetches the blob if this host lacks it.
 
         Raises:
             ProtocolError: The pool does not hold the blob.
             CapacityError: This host's disk is full.
-            PoolUnreachableError: The transfer stood still.
+            PoolUnreachableError: The transfer stalled.
         """
         if not self.has(ref):
             with self._alone():
@@ -189,15 +187,15 @@ class HostStore(BlobStore):
         return super().open(ref)
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
-        """Sends a blob to the pool; nothing of it stays here."""
+        """Sends a blob to the pool; keeps no copy here."""
         self._pool.send(ref, pieces)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keeps the host's other processes from fetching meanwhile.
+        """Locks out the host's other processes while this one fetches.
 
-        The wait has no limit of its own: whoever holds the lock makes progress or gives up (`Timing.chunk_s`), and the
-        kernel frees it when the process ends.
+        The wait needs no limit of its own: the lock's holder makes progress or gives up (`Timing.chunk_s`), and the kernel
+        frees the lock when its process ends.
         """
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

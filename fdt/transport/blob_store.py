@@ -1,4 +1,4 @@
-"""The store of a pool: arrays, programs and states as files, by their names."""
+"""Stores a pool's arrays, programs and states as files, by the blobs' names."""
 
 import contextlib
 import errno
@@ -21,18 +21,16 @@ from fdt.errors import CapacityError, ProtocolError
 from fdt.v1 import blobs_pb2
 
 if TYPE_CHECKING:
-    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     import numpy as np
-
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
 
 from fdt.transport.blobs import CHUNK_BYTES, INLINE_BYTES, ONE_TIME_BYTES, Buffer, chunked, describe, flat, one_time
 
 
 class BlobStore:
-    """Blobs as files in one directory, which several processes may use at once.
+    """A directory of blobs, one file each, which several processes may use at once.
 
-    The directory is the only state: what one process has written, the others have.
+    The directory is the only shared state: a blob that one process has written is there for all.
     """
 
     def __init__(
@@ -45,28 +43,28 @@ class BlobStore:
         """Opens the store.
 
         Args:
-            directory: Where the files are; made if missing.
-            limit_bytes: The most that blobs may take; None for what the disk gives.
-            grace_s: How long a blob that was just asked for or sent is kept, until its job says that it uses it.
-            limits: How many blobs there may be, and what uploads may take of the disk.
+            directory: The directory; made if missing.
+            limit_bytes: The most bytes of all blobs; None for the disk's free space.
+            grace_s: How long a blob is kept after a request for it or its upload, so that its job can call `use`.
+            limits: Bounds on the number of blobs, and on the disk space of uploads.
         """
         self.directory = directory
         self._limit_bytes = limit_bytes
         self._grace_s = grace_s
         self._limits = limits
         self._lock = threading.Lock()
-        # Blobs that are being written: who sends them, and the bytes that they were given room for.
+        # The sender and the allocated bytes of each blob that is being written, by the name of its temporary file.
         self._growing: dict[str, tuple[str, int]] = {}
         self._users: dict[str, dict[str, blobs_pb2.BlobRef]] = {}
-        # Of those that are checked when they are read, the CRC-32 of their content.
+        # The CRC-32 of the content of each sealed blob, by file name.
         self._seals: dict[str, int] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, ref: blobs_pb2.BlobRef) -> Path:
-        """Returns where the blob is, or would be.
+        """Returns the path of a blob, whether it exists or not.
 
         Raises:
-            ProtocolError: The reference is not one.
+            ProtocolError: The reference is invalid.
         """
         if len(ref.digest) == ONE_TIME_BYTES:
             return self.directory / f"once-{ref.digest.hex()}"
@@ -77,14 +75,14 @@ class BlobStore:
         return self.directory / ref.digest.hex()
 
     def is_lasting(self, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether the name says what the content is, so that nobody can put another in its place."""
+        """Returns whether the name is a digest of the content, so that a client cannot replace the content."""
         return len(ref.digest) == hashlib.sha256().digest_size
 
     def has(self, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether the blob is here; if it is, whoever asks is taken to want it."""
+        """Returns whether the blob is here; if it is, marks it as just used, since the caller is taken to need it."""
         path = self.path(ref)
         try:
-            # By a descriptor: a worker may not change the times of a file by its name.
+            # By a descriptor: a worker's sandbox forbids changing a file's times by its name.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
@@ -97,21 +95,21 @@ class BlobStore:
         return found
 
     def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], sender: str = "") -> None:
-        """Writes a blob; it appears whole or not at all.
+        """Writes a blob; it appears complete or not at all.
 
         Args:
-            ref: What the blob is said to be.
+            ref: The blob's name and size.
             chunks: Its content.
-            sender: From whom; what one may hold of the disk with unfinished blobs is bounded. "" for no bound.
+            sender: The peer that sends it; the disk space of one sender's unfinished blobs is bounded. "" for no bound.
 
         Raises:
-            ProtocolError: The chunks are not what the reference names.
+            ProtocolError: The content does not fit the reference.
             CapacityError: The store or its disk is full.
         """
         self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender)
 
     def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
-        """Returns content for a message: small content itself, large as a blob that serves once."""
+        """Returns the payload of a message: small content itself, larger content as a one-time blob."""
         view = flat(buffer)
         if view.nbytes <= INLINE_BYTES:
             return blobs_pb2.Payload(inline=bytes(view))
@@ -120,14 +118,14 @@ class BlobStore:
         return blobs_pb2.Payload(blob=ref)
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
-        """Writes a blob of this process's own, which needs no check."""
+        """Writes a blob that this process has made, without checking its content."""
         self._write(ref, (chunk for piece in pieces for chunk in chunked(flat(piece))), None)
 
     def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
         """Maps a blob into memory.
 
         Returns:
-            uint8 [size_bytes], a private map: what is written to it stays in this process.
+            uint8 [size_bytes], a private map: writes to it stay in this process.
 
         Raises:
             ProtocolError: The blob is not here.
@@ -141,7 +139,7 @@ class BlobStore:
         return np.memmap(self.path(ref), np.uint8, "c")
 
     def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
-        """Reads a blob piece by piece. Not by mapping it: if its writer cuts it short meanwhile, a map ends the process.
+        """Reads a blob piece by piece. Not through a map: if a writer truncates the file meanwhile, a map crashes the process.
 
         Raises:
             ProtocolError: The blob is not here, is cut short, or has changed since it was sealed.
@@ -163,8 +161,8 @@ class BlobStore:
             )
 
     def seal(self, ref: blobs_pb2.BlobRef) -> None:
-        """Has a blob, whose name says nothing of its content, checked from now on when it is read (`chunks`) or looked for
-        (`is_whole`).
+        """Records the checksum of a one-time blob, so that its content is checked from now on when it is read (`chunks`) or
+        looked for (`is_whole`).
         """
         found = 0
         for chunk in self.chunks(ref):
@@ -172,7 +170,7 @@ class BlobStore:
         self._seals[self.path(ref).name] = found
 
     def is_whole(self, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether the blob is here, and as it was when it was sealed, if it was."""
+        """Returns whether the blob is here and, if it was sealed, unchanged."""
         if self.path(ref).name not in self._seals:
             return self.has(ref)
         try:
@@ -184,14 +182,14 @@ class BlobStore:
         return True
 
     def adopt(self, ref: blobs_pb2.BlobRef, folder: Path) -> None:
-        """Takes over a blob that a worker has written into its own folder.
+        """Moves a blob from a worker's own folder into the store.
 
         Raises:
-            ProtocolError: It is not a plain file of ours with no other name, or not as long as it says.
+            ProtocolError: It is not a plain file of this user with a single link, or its size differs from the reference.
         """
         name = self.path(ref).name
         if len(ref.digest) != ONE_TIME_BYTES:
-            # Others would take it for what such a name promises.
+            # A worker must not write a blob under a content digest: other jobs rely on such names.
             raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")
         try:
             status = os.lstat(folder / name)
@@ -207,10 +205,10 @@ class BlobStore:
             raise ProtocolError(f"A worker's blob is not in its folder: {describe(ref)}. ({error.strerror})") from error
 
     def use(self, user: str, refs: Iterable[blobs_pb2.BlobRef], bound: int | None = None) -> None:
-        """Keeps blobs from being dropped until `release(user)`.
+        """Keeps blobs until the user releases them.
 
         Raises:
-            CapacityError: The user has more than `bound` then.
+            CapacityError: The user then has more than `bound` blobs.
         """
         with self._lock:
             used = self._users.setdefault(user, {})
@@ -224,7 +222,7 @@ class BlobStore:
             return self.path(ref).name in self._users.get(user, {})
 
     def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> list[blobs_pb2.BlobRef]:
-        """Ends what `use` began, for these blobs or for all; returns those that the user had."""
+        """Ends a user's use of these blobs, or of all its blobs; returns the released ones."""
         with self._lock:
             used = self._users.get(user, {})
             names = list(used) if refs is None else [self.path(ref).name for ref in refs]
@@ -234,7 +232,7 @@ class BlobStore:
         return released
 
     def drop(self, ref: blobs_pb2.BlobRef) -> None:
-        """Deletes a blob, unless somebody uses it."""
+        """Deletes a blob, unless it has a user."""
         with self._lock:
             if self.path(ref).name not in self._used():
                 self.path(ref).unlink(missing_ok=True)
@@ -245,11 +243,11 @@ class BlobStore:
         temporary = self.directory / f"part-{uuid.uuid4().hex}"
         try:
             with self._lock:
-                # By its word alone a blob evicts nothing and holds nothing.
+                # The announced size alone neither evicts other blobs nor reserves space.
                 tight = bool(self._room_for(ref.size_bytes, sender, temporary.name))
             _fill(temporary, ref, chunks, digest, functools.partial(self._grow, temporary.name, sender, tight))
             if digest is None and sender:
-                # A name that serves once says nothing of the content: what is there is another blob, which a job may read.
+                # A one-time name does not identify the content: an existing file is another blob, which a job may be reading.
                 os.link(temporary, target)
             else:
                 os.replace(temporary, target)
@@ -268,7 +266,7 @@ class BlobStore:
                 self._growing.pop(temporary.name, None)
 
     def _grow(self, writer: str, sender: str, tight: bool, descriptor: int, allocated: int, size_bytes: int) -> int:
-        """Gives a blob that is being written room for its next bytes; returns for how many in all."""
+        """Allocates space for the next bytes of a blob that is being written; returns the allocated bytes in all."""
         more = min(self._limits.upload_step_bytes, size_bytes - allocated)
         with self._lock:
             if tight or not self._has_room(more, sender):
@@ -279,16 +277,16 @@ class BlobStore:
         return allocated + more
 
     def _has_room(self, size_bytes: int, sender: str) -> bool:
-        """Whether nothing need go, as far as that can be told without reading the directory."""
+        """Whether there is certainly room without evicting blobs; does not read the directory."""
         free_bytes, held = self._free_bytes(), self._held_bytes(sender)
         share = self._limits.upload_share if sender else 1.0
         return self._limit_bytes is None and held + size_bytes <= share * (free_bytes + held)
 
     def _room_for(self, size_bytes: int, sender: str, writer: str) -> list[Path]:
-        """Returns which blobs must go so that so many bytes more have room.
+        """Returns the blobs to evict to make room for `size_bytes` more.
 
         Raises:
-            CapacityError: They have none even if all go that nobody uses.
+            CapacityError: There is no room even if all unused blobs are evicted.
         """
         files, kept = self._files(), self._used()
         newest_s = time.time() - self._grace_s
@@ -341,7 +339,7 @@ class BlobStore:
         return excess
 
     def _files(self) -> list[tuple[Path, int, float]]:
-        """Returns path, bytes and time of last use of every finished blob."""
+        """Returns the path, size and time of last use of every complete blob."""
         files = []
         for path in self.directory.iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -355,16 +353,16 @@ class BlobStore:
 
 
 class WorkerStore(BlobStore):
-    """The pool's store as a worker on its machine has it: to read; what it writes is put into its own folder, from where
-    the pool takes it (`BlobStore.adopt`).
+    """The pool's store for a worker on the pool's machine: it reads the store, and writes blobs into its own folder, from
+    which the pool takes them (`BlobStore.adopt`).
     """
 
     def __init__(self, directory: Path, folder: Path) -> None:
         """Opens the store.
 
         Args:
-            directory: The pool's.
-            folder: The worker's own.
+            directory: The pool's directory of blobs.
+            folder: The worker's own folder.
         """
         super().__init__(directory)
         self._own = BlobStore(folder)
@@ -399,7 +397,7 @@ def _fill(
 
 
 def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
-    # Says at once whether the disk has room; and the kernel then writes many times as fast as into a growing file.
+    # Fails at once if the disk is full; and the kernel then writes many times as fast as into a growing file.
     try:
         os.posix_fallocate(descriptor, start, size_bytes)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Bulk data by content: names of blobs, and their bytes in pieces.
+"""Names blobs by their content, and splits their bytes into pieces.
 
 A blob is named by its SHA-256 and its size, so the same array is sent once.
 """
@@ -12,19 +12,19 @@ from fdt.transport import wire
 from fdt.v1 import blobs_pb2
 
 if TYPE_CHECKING:
-    # The script may set what NumPy reads when it is imported; until then nothing of ours imports it.
+    # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
     pass
 
-# Anything that `memoryview` takes and that is C-contiguous: bytes, arrays, maps.
+# Any C-contiguous object that `memoryview` accepts: bytes, arrays, maps.
 Buffer = Any
 
-# Where the store is in a pool's directory.
+# The store's folder in a pool's directory.
 STORE = "blobs"
 CHUNK_BYTES = 1 << 20
-# Values up to this size travel in messages themselves; larger ones go through the store, and messages stay far below gRPC's
-# 4 MiB.
+# Values up to this size travel inside messages; larger ones go through the store, so that messages stay far below gRPC's limit
+# of 4 MiB.
 INLINE_BYTES = 256 * 1024
-# Length of the name of a blob that serves once; others have that of a SHA-256.
+# Length of the name of a one-time blob; other names have the length of a SHA-256.
 ONE_TIME_BYTES = 16
 
 
@@ -41,7 +41,7 @@ def reference(buffer: Buffer) -> blobs_pb2.BlobRef:
 
 
 def one_time(size_bytes: int) -> blobs_pb2.BlobRef:
-    """Returns a name for a blob that serves once: it says nothing of the content, and nobody looks for it again."""
+    """Returns a random name for a one-time blob: it does not depend on the content, and is never looked up again."""
     return blobs_pb2.BlobRef(digest=os.urandom(ONE_TIME_BYTES), size_bytes=size_bytes)
 
 
@@ -57,7 +57,7 @@ def describe(ref: blobs_pb2.BlobRef) -> str:
 
 
 def encode_data(data: memoryview, field: int) -> bytes:
-    """Returns a message whose only field is `data`, as protobuf would, with a single copy."""
+    """Returns a serialised message whose only field is `data`, with a single copy."""
     return b"".join((bytes((field << 3 | 2,)), wire.varint(len(data)), data))
 
 

@@ -1,4 +1,4 @@
-"""Who may come in to a pool: calls are counted for each connection and in all, and those that say nothing are ended."""
+"""Limits a pool's calls: counts them for each connection and in all, and ends silent calls."""
 
 import collections
 import contextlib
@@ -18,7 +18,7 @@ from fdt.errors import CapacityError
 
 T = TypeVar("T")
 
-# A thread that has had no call for so long ends.
+# A thread ends after this many seconds without a call.
 _IDLE_THREAD_S = 2.0
 
 
@@ -27,11 +27,11 @@ class _Kind:
     """Calls that are counted together.
 
     Attributes:
-        name: What a person calls them.
-        in_all: So many at once.
-        each: So many at once of one connection.
-        pause_s: How long the client may pause between two messages; None if other means tell that it is gone.
-        unread_s: How long a reply may wait until the client takes it; None as above.
+        name: Their name in messages to people.
+        in_all: The most at once.
+        each: The most at once of one connection.
+        pause_s: How long the client may pause between two messages; None if its disconnection is noticed otherwise.
+        unread_s: How long a reply may wait until the client reads it; None as above.
     """
 
     name: str
@@ -42,13 +42,13 @@ class _Kind:
 
 
 class Visit:
-    """One call that was let in."""
+    """One admitted call."""
 
     def __init__(
         self, kind: _Kind, limits: Limits, cancel: Callable[[], object], heard: Callable[["Visit"], None]
     ) -> None:
         self._kind, self._cancel, self._heard = kind, cancel, heard
-        # By the monotonic clock; None while nothing is waited for.
+        # When the call is ended for standing still, by the monotonic clock; None while it waits for nothing from the client.
         self.due_s: float | None = time.monotonic() + limits.first_message_s
 
     def end(self) -> None:
@@ -57,7 +57,7 @@ class Visit:
         self._cancel()
 
     def requests(self, messages: Iterable[T]) -> Iterator[T]:
-        """Passes the client's messages on."""
+        """Yields the client's messages, and sets the deadline of each."""
         for message in messages:
             self._heard(self)
             self._expect(None)
@@ -67,7 +67,7 @@ class Visit:
         self._expect(None)
 
     def replies(self, messages: Iterable[T]) -> Iterator[T]:
-        """Passes messages on to the client."""
+        """Yields messages for the client, and sets the deadline for it to read each."""
         for message in messages:
             self._expect(self._kind.unread_s)
             yield message
@@ -78,7 +78,7 @@ class Visit:
 
 
 class RateLimiter:
-    """Counts the calls of one server, and ends those that stand still."""
+    """Counts the calls of one server, and ends calls that stand still."""
 
     def __init__(self, limits: Limits, timing: Timing, num_workers: int = 0, num_hosts: int = 0) -> None:
         """
@@ -90,7 +90,7 @@ class RateLimiter:
         """
         self._limits = limits
         self._short = _Kind("short calls", limits.short_calls, limits.short_calls_each)
-        # By which the processes of a job find each other, all of them at the same moment.
+        # Calls of a job's rendezvous, which all of its processes make at the same moment.
         rendezvous = _Kind("calls of workers", num_workers, num_workers)
         uploads = _Kind("uploads", limits.uploads, limits.uploads_each, pause_s=timing.chunk_s)
         downloads = _Kind("downloads", limits.downloads, limits.downloads_each, unread_s=limits.unread_s)
@@ -101,31 +101,31 @@ class RateLimiter:
             "fdt.v1.Workers/PutBlob": uploads,
             "fdt.v1.Workers/GetBlob": downloads,
             "fdt.v1.Pool/GetLogs": downloads,
-            # Those of the pool's own machine are one connection to the kernel's unix socket.
+            # Workers of the pool's own machine count as one connection, since a unix socket does not distinguish peers.
             "fdt.v1.Workers/Attach": _Kind("workers", num_workers, num_workers),
             "fdt.v1.Workers/PutValue": rendezvous,
             "fdt.v1.Workers/GetValue": rendezvous,
             "fdt.v1.Hosts/Attach": _Kind("hosts", num_hosts, num_hosts),
         }
-        # Of as many workers a call each may just have begun.
+        # Each worker may also have a call that has just begun.
         self._num_silent = limits.silent_calls + num_workers
         self._lock = threading.Lock()
         self._num: collections.Counter[_Kind] = collections.Counter()
         self._num_each: collections.Counter[tuple[_Kind, str]] = collections.Counter()
         self._visits: set[Visit] = set()
-        # In the order of their coming.
+        # Calls without a first message, in the order of their arrival.
         self._silent: dict[Visit, None] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fdt-door", daemon=True)
 
     @property
     def max_calls(self) -> int:
-        """How many calls, and so threads, there may be at once, with those that are being refused."""
+        """The most calls, and so threads, at once, including calls that are being refused."""
         kinds = {self._short, *self._kinds.values()}
         return sum(kind.in_all for kind in kinds) + self._num_silent
 
     def start(self) -> None:
-        """Begins to look for calls that stand still."""
+        """Starts the thread that ends calls that stand still."""
         self._thread.start()
 
     def close(self) -> None:
@@ -136,14 +136,14 @@ class RateLimiter:
 
     @contextlib.contextmanager
     def visit(self, method: str, context: grpc.ServicerContext) -> Iterator[Visit]:
-        """Lets a call in for as long as it lasts.
+        """Admits a call for as long as it lasts.
 
         Args:
             method: "package.Service/Method".
-            context: The call's.
+            context: The call's context.
 
         Raises:
-            CapacityError: There are as many as there may be.
+            CapacityError: The most calls of this kind are running.
         """
         kind, peer = self._kinds.get(method, self._short), context.peer()
         visit = Visit(kind, self._limits, context.cancel, self._has_spoken)
@@ -194,7 +194,7 @@ class RateLimiter:
 
 
 class CallThreads(futures.Executor):
-    """As many threads as there are calls; gRPC's server bounds these. A thread without a call soon ends."""
+    """Runs each call in a thread; gRPC's server bounds their number. A thread without a call soon ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -203,11 +203,11 @@ class CallThreads(futures.Executor):
         self._num_started = 0
 
     def submit(self, do: Callable[..., T], /, *args: Any, **kwargs: Any) -> "futures.Future[T]":
-        """Starts a thread for it, at once."""
+        """Runs a call at once, in an idle thread or a new one."""
         future: futures.Future[T] = futures.Future()
         with self._lock:
             spare = self._num_idle > 0
-            # Whoever wakes for it is idle no more from here on.
+            # The idle thread that will take this call is counted as busy from here on.
             self._num_idle -= spare
             self._num_started += not spare
             number = self._num_started
@@ -223,7 +223,7 @@ class CallThreads(futures.Executor):
                 future.set_result(do())
             except BaseException as error:
                 future.set_exception(error)
-            # What a call held must not stay until the next one.
+            # A call's objects must not live until the next call.
             del taken, future, do
             with self._lock:
                 self._num_idle += 1

@@ -1,4 +1,4 @@
-"""gRPC as this project uses it: channels, servers, access, and errors to and from statuses."""
+"""Wraps gRPC: channels, servers, access, and the conversion of errors to and from statuses."""
 
 import contextlib
 import datetime
@@ -29,7 +29,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 TOKEN_KEY = "fdt-token"
 _ERROR_KEY = "fdt-error"
-# A status travels in a header, percent-encoded, and gRPC drops calls whose headers are above 8 KiB.
+# A status travels in a header, percent-encoded, and gRPC drops calls with headers above 8 KiB.
 _MAX_STATUS_BYTES = 2000
 HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
@@ -40,12 +40,12 @@ _WRONG_TOKEN = (
     "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a token of "
     "the hosts alone, that one with --join-token-file."
 )
-# Calls that gRPC keeps for a server by default until they are taken.
+# gRPC's default bound on calls that wait for a server's thread.
 _PENDING_CALLS = 1000
-# Between two attempts to connect.
+# Seconds between two attempts to connect.
 _RETRY_S = 0.02
 
-# An error goes out with its own status. One that came from elsewhere (gRPC itself, a proxy) is read as `FOREIGN_STATUS` says.
+# The status with which each error is sent. A status from elsewhere (gRPC itself, a proxy) is converted by `FOREIGN_STATUS`.
 STATUS: dict[type[FdtError], grpc.StatusCode] = {
     UsageError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
@@ -63,7 +63,7 @@ STATUS: dict[type[FdtError], grpc.StatusCode] = {
     ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
-# What a status means when none of our servers gave it a class: gRPC itself, a proxy, or something that is no pool.
+# The error for a status that none of our servers sent: it is from gRPC itself, a proxy, or a server that is no pool.
 FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
     grpc.StatusCode.CANCELLED: errors.JobCancelledError,
     grpc.StatusCode.UNKNOWN: PoolError,
@@ -88,16 +88,16 @@ FOREIGN_STATUS: dict[grpc.StatusCode, type[FdtError]] = {
 
 
 def to_status(error: FdtError) -> tuple[grpc.StatusCode, str, Metadata]:
-    """Returns the status code, text and trailing metadata under which an error travels."""
+    """Returns the status code, text and trailing metadata that represent an error."""
     code = next((STATUS[base] for base in type(error).__mro__ if base in STATUS), None)
     return (code or grpc.StatusCode.UNKNOWN, str(error), ((_ERROR_KEY, type(error).__name__),))
 
 
 def from_rpc_error(error: grpc.RpcError, address: str = "") -> FdtError:
-    """Returns what a failed call means, and lets go of the call.
+    """Returns the error that a failed call stands for, and frees the call.
 
-    gRPC's error is the call itself: with its traceback it is a cycle, which the garbage collector would meet at any time, as
-    late as at the end of the interpreter, when a thread of gRPC's that held the call's lock is no more.
+    gRPC's error is the call itself. With its traceback it forms a reference cycle, which the garbage collector might free only
+    at the end of the interpreter, when a thread of gRPC that held the call's lock no longer runs.
     """
     error.__traceback__ = None
     call: Any = error
@@ -124,10 +124,10 @@ def translated(address: str = "") -> Iterator[None]:
 
 
 class Watch:
-    """Cancels a transfer that stands still: it may take long in all, but not between two chunks."""
+    """Cancels a stalled transfer: it may take long in all, but not between two chunks."""
 
     def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
-        """Calls `cancel` when `each` has yielded nothing for `limit_s`."""
+        """Makes a watch that calls `cancel` when `each` has yielded nothing for `limit_s`."""
         self._cancel, self._limit_s = cancel, limit_s
         self._last_s = time.monotonic()
         self._stop = threading.Event()
@@ -142,7 +142,7 @@ class Watch:
         self._thread.join()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Passes items on, taking note of the time."""
+        """Yields items, and records the time of each."""
         for item in items:
             self._last_s = time.monotonic()
             yield item
@@ -166,11 +166,11 @@ class SendToken(
     """Adds the token to every call. (gRPC's call credentials refuse plain loopback channels.)
 
     Attributes:
-        token: Of the next call.
+        token: The token of the next call.
     """
 
     def __init__(self, token: str, address: str = "") -> None:
-        """Sends this token, or the one that the pool of this user's at the address has now; "" for no such pool."""
+        """Sends `token`, or the present token of this user's pool at `address`; "" for no such pool."""
         self.token, self._address = token, address
 
     def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
@@ -186,23 +186,23 @@ def _keepalive(timing: Timing) -> list[tuple[str, int]]:
     return [
         ("grpc.keepalive_time_ms", int(timing.call_s * 500)),
         ("grpc.keepalive_timeout_ms", int(timing.connect_s * 1000)),
-        # For the same ping, and a minute by default; the later of the two counts.
+        # For the same ping; by default a minute. The longer of the two counts.
         ("grpc.http2.ping_timeout_ms", int(timing.connect_s * 1000)),
-        # By default, a minute passes between two pings when there are no data: as while a step or a queue takes long.
+        # By default pings without data come once a minute: too seldom while a job queues, or a step takes long.
         ("grpc.http2.max_pings_without_data", 0),
     ]
 
 
 def open_channel(address: str, credentials: Credentials, timing: Timing, behind: str | None = None) -> grpc.Channel:
-    """Returns a channel that has not been tried yet; see `connect`.
+    """Returns a channel without trying it; see `connect`.
 
-    Off loopback it speaks TLS only, as pools do (`check_listen`): nobody on the way is to read a token.
+    Off loopback it uses TLS only, as pools do (`check_listen`), so that a token cannot be read on the way.
 
     Args:
-        address: Where to connect.
+        address: The address to connect to.
         credentials: Token and certificate authority.
-        timing: Of its keepalive.
-        behind: The pool's own "host:port", if the address is of something that passes on to it what it is sent.
+        timing: The intervals of its keepalive.
+        behind: The pool's own "host:port", if the address belongs to a tunnel to the pool.
     """
     options = [
         *_keepalive(timing),
@@ -210,7 +210,7 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # The name in a certificate is checked; for a unix socket there is none.
+        # The name that the certificate must have; a unix socket has no name of its own.
         *([("grpc.default_authority", "localhost")] if address.startswith("unix:") else []),
         *([("grpc.ssl_target_name_override", behind.rpartition(":")[0].strip("[]"))] if behind is not None else []),
     ]
@@ -225,7 +225,7 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
 
 
 def _authority(path: Path | None) -> bytes | None:
-    """Returns what signs certificates of pools; None for all that this system trusts, as gRPC finds them."""
+    """Returns the certificate of the pool's authority; None for gRPC's default, the authorities that this system trusts."""
     try:
         return None if path is None else path.read_bytes()
     except OSError as error:
@@ -233,10 +233,10 @@ def _authority(path: Path | None) -> bytes | None:
 
 
 def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
-    """Connects to a pool and makes sure that it answers and accepts the credentials.
+    """Connects to a pool, and checks that it answers and accepts the credentials.
 
-    A unix socket is waited for, since the pool that will make it may be starting; and so is a pool that hangs up, since it may
-    have as many connections as it holds.
+    Retries on a unix socket, since the pool that makes it may be starting; and if the pool hangs up, since it may have reached
+    its limit of connections.
 
     Args:
         address: "host:port" or "unix:/path".
@@ -244,8 +244,8 @@ def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Chan
         timing: `connect_s` is the limit.
 
     Raises:
-        PoolUnreachableError: Nothing answers there.
-        AccessError: Wrong token, or the two ends disagree about TLS.
+        PoolUnreachableError: No pool answers at the address.
+        AccessError: The token is wrong, or the two ends disagree about TLS.
     """
     channel = open_channel(address, credentials, timing)
     check = channel.unary_unary(f"/{HEALTH}/Check")
@@ -268,9 +268,9 @@ def _hung_up(error: Any) -> bool:
 
 
 def close(channel: grpc.Channel, limit_s: float) -> None:
-    """Closes a channel; leaves one behind that does not come to an end, since the process is about to.
+    """Closes a channel; after `limit_s` leaves it open, since the process is about to end.
 
-    Closing waits for what the channel's own thread still has to do.
+    Closing waits for the channel's own thread to finish its work.
     """
     closing = threading.Thread(target=channel.close, name="fdt-close", daemon=True)
     closing.start()
@@ -321,7 +321,7 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
 
 
 class RequireToken(grpc.ServerInterceptor):
-    """Refuses calls without the token of their service, before anything of the request is read."""
+    """Refuses calls without the token of their service, before any request is read."""
 
     def __init__(
         self,
@@ -331,21 +331,21 @@ class RequireToken(grpc.ServerInterceptor):
     ) -> None:
         """
         Args:
-            token: Opens all services; None: they are open.
-            tokens: By service, those that open it instead.
-            judges: By service, what says instead of both whether a method is open to who gives this.
+            token: The token of all services; None if they are open.
+            tokens: By service, the tokens that it accepts instead.
+            judges: By service, a function that decides instead of both, given the method and the caller's token.
         """
         self._token = token
         self._tokens = {service: tuple(each) for service, each in tokens.items()}
         self._judges = dict(judges or {})
-        # Whatever the method: as a stream, so that not even a first message is waited for.
+        # A stream, whatever the method, so that it does not wait for a first message.
         self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
         self._lock = threading.Lock()
-        # Calls with a token that opens nothing; who has none does not guess.
+        # The number of calls with a wrong token. Calls without a token are not counted: they are no guesses.
         self.num_wrong = 0
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
-        """Passes the call on, or answers it."""
+        """Passes the call on, or refuses it."""
         service, _, method = details.method.lstrip("/").rpartition("/")
         return (
             continuation(details)
@@ -364,7 +364,7 @@ class RequireToken(grpc.ServerInterceptor):
             with self._lock:
                 self.num_wrong += 1
                 num_wrong = self.num_wrong
-            # At 1, 10, 100: whoever guesses must not fill the log.
+            # Logs at 1, 10, 100 calls: guesses must not fill the log.
             if num_wrong == 10 ** (len(str(num_wrong)) - 1):
                 log.notice(
                     f"{num_wrong:,} call(s) with a wrong token were refused so far, the last from {context.peer()}. If there "
@@ -374,7 +374,7 @@ class RequireToken(grpc.ServerInterceptor):
 
 
 def given_token(context: grpc.ServicerContext) -> bytes:
-    """Returns what a call was made with; b"" for nothing."""
+    """Returns a call's token; b"" if it has none."""
     return _given_in(context.invocation_metadata())
 
 
@@ -393,13 +393,13 @@ def _abort(context: grpc.ServicerContext, error: FdtError) -> None:
 def service(
     descriptor: ServiceDescriptor, servicer: object, door: RateLimiter, raw: Iterable[str] = ()
 ) -> grpc.GenericRpcHandler:
-    """Binds a servicer's methods to a service, with our own decoding and errors.
+    """Returns a handler that serves a service with a servicer's methods, with our own decoding and errors.
 
     Args:
         descriptor: The service.
-        servicer: Has methods of the same names, `method(request or iterator, context)`; what it lacks is UNIMPLEMENTED.
-        door: Lets calls in.
-        raw: Methods that take and give bytes instead of messages.
+        servicer: Has methods of the same names, `method(request or iterator, context)`; missing ones are UNIMPLEMENTED.
+        door: The rate limiter that admits calls.
+        raw: Methods that take and return bytes instead of messages.
     """
     raw = set(raw)
     handlers = {
@@ -437,7 +437,7 @@ def _bind(
             for reply in visit.replies(behaviour(read(visit.requests(requests)), context)):
                 yield write(reply)
 
-    # To gRPC each method takes a stream: it would wait for a single request without a limit, in a thread.
+    # Registered as a stream of requests: gRPC would wait for a single request without a limit, in a thread.
     if method.server_streaming:
         return grpc.stream_stream_rpc_method_handler(stream)
     return grpc.stream_unary_rpc_method_handler(single)
@@ -452,10 +452,10 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def check_listen(address: str, token: str | None, tls: bool) -> None:
-    """Refuses to be seen by others without a token and TLS.
+    """Refuses an address that other machines reach, without a token and TLS.
 
     Raises:
-        UsageError: The address is off loopback, and token or certificate is missing; or it is no address.
+        UsageError: The address is off loopback, and the token or certificate is missing; or it is invalid.
     """
     if address.startswith("unix:"):
         _check_socket(Path(address.removeprefix("unix:")), token)
@@ -471,7 +471,7 @@ def check_listen(address: str, token: str | None, tls: bool) -> None:
 
 
 def _check_socket(path: Path, token: str | None) -> None:
-    """Refuses a socket without a token in a folder that others can open: whoever reaches a socket may connect."""
+    """Refuses a socket in a folder that others can open, without a token: any user who reaches a socket may connect."""
     try:
         status = path.parent.stat()
     except OSError as error:
@@ -486,14 +486,14 @@ def _check_socket(path: Path, token: str | None) -> None:
 def create_server(
     interceptor: RequireToken, door: RateLimiter, limits: Limits, timing: Timing, connections: int | None = None
 ) -> grpc.Server:
-    """Returns a server without services and ports.
+    """Returns a server without services or ports.
 
     Args:
-        interceptor: Looks at tokens.
-        door: Lets calls in.
+        interceptor: Checks tokens.
+        door: The rate limiter that admits calls.
         limits: The pool's.
-        timing: `call_s` and `connect_s` are for keepalive.
-        connections: The most that each port holds; those of `limits` if None.
+        timing: `call_s` and `connect_s` are used for keepalive, `warm_s` for calls that wait for a thread.
+        connections: The most connections of each port; the number in `limits` if None.
     """
     return grpc.server(
         CallThreads(),
@@ -510,8 +510,8 @@ def create_server(
             ("grpc.max_metadata_size", limits.metadata_bytes),
             ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
             ("grpc.max_receive_message_length", limits.message_bytes),
-            # Calls that no thread has taken yet, which gRPC cancels above 1000, and after half a minute, without a word: all
-            # workers of a large pool come at the same moment, and each is waited for as long as it may take to start.
+            # Bounds for calls that no thread has taken yet. By default gRPC silently cancels them above 1000, and after half a
+            # minute; but all workers of a large pool attach at the same moment, and each may take `warm_s` to start.
             ("grpc.server_max_unrequested_time_in_server", max(30, int(timing.warm_s))),
             ("grpc.server.max_pending_requests", max(_PENDING_CALLS, door.max_calls)),
             ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, door.max_calls)),
@@ -520,7 +520,7 @@ def create_server(
 
 
 def listen(server: grpc.Server, address: str, certificate: Path | None = None, key: Path | None = None) -> str:
-    """Opens a port and returns its address, with the port that the system chose if 0 was asked for.
+    """Opens a port; returns its address, with the port that the system chose if 0 was given.
 
     Raises:
         UsageError: The port is taken, or the certificate cannot be read.

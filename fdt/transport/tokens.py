@@ -1,9 +1,8 @@
-"""Tokens of this user's own pools: written where only this user reads, found there by this user's clients.
+"""Shares the tokens of this user's pools with this user's clients, through files that only this user reads.
 
-A pool on loopback can be reached by every user of its machine, so it makes a token by itself, as Jupyter does. The folder is
-the user's runtime folder ($XDG_RUNTIME_DIR), which is of this machine and ends with the session; where there is none, the
-user's state folder. Not the temporary folder: whoever comes
-first there could keep the name from others.
+Every user of a machine can reach a pool on its loopback, so the pool makes a token by itself, as Jupyter does. The folder is
+the user's runtime folder ($XDG_RUNTIME_DIR), which is local to the machine and ends with the session; if there is none, the
+user's state folder. Not the temporary folder: another user could take the name there first.
 """
 
 import contextlib
@@ -17,14 +16,14 @@ from fdt.base import user_folder
 from fdt.errors import UsageError
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-# No token that we make is longer.
+# Our own tokens are shorter.
 _MAX_BYTES = 4096
-# A pool answers thousands of guesses a second, so a token is one that nobody finds by guessing.
+# A pool answers thousands of guesses a second, so a token must be too long to guess.
 MIN_CHARACTERS = 16
 
 
 def is_local(address: str) -> bool:
-    """Returns whether only users of this machine reach the address."""
+    """Returns whether only users of this machine can reach the address."""
     import ipaddress
 
     if address.startswith("unix:"):
@@ -40,14 +39,14 @@ def is_local(address: str) -> bool:
 
 @contextlib.contextmanager
 def published(address: str, token: str) -> Iterator[Path]:
-    """Lets this user's clients find the token of a pool for as long as it lives; yields the file.
+    """Publishes a pool's token for this user's clients within the context; yields the file.
 
     Args:
-        address: Where the pool listens.
-        token: Its token. What an earlier pool has left under this address is overwritten.
+        address: The address on which the pool listens.
+        token: Its token. It overwrites an earlier pool's token for this address.
 
     Raises:
-        UsageError: There is no folder that only this user reads.
+        UsageError: There is no folder that only this user can read.
     """
     path = _writable() / _name(*parts(address))
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -58,16 +57,16 @@ def published(address: str, token: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        # Another pool of this user's may have taken the address over.
+        # Another pool of this user may have taken over the address.
         with contextlib.suppress(OSError):
             if _read(path) == token:
                 path.unlink()
 
 
 def find(address: str) -> str | None:
-    """Returns the token that a pool of this user's has left for this address; None if there is none.
+    """Returns the token that this user's pool has published for an address; None if there is none.
 
-    The spellings of loopback lead to each other: a pool on 127.0.0.1 is found as localhost.
+    Names of loopback are equivalent: a pool on 127.0.0.1 is found as localhost.
     """
     if not is_local(address):
         return None
@@ -82,7 +81,7 @@ def find(address: str) -> str | None:
 
 
 def parts(address: str) -> tuple[str, str]:
-    """Returns host and port, as they may stand in a file's name."""
+    """Returns the host and port in a form for file names."""
     if address.startswith("unix:"):
         return "unix", hashlib.sha256(os.fsencode(address)).hexdigest()[:32]
     host, _, port = address.rpartition(":")
@@ -94,7 +93,7 @@ def _name(host: str, port: str) -> str:
 
 
 def _folders() -> list[Path]:
-    """Returns where tokens may be: a service of the user's may have been started without a session."""
+    """Returns the folders to search for tokens: a user's service may have been started without a session."""
     runtime, state = os.environ.get("XDG_RUNTIME_DIR"), user_folder.state_folder()
     folders = [Path(runtime) / "fdt"] if runtime and os.path.isabs(runtime) else []
     return folders + ([state] if state is not None else [])

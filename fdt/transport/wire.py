@@ -1,4 +1,4 @@
-"""Protobuf's wire format by hand, where a message object would cost a copy; and decoding that says what was wrong."""
+"""Reads and writes protobuf's wire format by hand, where a message object would cost a copy; decodes with clear errors."""
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -9,7 +9,7 @@ from fdt.errors import ProtocolError
 
 T = TypeVar("T")
 
-# Wire type of a number of fixed size -> its size.
+# The size of a number, by its fixed-size wire type.
 _FIXED_BYTES = {1: 8, 5: 4}
 
 
@@ -17,7 +17,7 @@ def decode(message: type[T], raw: bytes) -> T:
     """Parses a message.
 
     Raises:
-        ProtocolError: The bytes are no such message.
+        ProtocolError: The bytes are not such a message.
     """
     try:
         return message.FromString(raw)  # type: ignore[attr-defined, no-any-return]
@@ -50,7 +50,7 @@ def only_field(raw: bytes, field: int) -> memoryview | None:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """Yields a message's fields: their numbers, and the bytes of those that are of a length of their own.
+    """Yields a message's fields: each one's number, and its bytes if it is length-delimited, else None.
 
     Raises:
         ValueError: The bytes are no message.
@@ -87,13 +87,13 @@ def _read_varint(raw: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number too long")
 
 
-# What a field may hold, for `has_shape`: one number, anything, a message of numbers, or a message with these fields.
+# What a field may contain, for `has_shape`: a number, anything, a message of numbers, or a message with the given fields.
 NUMBER, ANYTHING, NUMBERS = "number", "anything", "numbers"
 Shape = Mapping[int, "str | Shape"]
 
 
 def has_shape(raw: bytes, shape: Shape) -> bool:
-    """Returns whether the bytes are a message that has no other fields than these, and in these what they may hold."""
+    """Returns whether the bytes are a message with only the fields of `shape`, each with the content that `shape` allows."""
     try:
         return all(_fits(content, shape.get(field)) for field, content in fields(raw))
     except ValueError:

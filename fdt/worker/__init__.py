@@ -1,1 +1,1 @@
-"""A worker process: how it starts, what it may reach, how it finds the others of its job, and how it runs an engine."""
+"""A worker process: its start, its sandbox, its rendezvous with the job's other processes, and how it drives an engine."""

@@ -1,6 +1,6 @@
-"""Records which variables of its programs a worker has values for; until then they hold zeros that mean nothing.
+"""Records which variables of a worker's programs have values; before that they hold meaningless zeros.
 
-Pure: it keeps an account of instructions, and refuses those that would read a variable without a value.
+Pure: follows the instructions, and refuses those that would read a variable without a value.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,7 +10,7 @@ from fdt.v1 import program_pb2
 
 
 class AssignedVariables:
-    """The account of one worker. Programs and variables that do not exist are the engine's to refuse."""
+    """The record of one worker. Unknown programs and variables are refused by the engine, not here."""
 
     def __init__(self) -> None:
         # By program: the names of the variables that have no value yet, by their indices.
@@ -27,7 +27,7 @@ class AssignedVariables:
         del self._num_variables[program], self._missing[program]
 
     def assign(self, program: int, indices: Iterable[int]) -> None:
-        """Records that variables have got values."""
+        """Records that variables have values."""
         for i in indices:
             self._missing.get(program, {}).pop(i, None)
 
@@ -36,7 +36,7 @@ class AssignedVariables:
 
         Args:
             program: Its number.
-            indices: Of the variables; None for all of the program.
+            indices: The variables' indices; None for all variables of the program.
         """
         missing = self._missing.get(program, {})
         read = [name for i, name in missing.items() if indices is None or i in indices]

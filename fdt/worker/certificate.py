@@ -1,23 +1,23 @@
-"""Certificates that this project makes for itself: for the tunnels of a job, and for a pool that lives as long as a run."""
+"""Makes self-signed certificates: for the tunnels of a job, and for a pool that lives as long as a run."""
 
 import datetime
 import ipaddress
 import secrets
 
-# Clocks of hosts differ; what counts is that it is exactly this certificate.
+# A margin for hosts whose clocks differ; the check that counts is that it is exactly this certificate.
 _CLOCKS_DIFFER = datetime.timedelta(days=2)
 _VALID = datetime.timedelta(days=365)
 
 
 def self_signed(address: str) -> tuple[str, str]:
-    """Makes a key, and a certificate of an IPv4 address that it signs itself; returns certificate and key, PEM."""
-    # Only several hosts need it, and its import takes a tenth of a second.
+    """Returns a new self-signed certificate for an IPv4 address, and its key, both in PEM."""
+    # Imported here: only jobs over several hosts need it, and the import takes a tenth of a second.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    # Each a name of its own: OpenSSL looks for the certificate that it trusts by name, and of several takes the first.
+    # A unique name: OpenSSL looks up trusted certificates by name, and takes the first of several with the same name.
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"fdt {secrets.token_hex(16)}")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (

@@ -1,8 +1,8 @@
-"""What worker processes have of the environment of whoever serves a pool: what TensorFlow, its libraries and Python read.
+"""Selects the operator's environment variables that worker processes get: those that TensorFlow, its libraries and Python read.
 
-A worker runs no script, so nothing else is read there; and the operator's variables, a cloud's keys among them, are not for
-programs of clients. Variables for proxies stay behind: they may hold passwords, and a worker speaks to its pool only. So do our
-own: a worker is told its settings by the pool.
+A worker runs no script, so it reads no others; and the operator's variables, a cloud's keys among them, must not reach clients'
+programs. Proxy variables are left out: they may hold passwords, and a worker connects to its pool only. So are our own: a
+worker gets its settings from the pool.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 _NAMES = frozenset((
     # Where programs and libraries are, and caches of compiled code.
     *("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP", "CXX", "CPATH", "LIBRARY_PATH"),
-    # Of the C library: language, time, a malloc that is loaded before others.
+    # The C library's: language, time zone, a preloaded malloc.
     *("LANG", "LANGUAGE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES"),
-    # Authorities that vouch for the pool.
+    # The authorities that sign the pool's certificate.
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
-    # A conda environment's interpreter finds its libraries by it.
+    # The interpreter of a conda environment finds its libraries by it.
     "CONDA_PREFIX",
 ))  # fmt: skip
 _FAMILIES = (
@@ -26,13 +26,13 @@ _FAMILIES = (
     *("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "ROCM_", "ROCR_", "HIP_", "HSA_", "MIOPEN_", "ITEX_", "ZE_"),
     *("HOROVOD_", "HVD_", "GLOO_"),
 )
-# In the same families, of other programs: Terraform has TF_VAR_password, NVIDIA's services NVIDIA_API_KEY.
+# Other programs' variables with the same prefixes: Terraform has TF_VAR_password, NVIDIA's services NVIDIA_API_KEY.
 _STRANGE_FAMILIES = ("TF_VAR_", "TF_CLI_")
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what of an environment worker processes are given."""
+    """Returns the part of an environment that worker processes get."""
     return {name: value for name, value in environment.items() if _passes(name)}
 
 

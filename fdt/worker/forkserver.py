@@ -1,14 +1,14 @@
-"""Where worker processes come from: one process that has imported an engine's module and forks itself.
+"""Forks worker processes: one process that has imported an engine's module and forks itself.
 
-TensorFlow takes seconds of a core to import. Imported once, before any thread or device exists, it is there for every
-worker that is forked afterwards, and their memory is shared until one of them writes to it.
+TensorFlow takes seconds of a core to import. It is imported once, before any thread or device exists; every worker forked
+afterwards has it, and the memory is shared until a worker writes to it.
 
 Protocol, in JSON objects. On standard input, a socket of messages: `{"start": name, "environment", "log", "reach", "walls",
-"bounds"}`, what to add to the environment, where output goes, what the worker may reach (`sandbox.Reach`), whether it is
-walled in, and how much it may take (`worker_bounds.Bounds`); with it comes a pipe that holds the worker's secret, which only
-the worker reads. And `{"signal": number, "name"}`. On standard output, a line each: `{"started": name, "pid"}` and `{"exited":
-name, "status", "over"}`, negative for a signal's number, and what the worker took beyond its bounds; and `{}` now and then,
-once the engine is imported: it lives. The end of standard input ends the process and its workers.
+"bounds"}`: additions to the environment, the file for its output, what the worker may reach (`sandbox.Reach`), whether it is
+sandboxed, and its bounds (`worker_bounds.Bounds`); the message carries a pipe with the worker's secret, which only the worker
+reads. And `{"signal": number, "name"}`. On standard output, a line each: `{"started": name, "pid"}`; `{"exited": name,
+"status", "over"}`, with the negative number of a signal as status, and the bound that the worker exceeded; and `{}` regularly
+once the engine is imported, as a heartbeat. The end of standard input ends the process and its workers.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ from fdt.worker.network_namespace import Network
 ENGINE = "FDT_FORKSERVER_ENGINE"
 PARENT = "FDT_FORKSERVER_PARENT"
 NETWORK = "FDT_FORKSERVER_NETWORK"
-# Seconds between two signs of life.
+# Seconds between two heartbeats.
 BEAT = "FDT_FORKSERVER_BEAT"
-# Of one message: paths and settings, some thousand.
+# The most bytes of one message: it holds paths and settings, some thousand bytes.
 MAX_ORDER_BYTES = 1 << 17
-# What TensorFlow imports if it is there, and what for graphs alone is not needed: as long as TensorFlow itself takes.
+# Packages that TensorFlow imports if they are installed, but graphs do not need. Their import takes as long as TensorFlow's.
 NOT_NEEDED = ("keras", "tf_keras")
-# As the shell has it, of a program that cannot be run.
+# The shell's exit status for a program that cannot be run.
 _NOT_STARTED = 126
 
 
@@ -57,7 +57,7 @@ class ForkServer:
         self._workers: dict[int, str] = {}
         self._logs: dict[int, Log] = {}
         self._watches: dict[int, Watch] = {}
-        # Of workers that were ended for it.
+        # The exceeded bound of each worker that was ended for it.
         self._over: dict[int, str] = {}
         self._readable = selectors.PollSelector()
         self._wake, wake = os.pipe()
@@ -70,10 +70,10 @@ class ForkServer:
         self._readable.register(self._wake, selectors.EVENT_READ, self._woken)
 
     def serve(self) -> None:
-        """Does what standard input asks for, and keeps what workers print, until standard input ends."""
+        """Executes the requests on standard input, and logs the workers' output, until standard input ends."""
         while self._open:
             for key, _ in self._readable.select(LOOK_S if self._watches else self._beat_s):
-                # Another of them may have closed it.
+                # The handler of an earlier event may have closed it.
                 if self._readable.get_map().get(key.fd) is key:
                     key.data()
             self._look()
@@ -102,7 +102,7 @@ class ForkServer:
         self._reap()
 
     def _end(self) -> None:
-        """Kills and reaps what is left, so that nothing of the pool is there when this process is gone."""
+        """Kills and reaps the remaining workers, so that no process of the pool outlives this one."""
         for pid in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ class ForkServer:
         try:
             die_with(server)
             gateway = self._become_worker(request, secret, log.writer)
-            # Its socket to the pool is the last one to another program that it opens.
+            # Once attached to the pool, the worker opens no more sockets to other programs.
             work(self._engine, secret, sandbox.shut_door if request["walls"] else lambda: None, gateway)
             status = 0
         except BaseException:  # the child must never return into the server's loop
@@ -171,19 +171,19 @@ class ForkServer:
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        # Nothing that the server has opened is a worker's: its orders, what it tells the pool, what others print. What
-        # libraries opened stays: TensorFlow reads random numbers from a descriptor, which would be somebody else's soon.
+        # Closes the server's descriptors: its requests, its messages to the pool, other workers' output. Those that libraries
+        # opened stay: TensorFlow reads random numbers from a descriptor, whose number would soon be reused.
         for descriptor in _descriptors() - self._libraries - {secret}:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         for name in (ENGINE, PARENT, NETWORK, BEAT):
             del os.environ[name]
-        # Before this process has read its secret and while it sees the machine's network; then it sees it no more.
+        # Before this process has read its secret, and while it still sees the machine's network.
         gateway = Gateway.start() if self._network is Network.TUNNEL else None
         if self._network in (Network.OWN, Network.TUNNEL):
             network_namespace.isolate()
         os.environ.update(request["environment"])
-        # Last: what comes after has no rights but a worker's.
+        # Last: the code after it has only a worker's rights.
         reach = sandbox.Reach.from_fields(request["reach"])
         if request["walls"]:
             raised = sandbox.raise_walls(reach)
@@ -196,7 +196,7 @@ class ForkServer:
     def _signal(self, name: str, number: int) -> None:
         for pid, worker in self._workers.items():
             if worker == name:
-                # Not reaped yet, so the number is still its own; all it has started goes with it.
+                # Not reaped yet, so the number is still the worker's; the processes that it has started are signalled, too.
                 with contextlib.suppress(ProcessLookupError):
                     try:
                         os.killpg(pid, number)
@@ -205,7 +205,7 @@ class ForkServer:
 
     def _reap(self) -> None:
         for pid in list(self._workers):
-            # Without reaping at first: what the worker has started must not stay behind.
+            # Not reaped yet, so that the processes that the worker has started can be killed by its group.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -213,7 +213,7 @@ class ForkServer:
             _, status = os.waitpid(pid, 0)
             name, over = self._workers.pop(pid), self._over.pop(pid, "")
             self._watches.pop(pid, None)
-            # Before the pool hears of the end and reads it.
+            # Before the pool is told of the end, and reads the log.
             self._finish(self._logs.pop(pid))
             self._tell(exited=name, status=os.waitstatus_to_exitcode(status), over=over)
 
@@ -227,10 +227,10 @@ class ForkServer:
 
 
 def _descriptors() -> set[int]:
-    """Returns what this process has open besides standard input, output and error."""
+    """Returns the open descriptors of this process, without standard input, output and error."""
     found = set()
     for number in {int(name) for name in os.listdir("/dev/fd")} - {0, 1, 2}:
-        # The listing was open itself when it was made.
+        # The listing contains its own descriptor, which is closed by now.
         with contextlib.suppress(OSError):
             os.fstat(number)
             found.add(number)
@@ -243,25 +243,25 @@ def main() -> None:
     network = Network(os.environ[NETWORK])
     keep_network()
     if network is Network.SHARED:
-        # Here, where there is one thread still; this process needs no network itself.
+        # Here, where there is still only one thread; this process itself needs no network.
         network_namespace.isolate()
     for needless in NOT_NEEDED:
-        # To Python it is not installed.
+        # Makes Python treat it as not installed.
         sys.modules[needless] = None  # type: ignore[assignment]
     module, _, name = os.environ[ENGINE].partition(":")
-    # Whatever an import prints must not end up among our lines.
+    # An import's output must not mix with our lines.
     lines = os.dup(1)
     os.dup2(2, 1)
     engine = getattr(importlib.import_module(module), name)
     os.dup2(lines, 1)
     os.close(lines)
-    # Once for all workers.
+    # Cached here once for all workers.
     sandbox.python_folders()
-    # What has been imported stays: workers need not look through it whenever they collect garbage, nor copy its pages for that.
+    # Imported modules stay: workers need not scan them at each garbage collection, nor copy their pages for that.
     gc.collect()
     gc.freeze()
     ForkServer(engine, network, float(os.environ[BEAT])).serve()
-    # Workers are gone and lines are told. To take TensorFlow's modules apart one by one takes half a second of a core.
+    # Workers have ended and all lines are sent. A normal exit would spend half a second of a core on TensorFlow's modules.
     os._exit(0)
 
 

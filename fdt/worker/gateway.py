@@ -1,4 +1,4 @@
-"""A worker's end of its tunnel: starts the process, hands it sockets of this process's network, tells it what to open."""
+"""Controls a worker's tunnel: starts its process, hands it sockets of this process's network, tells it what to open."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from fdt.errors import WorkerError, WorkerLostError
 from fdt.worker.runtime import Rendezvous, inner_address
 from fdt.worker.tunnel import MAX_MESSAGE_BYTES, PARENT
 
-# How long the processes of a job may take to tell each other of their tunnels, and a tunnel to do what it is asked.
+# The most time for a job's processes to exchange their tunnels' addresses, and for a tunnel to answer a request.
 _MEET_S = 60.0
 _ANSWER_S = 30.0
 
 
 class Gateway:
-    """The way out of a network of one's own. A gateway is started outside of it and used inside."""
+    """The way out of a worker's network namespace. A gateway is started outside of the namespace, and used inside."""
 
     def __init__(self, process: subprocess.Popen[bytes], orders: socket.socket, blanks: socket.socket) -> None:
         self._process, self._orders, self._blanks = process, orders, blanks
@@ -41,11 +41,11 @@ class Gateway:
         return cls(process, orders, blanks)
 
     def serve(self) -> None:
-        """Hands out sockets of this process's network from now on."""
+        """Starts the thread that hands the tunnel sockets of this process's network."""
         threading.Thread(target=self._hand_out, name="fdt-gateway", daemon=True).start()
 
     def to_pool(self, address: str) -> str:
-        """Returns where the pool, at "host:port" in the machine's network, is reached from here.
+        """Returns the address at which this process reaches the pool, which is at "host:port" in the machine's network.
 
         Raises:
             WorkerLostError: The tunnel has ended.
@@ -54,15 +54,15 @@ class Gateway:
         return f"127.0.0.1:{self._ask('pool', [host.strip('[]'), int(port)])['port']}"
 
     def meet(self, rank: int, addresses: Sequence[str], rendezvous: Rendezvous) -> None:
-        """Joins the networks of a job's processes: rank k is reached at `fdt.worker.runtime.inner_address(k)` in each.
+        """Connects the networks of a job's processes: in each, rank k is reached at `fdt.worker.runtime.inner_address(k)`.
 
         Args:
-            rank: Of this process.
-            addresses: Of the hosts of all, on the trusted network.
-            meeting: Where they tell each other of their tunnels.
+            rank: This process's rank.
+            addresses: The address of each process's host on the trusted network, by rank.
+            rendezvous: Through it the processes exchange their tunnels' ports and certificates.
 
         Raises:
-            WorkerError: A tunnel has ended (WorkerLostError), or cannot be opened; or a process did not tell of its own.
+            WorkerError: A tunnel has ended (WorkerLostError) or cannot be opened; or a process did not announce its tunnel.
         """
         own = self._ask("open", addresses[rank])
         rendezvous.put(_key(rank), json.dumps(own).encode())
@@ -74,7 +74,7 @@ class Gateway:
         self._ask("meet", {"rank": rank, "members": members})
 
     def seal(self) -> None:
-        """Closes the tunnel to further orders, where a job needs none; after `meet` it takes none anyway.
+        """Makes the tunnel refuse further requests, for a job that needs no tunnel; `meet` does so by itself.
 
         Raises:
             WorkerLostError: The tunnel has ended.

@@ -1,6 +1,6 @@
-"""Landlock: a process gives up all of the file system but what lies below some paths. No root, no namespace.
+"""Landlock: a process gives up its access to the file system except below some paths. Needs no root and no namespace.
 
-The kernel's three calls by their numbers, and all rights that the running kernel knows. Libraries were looked at:
+Calls the kernel's three functions by number, and covers all rights that the running kernel knows. Why no library is used:
 docs/decisions/0037.
 """
 
@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-# The same on all machines.
+# The numbers are the same on all architectures.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
 _RULE_PATH_BENEATH = 1
@@ -30,14 +30,14 @@ EXECUTE = _EXECUTE
 # Plain files and nothing else: no folders, links, pipes, sockets or devices.
 KEEP_FILES = READ | _WRITE_FILE | _TRUNCATE | _MAKE_REGULAR | _REMOVE_FILE
 USE_DEVICE = READ | _WRITE_FILE | _IOCTL_DEVICE
-# Whatever the running kernel knows; and what of it changes nothing.
+# All rights; and the rights that change nothing. `restrict` masks rights that the running kernel does not know.
 EVERYTHING = (1 << max(_NUM_RIGHTS.values())) - 1
 LOOK = READ | EXECUTE | _IOCTL_DEVICE
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What is left of the file system at and below a path."""
+    """The rights that a process keeps at and below a path."""
 
     path: Path
     rights: int
@@ -56,18 +56,18 @@ def version() -> int:
     """Returns the version of the kernel's interface.
 
     Raises:
-        OSError: It has none (ENOSYS), or it is switched off (EOPNOTSUPP).
+        OSError: The kernel has no Landlock (ENOSYS), or it is switched off (EOPNOTSUPP).
     """
     return _call(_CREATE_RULESET, None, 0, _ASK_VERSION)
 
 
 def restrict(rules: Iterable[Rule], *, abstract_sockets: bool) -> int:
-    """Takes from this thread, and what it starts, all of the file system that no rule leaves, for good.
+    """Permanently takes from this thread, and the threads and processes that it starts, all file access that no rule grants.
 
-    Signals reach only what it has started. The caller has set no_new_privs.
+    Signals then reach only what it has started. The caller has set no_new_privs.
 
     Args:
-        rules: Those whose paths do not exist are left out.
+        rules: The granted rights; rules whose paths do not exist are skipped.
         abstract_sockets: Whether unix sockets without a file may be used to reach other processes.
 
     Returns:
@@ -96,7 +96,7 @@ def _add(ruleset: int, rule: Rule, known: int) -> None:
     try:
         descriptor = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        # What is not there, or cannot be reached, needs no right.
+        # A path that does not exist, or cannot be opened, needs no rule.
         return
     try:
         rights = rule.rights & known
@@ -109,7 +109,7 @@ def _add(ruleset: int, rule: Rule, known: int) -> None:
 
 def _call(number: int, *arguments: object) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    # Whole registers: of an int a variadic function reads the rest, too.
+    # Passed as longs: a variadic function reads the whole register, of which an int fills only a part.
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = libc.syscall(ctypes.c_long(number), *words)
     if result < 0:

@@ -6,12 +6,12 @@ import os
 from collections import deque
 from pathlib import Path
 
-# Logs of workers that have ended which are kept.
+# The number of ended workers' logs that are kept.
 _MAX_LOGS = 200
-# Kept of a log's beginning, in its file, and of its end, in memory until the worker has ended.
+# Bytes kept of a log's beginning, in its file, and of its end, in memory until the worker has ended.
 HEAD_BYTES = 15 << 20
 TAIL_BYTES = 1 << 20
-# How much is read at once, and what the pipe holds if the system lets it: a worker waits when it is full.
+# Bytes read at once, and the pipe's capacity if the system allows it: a worker that prints blocks while the pipe is full.
 _READ_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 
@@ -20,14 +20,14 @@ class LogFolder:
     """The logs of a pool's workers.
 
     Attributes:
-        path: Where they are.
+        path: The folder.
     """
 
     def __init__(self, path: Path) -> None:
         """Makes the folder."""
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
-        # In the order in which their workers ended.
+        # Logs in the order in which their workers ended.
         self._ended: deque[Path] = deque()
 
     def of(self, worker: str) -> Path:
@@ -35,10 +35,10 @@ class LogFolder:
         return self.path / f"{worker}.log"
 
     def ended(self, worker: str) -> None:
-        """Records that a worker has ended; deletes the logs of those that ended long before.
+        """Records that a worker has ended; deletes the oldest logs beyond `_MAX_LOGS`.
 
         Raises:
-            OSError: One cannot be deleted.
+            OSError: A log cannot be deleted.
         """
         self._ended.append(self.of(worker))
         while len(self._ended) > _MAX_LOGS:
@@ -46,18 +46,18 @@ class LogFolder:
 
 
 class Log:
-    """The log of one worker: a pipe from it, read where nothing is waited for, and a file."""
+    """The log of one worker: a non-blocking pipe from the worker, and a file."""
 
     def __init__(self, path: Path, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         """Opens the pipe.
 
         Args:
-            path: Of the file, to which is appended.
-            head_bytes: Written there as it comes.
-            tail_bytes: Of what comes after, kept of the end.
+            path: The file, which is appended to.
+            head_bytes: How many of the first bytes are written to the file as they come.
+            tail_bytes: How many of the last bytes after those are kept.
 
         Raises:
-            OSError: No file or no pipe can be opened.
+            OSError: The file or the pipe cannot be opened.
         """
         self._head_bytes, self._tail_bytes = head_bytes, tail_bytes
         self._tail: deque[bytes] = deque()
@@ -73,7 +73,7 @@ class Log:
             fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def read(self) -> bool:
-        """Reads what is there, at most 64 KiB; returns whether there may be more: not once the worker has closed its end."""
+        """Reads the available output, at most 64 KiB; returns False once the worker has closed its end."""
         try:
             chunk = os.read(self.reader, _READ_BYTES)
         except BlockingIOError:
@@ -82,7 +82,7 @@ class Log:
         return bool(chunk)
 
     def write(self, chunk: bytes) -> None:
-        """Adds to the log."""
+        """Adds a chunk to the log."""
         head, rest = chunk[: self._head_bytes], chunk[self._head_bytes :]
         self._head_bytes -= len(head)
         self._append(head)
@@ -95,8 +95,8 @@ class Log:
             self._dropped_bytes += gone
 
     def close(self) -> None:
-        """Reads what the ended worker has left in the pipe, and writes the end."""
-        # Bounded: what it has started could go on for ever.
+        """Reads the rest of the ended worker's output from the pipe, and writes the kept end to the file."""
+        # Bounded: a process that the worker has started could write for ever.
         for _ in range(2 * _PIPE_BYTES // _READ_BYTES):
             if not self.read():
                 break
@@ -108,7 +108,7 @@ class Log:
         os.close(self._file)
 
     def _append(self, chunk: bytes) -> None:
-        # On a full disk a log ends early; the worker goes on.
+        # If the disk is full the log ends early, and the worker goes on.
         with contextlib.suppress(OSError):
             view = memoryview(chunk)
             while view:

@@ -1,6 +1,6 @@
-"""A worker process: has a runtime's engine, waits for a job, serves it, exits.
+"""Runs a worker process: makes a runtime's engine, waits for a job, serves it, exits.
 
-The engine is driven by the main thread, in the order of the instructions. One thread receives, one beats.
+The main thread drives the engine, in the order of the instructions. One thread receives, one sends heartbeats.
 """
 
 import contextlib
@@ -37,25 +37,25 @@ from fdt.worker.rendezvous import PoolRendezvous
 from fdt.worker.runtime import Assignment, Engine
 from fdt.worker.stall_detector import StallWatch
 
-# A run of steps is handed to the engine in pieces of about this length, so that progress is seen.
+# Steps are handed to the engine in chunks of about this many seconds, so that progress is reported.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
-# How often an engine that works by itself is asked how far it is; and where a step is waited for before the next one.
+# Seconds between two looks at the progress of a background engine; and where each step must end before the next is given.
 POLL_S, ALONE_S = 0.05, 0.001
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """What the pool tells a worker process, through its environment; the secret with which it attaches comes by a pipe.
+    """The pool's settings for a worker process, passed in its environment; the secret to attach with comes by a pipe.
 
     Attributes:
-        pool: Where to attach: "unix:..." or, on a host that joined the pool, "host:port".
-        name: The worker's.
+        pool: The address to attach to: "unix:..." or, on a host that joined the pool, "host:port".
+        name: The worker's name.
         store: Directory of the host's blobs.
-        folder: The worker's own, for what it writes.
+        folder: The worker's own folder, to write in.
         timing: The pool's.
         tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
-        joined: Whether this host joined the pool, so that its store fetches from there.
+        joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
     """
 
     pool: str
@@ -72,28 +72,28 @@ class WorkerConfig:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
-        """Reads what `environment` wrote."""
+        """Returns the configuration that `environment` wrote."""
         fields = json.loads(environment["FDT_WORKER"])
         return cls(**{**fields, "timing": Timing(**fields["timing"])})
 
 
 class Link:
-    """The stream to the pool: events out from any thread, instructions in through a queue."""
+    """The stream to the pool: any thread sends events; received instructions are queued."""
 
     def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
-        """Attaches.
+        """Attaches to the pool.
 
         Args:
             config: The worker's.
-            secret: A pipe from which the secret is read; closed.
-            gateway: Where this process has no other way to the pool.
+            secret: The descriptor of a pipe from which the secret is read; it is closed.
+            gateway: Connects to the pool if this process's network does not reach it.
         """
         self._config = config
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self.series = Series()
-        # Called before each heartbeat, in its thread; returns what it says of a first step.
+        # Called before each heartbeat, in its thread; returns the heartbeat's `idle_s`.
         self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
         credentials = Credentials(tls_ca=Path(config.tls_ca) if config.tls_ca is not None else None)
         pool, behind = config.pool, None
@@ -108,9 +108,9 @@ class Link:
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
             response_deserializer=worker_pb2.WorkerInstruction.FromString,
         )
-        # The only call without a deadline besides a job's own: the heartbeats take its place.
+        # Besides a job's calls, the only one without a deadline: the heartbeats take its place.
         self._call: Any = attach(self._events())
-        # It has served: for the pool it opens nothing any more.
+        # The secret is used up: the pool no longer accepts it.
         self._proof.token = ""
         self._threads = [
             threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
@@ -118,12 +118,12 @@ class Link:
         ]
 
     def start(self) -> None:
-        """Starts to receive and to beat."""
+        """Starts the threads that receive and send heartbeats."""
         for thread in self._threads:
             thread.start()
 
     def serve(self, key: str) -> None:
-        """Makes further calls with the key of an assignment."""
+        """Uses the key of an assignment for further calls."""
         self._proof.token = key
 
     def send(self, event: worker_pb2.WorkerEvent) -> None:
@@ -159,7 +159,7 @@ class Link:
             if not self._stop.is_set():
                 print(f"fdt worker {self._config.name}: the pool is gone: {rpc.from_rpc_error(error)}", file=sys.stderr)
         self._incoming.put(None)
-        # The main thread may be inside a step that never ends.
+        # The main thread may be in a step that never ends.
         if not self._stop.wait(self._config.timing.stop_s):
             os._exit(1)
 
@@ -186,12 +186,12 @@ class Worker:
     ) -> None:
         """
         Args:
-            engine: To drive.
-            link: To the pool.
-            store: Of this host's blobs.
+            engine: The engine to drive.
+            link: The stream to the pool.
+            store: The store of this host's blobs.
             timing: The pool's.
-            attached: Called once the pool has been heard of, before any program is.
-            gateway: Out of this process's network, if it has one of its own that has such a way.
+            attached: Called once the pool's first message has come, before any program is read.
+            gateway: The way out of this process's network namespace, if there is one.
         """
         self._attached = attached
         self._engine = engine
@@ -204,13 +204,13 @@ class Worker:
         self._stalled = False
         link.on_beat = self._look
         self._rank = 0
-        # Steps that the engine was given, those that it had made when it was asked last, and those that the pool was told of.
+        # Steps handed to the engine, steps done as of its last answer, and steps reported to the pool.
         self._given = 0
         self._made = 0
         self._told = 0
         self._wait_s = 0.0
         self._rate = 0.0
-        # Taken from the queue while looking for more steps, and not yet done.
+        # An instruction that was taken from the queue while looking for more steps, and is not executed yet.
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
@@ -225,7 +225,7 @@ class Worker:
         }
 
     def serve(self) -> None:
-        """Waits for an assignment, then does what comes until the stream ends; tells the pool of a failure."""
+        """Waits for an assignment, then executes instructions until the stream ends; reports a failure to the pool."""
         first = self._link.receive()
         if first is None:
             return
@@ -233,7 +233,7 @@ class Worker:
         try:
             self._join(first.assignment)
             self._work()
-        except Exception as error:  # whatever it is, the client must hear of it
+        except Exception as error:  # any error must reach the client
             traceback.print_exc()
             self._fail(error)
             while self._link.receive() is not None:
@@ -257,7 +257,7 @@ class Worker:
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
 
     def _join_networks(self, message: worker_pb2.Assignment, rendezvous: PoolRendezvous) -> None:
-        """Joins this process's network to those of its job's other processes; a program comes later."""
+        """Connects this process's network to those of its job's other processes, before any program comes."""
         if not message.members:
             if self._gateway is not None:
                 self._gateway.seal()
@@ -284,7 +284,7 @@ class Worker:
             self._handlers[kind](message.instruction)
 
     def _receive(self) -> worker_pb2.WorkerInstruction | None:
-        """Waits for an instruction; tells meanwhile how far the engine is."""
+        """Waits for an instruction; meanwhile reports the engine's progress."""
         while self._steps_made() < self._given:
             try:
                 return self._link.receive(POLL_S)
@@ -313,7 +313,7 @@ class Worker:
     def _forget(self, program: int) -> None:
         self._engine.forget(program)
         self._assigned.forget(program)
-        # Graphs are cycles, of few objects: it would take many programs until these are looked for.
+        # Graphs are reference cycles of few objects: the garbage collector would run only after many programs.
         gc.collect()
 
     def _release(self, instruction: job_pb2.Instruction) -> None:
@@ -351,7 +351,7 @@ class Worker:
                 time.sleep(ALONE_S)
 
     def _take_more(self, run: job_pb2.RunSteps, waiting: list[Buffer]) -> None:
-        """Adds the steps of instructions that are here already and of the same kind."""
+        """Adds the steps of the next queued instructions, as long as they run the same program on the same data."""
         while len(waiting) < self._chunk() and not self._next and not run.alone:
             try:
                 message = self._link.receive(0.0)
@@ -383,7 +383,7 @@ class Worker:
         self._given += len(batches)
         self._engine.run(run.program, run.data, batches, deliver)
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
-        # The first steps are slow (tracing, caches): the estimate must climb quickly, and not by leaps.
+        # The first steps are slow (tracing, caches): the estimate must rise quickly, but by at most a factor of 4.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
         self._tell_progress()
 
@@ -396,17 +396,17 @@ class Worker:
         drain, began_s = instruction.drain, time.perf_counter()
         drained = self._drained(drain)
         if self._rank:
-            # The pool passes on rank 0's state only.
+            # The pool passes only rank 0's state on.
             drained = job_pb2.Drained()
         drained.serial, drained.steps = drain.serial, self._engine.steps()
-        # An engine whose workers go on for a while knows better.
+        # An engine whose workers go on for a while reports a better value.
         drained.seconds = drained.seconds or time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
         self._send(job_pb2.Event(drained=drained))
 
     def _drained(self, drain: job_pb2.Drain) -> job_pb2.Drained:
-        """Returns the state that is asked for; before all variables have values, that of those which have."""
+        """Returns the requested state; while some variables have no values, the state of those that have."""
         self._assigned.require(drain.program, drain.variables)
         assigned = self._assigned.assigned(drain.program)
         if assigned is None or drain.variables:
@@ -428,13 +428,13 @@ class Worker:
         return usages
 
     def _look(self, sample: job_pb2.Sample) -> float:
-        """Fails the job if the engine has stopped; returns for how long a first step has been idle.
+        """Reports a stall of the engine to the pool; returns for how long a program's first step has been idle.
 
-        Called while the main thread may be inside a step.
+        Called from another thread, while the main thread may be in a step.
         """
         try:
             waited_s = self._stall.look(self._engine.steps(), time.monotonic(), sample.cores)
-        except Exception:  # what ended the work; the main thread tells it
+        except Exception:  # the error that ended the work; the main thread reports it
             return 0.0
         if waited_s is not None and not self._stalled:
             self._tell_stalled(waited_s)
@@ -442,7 +442,7 @@ class Worker:
 
     def _tell_stalled(self, waited_s: float) -> None:
         self._stalled = True
-        # Into the log of the job: whoever wants to know why finds where each thread is.
+        # Into the job's log: shows where each thread is.
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._fail(
             WorkerLostError(
@@ -452,7 +452,7 @@ class Worker:
         )
 
     def _fail(self, error: Exception) -> None:
-        # An engine whose work has ended with the error cannot tell.
+        # The engine may raise the same error again.
         with contextlib.suppress(Exception):
             self._steps_made()
         failed = failure.described(error, self._rank, time.time(), self._made, self._given)
@@ -480,18 +480,18 @@ def work(
     attached: Callable[[], None] = lambda: None,
     gateway: Gateway | None = None,
 ) -> None:
-    """Runs a worker in this process, as its environment says; returns when its job has ended.
+    """Runs a worker in this process, configured by its environment; returns when its job has ended.
 
     Args:
-        engine_class: What it drives.
-        secret: A pipe with the secret with which it attaches.
+        engine_class: Makes the engine.
+        secret: The descriptor of a pipe with the secret to attach with.
         attached: See `Worker`.
         gateway: See `Worker`.
     """
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
     faulthandler.enable(sys.stderr, all_threads=True)
-    # What the engine starts must not take itself for a worker.
+    # Processes that the engine starts must not take themselves for workers.
     del os.environ["FDT_WORKER"]
     engine = engine_class()
     if gateway is not None:

@@ -1,7 +1,7 @@
-"""Which network a worker process sees: on Linux, a namespace that holds its job's loopback and nothing else.
+"""Isolates a worker process's network: on Linux, a namespace that holds its job's loopback and nothing else.
 
-No privilege is needed where the system lets users make namespaces of their own; only the standard library is imported, since
-this is also a program: it tries, and says on standard output what was in the way.
+It needs no privilege if the system lets users make namespaces. Imports only the standard library, since the module is also a
+program, which tries to make a namespace and prints the error.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
-# struct ifreq: a name, flags, and room for what else it may hold.
+# struct ifreq: a name, flags, and padding for its other members.
 _IFREQ = struct.Struct("16sh22x")
 
 _PROBE_LIMIT_S = 20.0
@@ -27,26 +27,26 @@ REMEDY = (
 
 
 class Network(enum.Enum):
-    """What the processes of one engine are given."""
+    """The network of one engine's processes."""
 
-    # The machine's own.
+    # The machine's own network.
     HOST = "host"
-    # One namespace for all of them: synchronous ranks meet on its loopback.
+    # One namespace for all processes: synchronous ranks connect over its loopback.
     SHARED = "shared"
-    # One each.
+    # A namespace for each process.
     OWN = "own"
-    # One each, and a gateway to the pool and to the other hosts of the job (`fdt.worker.gateway`).
+    # A namespace for each process, and a gateway to the pool and to the job's other hosts (`fdt.worker.gateway`).
     TUNNEL = "tunnel"
 
 
 def network_for(tunnels: bool, several_hosts: bool, open_servers: bool, missing: str) -> Network:
-    """Returns what processes of an engine are given.
+    """Returns the network of an engine's processes.
 
     Args:
-        tunnels: Whether the engine's processes reach those on other hosts through a tunnel.
+        tunnels: Whether the engine's processes reach other hosts through a tunnel.
         several_hosts: Whether jobs may span hosts.
         open_servers: Whether the operator lets them open ports on the machine's own network instead.
-        missing: Why there can be no namespace; "" if there can.
+        missing: Why no namespace can be made; "" if one can.
     """
     if missing or (several_hosts and (open_servers or not tunnels)):
         return Network.HOST
@@ -56,11 +56,11 @@ def network_for(tunnels: bool, several_hosts: bool, open_servers: bool, missing:
 
 
 def describe(networks: Mapping[str, Network], missing: str) -> str:
-    """Returns in one line which network worker processes see.
+    """Returns a line that says which network worker processes see.
 
     Args:
-        networks: By mode.
-        missing: Why there can be no namespace; "" if there can.
+        networks: Networks by mode.
+        missing: Why no namespace can be made; "" if one can.
     """
     if missing:
         return f"worker processes see this machine's network ({missing}). Remedy: {REMEDY}"
@@ -83,7 +83,7 @@ def isolate() -> None:
 
 
 def network_wall() -> str:
-    """Returns why processes of this one cannot be given a network of their own; "" if they can. Tried in a process."""
+    """Returns why this process's children cannot have a network namespace; "" if they can. Tries it in a process."""
     if sys.platform != "linux":
         return f"network namespaces are Linux's. Received: platform={sys.platform}"
     try:
@@ -102,10 +102,10 @@ def unshare(flags: int) -> bool:
     """Gives this process, which must have one thread, namespaces of its own.
 
     Args:
-        flags: Which, as unshare(2) has them.
+        flags: The namespaces, as unshare(2) names them.
 
     Returns:
-        Whether that took a user namespace too, in which the process has all capabilities.
+        Whether this needed a user namespace, too, in which the process has all capabilities.
 
     Raises:
         OSError: The system does not allow it.
@@ -116,7 +116,7 @@ def unshare(flags: int) -> bool:
         return False
     except PermissionError:
         _unshare(flags | _CLONE_NEWUSER)
-    # The same user inside as outside: files stay what they are.
+    # Maps the user to itself, so that files keep their owner.
     _write("setgroups", "deny")
     _write("uid_map", f"{uid} {uid} 1")
     _write("gid_map", f"{gid} {gid} 1")
@@ -136,7 +136,7 @@ def _write(name: str, content: str) -> None:
 
 
 def main() -> int:
-    """Tries."""
+    """Tries to make a namespace; returns the exit status."""
     try:
         isolate()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Worker processes: started, signalled, their ends noticed. None outlives the pool."""
+"""Starts and signals worker processes, and notices their ends. No worker outlives the pool."""
 
 import contextlib
 import dataclasses
@@ -23,27 +23,27 @@ from fdt.worker.forkserver import BEAT, ENGINE, NETWORK, PARENT
 from fdt.worker.network_namespace import Network
 from fdt.worker.sandbox import Reach
 
-# Below a pool's directory, a folder for each worker.
+# The folder in a pool's directory that holds a folder for each worker.
 _FOLDERS = "workers"
-# How much of a log's end is looked at for its last line.
+# How much of a log's end is searched for its last line.
 _TAIL_BYTES = 64 * 1024
-# What `faulthandler` writes when a process crashes: all threads, the one that did first.
+# The first line that `faulthandler` writes when a process crashes; all threads follow, the crashed one first.
 _CRASH = "Fatal Python error"
 _CRASH_LINES = 60
-# What TensorFlow, its libraries and we say in every log, of which nobody died.
+# Lines that TensorFlow, its libraries and we write to every log, and that never explain a crash.
 _NOISE = re.compile(
     r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+: [IW] |[IW]\d{4} |W0000 |WARNING:|INFO:|fdt worker: |\(on host "
     r"|To enable the following instructions|Instructions for updating|This API was designed for TensorFlow v1"
     r"|.*(Unable to register cu|failed call to cuInit|[Cc]ould not find cuda drivers|TF-TRT Warning)"
 )
-# Of /proc/vmstat.
+# A line of /proc/vmstat.
 _OOM_KILLS = "oom_kill "
-# glibc reads these before a process's first instruction of its own, so they are set for the process that forks the workers.
+# glibc reads these before main(), so they are set for the process that forks the workers.
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
 
 class Processes:
-    """Workers by name, forked by a server of their own for each engine. Each has a session of its own and a log file."""
+    """Workers by name, forked by one fork server for each engine. Each worker has a session of its own and a log file."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class Processes:
     ) -> None:
         """
         Args:
-            on_exit: Called from a reading thread with the name, the exit status (negative: a signal's number), and what it took
-                beyond its bounds ("" for nothing).
-            directory: Where the workers' own folders and the servers' own logs are.
-            timing: `stop_s` is how long a process is given to end; a server that forks them and has not been heard of for
-                `heartbeat_limit_s` is ended with them.
-            walls: Whether workers are walled in; see `fdt.worker.sandbox`.
-            bounds: How much each may take.
+            on_exit: Called from a reading thread with the name, the exit status (negative: a signal's number), and the bound
+                that the worker exceeded ("" for none).
+            directory: For the workers' folders and the fork servers' logs.
+            timing: `stop_s` is how long a process has to end; a fork server that is silent for `heartbeat_limit_s` is ended
+                with its workers.
+            walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
+            bounds: The bounds of each worker.
         """
         self._on_exit, self._walls, self._bounds = on_exit, walls, dataclasses.asdict(bounds)
         self._directory = directory
@@ -71,10 +71,10 @@ class Processes:
         self._servers: dict[str, _Server] = {}
 
     def folder(self, name: str) -> Path:
-        """Returns a worker's own folder, which is there while it runs.
+        """Returns a worker's own folder, which exists while the worker runs.
 
         Raises:
-            ProtocolError: The name, which may come from a pool elsewhere, is not that of one folder.
+            ProtocolError: The name, which may come from a remote pool, is not a valid folder name.
         """
         if name in ("", ".", "..") or "/" in name:
             raise ProtocolError(f"A worker's name is that of a folder. Received: worker={name[:100]!r}")
@@ -95,17 +95,17 @@ class Processes:
         """Starts a worker with an engine ("module:Class").
 
         Args:
-            name: Of the worker.
-            engine: What it drives.
-            network: What it sees; the same for all of an engine.
-            environment: What to add to that of its fork server; see `fdt.worker.environment`.
-            secret: With which it attaches; it alone is given it.
-            log: Where its output goes.
+            name: The worker's name.
+            engine: The engine that it drives.
+            network: The network that it sees; the same for all workers of an engine.
+            environment: Additions to its fork server's environment; see `fdt.worker.environment`.
+            secret: The secret to attach with, which only this worker gets.
+            log: The file for its output.
             reads: Files and folders that it may read.
             writes: Folders, besides its own, in which it may keep files.
 
         Raises:
-            OSError: There cannot be a folder, or a process.
+            OSError: The folder cannot be made, or the process not started.
         """
         folder = self.folder(name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,45 +123,45 @@ class Processes:
         server.start(name, start, secret, log)
 
     def terminate(self, name: str) -> None:
-        """Asks the process to end."""
+        """Asks a worker's process to end."""
         self.signal(name, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
-        """Ends the process and all it has started."""
+        """Kills a worker's process and all processes that it has started."""
         self.signal(name, signal.SIGKILL)
 
     def signal(self, name: str, number: int) -> None:
-        """Sends a signal to the process and all it has started."""
+        """Sends a signal to a worker's process and all processes that it has started."""
         with self._lock:
             servers = list(self._servers.values())
         for server in servers:
             server.signal(name, number)
 
     def pid(self, name: str) -> int | None:
-        """Returns a worker's process number; None before it has started and after it has ended."""
+        """Returns a worker's process ID; None before it has started and after it has ended."""
         with self._lock:
             servers = list(self._servers.values())
         return next((pid for pid in (server.pid(name) for server in servers) if pid is not None), None)
 
     def close(self) -> None:
-        """Kills what still runs and waits until it is gone."""
+        """Kills the remaining processes and waits for their end."""
         with self._lock:
             servers = list(self._servers.values())
         for server in servers:
             server.close()
 
     def _ended(self, name: str, status: int, over: str) -> None:
-        """Removes a worker's folder, then tells of its end."""
+        """Removes a worker's folder, then reports its end."""
         folder = self.folder(name)
         with contextlib.suppress(OSError):
-            # Its owner may have closed it.
+            # The worker may have changed its mode.
             folder.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)
         self._on_exit(name, status, over)
 
 
 class _Server:
-    """One fork server process and the thread that hears of its workers' ends."""
+    """One fork server process, and the thread that reads its messages."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _Server:
         self._workers: dict[str, Path] = {}
         self._pids: dict[str, int] = {}
         self.alive = True
-        # Messages, since a descriptor belongs to one of them.
+        # A socket with message boundaries, since each descriptor belongs to one message.
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = self._spawn(engine, network, theirs)
@@ -211,7 +211,7 @@ class _Server:
             dead = not self.alive
         if dead:
             self._ended(name, self._process.returncode or 1)
-        # By a pipe that the fork server does not read: what its memory holds, all workers have.
+        # By a pipe that the fork server does not read: all workers inherit the server's memory.
         reader, writer = os.pipe()
         try:
             with open(writer, "w", encoding="ascii") as pipe:
@@ -241,7 +241,7 @@ class _Server:
         return self._pids.get(name)
 
     def _send(self, request: Mapping[str, object], *descriptors: int) -> None:
-        # A server that is gone is heard of by the reading thread.
+        # If the server is gone, the reading thread notices it.
         with self._lock, contextlib.suppress(OSError):
             socket.send_fds(self._orders, [json.dumps(request).encode()], descriptors)
 
@@ -267,8 +267,8 @@ class _Server:
             self._ended(name, status or 1)
 
     def _lines(self, output: int) -> Iterator[bytes]:
-        """Yields what the server says until it ends; ends it when it falls silent, as it may while it imports its engine."""
-        # Not `select.select`, which knows no descriptors above 1023.
+        """Yields the server's lines until it ends. Kills it if it falls silent after its first line: until then it imports."""
+        # Not `select.select`, which takes no descriptors above 1023.
         readable, limit_s, rest = select.poll(), None, b""
         readable.register(output, select.POLLIN)
         while True:
@@ -301,10 +301,10 @@ class _Server:
 
 
 def with_huge_pages(tunables: str) -> str:
-    """Returns glibc's tunables with huge pages for malloc, unless they say something about them already.
+    """Returns glibc's tunables with huge pages for malloc, unless they already set them.
 
-    Parameters and gradients are vectors of megabytes, of which every step makes new ones; with pages of 4 KB a good part of it
-    goes into page tables. A glibc older than 2.35 ignores it.
+    Parameters and gradients are vectors of megabytes, and every step allocates new ones; with pages of 4 KB a good part of a
+    step's time goes into page tables. A glibc older than 2.35 ignores the setting.
     """
     if any(tunable.split("=")[0] == _HUGE_PAGES for tunable in tunables.split(":")):
         return tunables
@@ -312,16 +312,16 @@ def with_huge_pages(tunables: str) -> str:
 
 
 def oom_kills() -> int:
-    """Returns how many processes this machine's system has killed for want of memory; 0 where it does not say."""
+    """Returns how many processes this machine's kernel has killed because memory ran out; 0 if it does not tell."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
         return next(int(line.removeprefix(_OOM_KILLS)) for line in file if line.startswith(_OOM_KILLS))
     return 0
 
 
 def last_words(log: Path) -> str:
-    """Returns how a log ends; '' where it tells nothing.
+    """Returns the end of a log that may explain a process's end; '' if there is none.
 
-    That is the last line that is neither empty nor said in every log, or, of a crash, what Python was at.
+    That is the last line that is neither empty nor in every log; after a crash, the threads' Python stacks.
     """
     try:
         with open(log, "rb") as file:

@@ -1,7 +1,7 @@
-"""Where the processes of one job find each other: a few small values, which the pool keeps until the job ends.
+"""The rendezvous of a job's processes: a few small values, which the pool keeps until the job ends.
 
-They travel over the channel on which workers attach. The pool knows which job a process serves, by the key that came with its
-assignment: another job's values are neither read nor set, even by a worker of the same pool.
+The values travel over the channel on which workers attach. The pool knows a process's job by the key of its assignment: a
+worker can neither read nor set another job's values, even in the same pool.
 """
 
 import threading
@@ -14,31 +14,31 @@ from fdt.errors import ProtocolError, WorkerError
 from fdt.transport import rpc
 from fdt.v1 import worker_pb2
 
-# Processes tell each other addresses and names of files: some hundred bytes each, of a ring some hundred for each other rank.
+# Processes exchange addresses and file names: some hundred bytes each; for a ring, some hundred for each other rank.
 MAX_KEYS = 16_384
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1 << 20
 MAX_JOB_BYTES = 8 << 20
 MAX_PAIR_BYTES = 1 << 10
 
-# How often a value that is not there yet is asked for.
+# Seconds between two requests for a value that is not set yet.
 _POLL_S = 0.02
 
 
 class RendezvousTable:
-    """The pool's side: the values of all jobs. Called from any thread."""
+    """The pool's side: the values of all jobs. May be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: dict[str, _Values] = {}
 
     def open(self, job: str, num_workers: int) -> None:
-        """Makes a job's place."""
+        """Makes an empty table for a job."""
         with self._lock:
             self._values[job] = _Values(MAX_JOB_BYTES + MAX_PAIR_BYTES * num_workers**2)
 
     def close(self, job: str) -> None:
-        """Forgets a job's values; does nothing for one that has none."""
+        """Deletes a job's values, if it has any."""
         with self._lock:
             self._values.pop(job, None)
 
@@ -46,13 +46,13 @@ class RendezvousTable:
         """Sets a value.
 
         Raises:
-            ProtocolError: The job has ended, or the value is more than is kept.
+            ProtocolError: The job has ended, or a bound on values is exceeded.
         """
         with self._lock:
             self._of(job).put(key, value)
 
     def get(self, job: str, key: str) -> bytes | None:
-        """Returns a value; None while nobody has set it.
+        """Returns a value; None if it is not set yet.
 
         Raises:
             ProtocolError: The job has ended.
@@ -67,7 +67,7 @@ class RendezvousTable:
 
 
 class _Values:
-    """Of one job."""
+    """The values of one job."""
 
     def __init__(self, max_bytes: int) -> None:
         self.values: dict[str, bytes] = {}
@@ -94,10 +94,9 @@ class PoolRendezvous:
     """A process's side; see `fdt.worker.runtime.Rendezvous`."""
 
     def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
-        """Asks nothing yet.
-
+        """
         Args:
-            channel: On which the process has attached; it sends the key of its assignment.
+            channel: The channel on which the process has attached; it sends the key of the assignment.
             timing: `call_s` is each call's limit.
         """
         self._timing = timing

@@ -1,9 +1,9 @@
-"""The seam: what a runtime must offer.
+"""The interface that a runtime implements.
 
-A runtime is two things, one for each side of the process boundary:
+A runtime has two parts, one for each side of the process boundary:
 
-- a `Launcher`, in the pool's control process (no TensorFlow there, and no port): how a job becomes processes;
-- an `Engine`, in each process of the job: what a worker does with a program.
+- a `Launcher`, in the pool's control process (no TensorFlow there, and no port): plans the processes of a job;
+- an `Engine`, in each process of the job: executes programs.
 
 The pool finds launchers by the entry-point group `fdt.launchers` (`sync` -> hfdt, `async` -> nfdt), so that `fdt`
 imports neither.
@@ -22,14 +22,14 @@ from fdt.v1 import job_pb2, program_pb2
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """What a worker process is told when a job gets it.
+    """The pool's message that assigns a worker process to a job.
 
     Attributes:
         job: Name of the job.
         rank: Index in [0, num_workers).
         num_workers: Workers of the job.
         num_threads: Threads that one operation may use (TensorFlow's intra-op pool).
-        environment: What the launcher tells this process.
+        environment: The launcher's settings for this process.
         options: Options of the runtime, by their command-line names.
     """
 
@@ -43,11 +43,11 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a worker is.
+    """A worker's location.
 
     Attributes:
         host: Name of its host; "" for the pool's own machine.
-        address: Of the host on the pool's trusted network; loopback for a pool that takes no hosts.
+        address: The host's address on the pool's trusted network; loopback for a pool that takes no hosts.
         interface: The network interface with this address, such as "eth1".
     """
 
@@ -58,12 +58,12 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where the workers of a job are.
+    """The locations of a job's workers.
 
     Attributes:
-        workers: One place a worker, by rank; the workers of one host are neighbours.
-        pool: Where the pool's control process is.
-        pool_takes_part: Whether the job has a process there even if none of its workers is.
+        workers: The place of each worker, by rank; the workers of one host are neighbours.
+        pool: The place of the pool's control process.
+        pool_takes_part: Whether the job has a process there even if none of its workers is there.
         tunnelled: Whether each process has a network of its own, in which it reaches the others at `inner_address`.
     """
 
@@ -74,12 +74,12 @@ class Placement:
 
     @classmethod
     def own(cls, num_workers: int) -> "Placement":
-        """So many workers on the pool's own machine."""
+        """Returns a placement of all workers on the pool's own machine."""
         return cls((Place(),) * num_workers)
 
     @property
     def processes(self) -> tuple[tuple[Place, int], ...]:
-        """The places of the job, each once, in the order of the ranks, and how many workers are there."""
+        """Each place of the job once, in the order of the ranks, with its number of workers."""
         places = (*((self.pool,) if self.pool_takes_part else ()), *self.workers)
         return tuple((place, self.workers.count(place)) for place in dict.fromkeys(places))
 
@@ -94,38 +94,38 @@ class Placement:
         return set(self.hosts) <= {self.pool.host}
 
 
-# In every network that is joined by tunnels, the process with rank k has 127.0.1.(k+1) to itself, and a port there.
+# In every network connected by tunnels, the process with rank k has the address 127.0.1.(k+1) and a port to itself.
 _INNER_NETWORK, _INNER_PORT = "127.0.1", 7100
 
 
 def inner_address(rank: int) -> tuple[str, int]:
-    """Returns where the process with a rank listens, and where the others reach it, in the networks of a tunnelled job."""
+    """Returns the address at which a rank's process listens and is reached, in the networks of a tunnelled job."""
     return f"{_INNER_NETWORK}.{rank + 1}", _INNER_PORT + rank
 
 
 class Launcher(Protocol):
-    """How a job of this runtime becomes processes."""
+    """Plans the processes of a runtime's jobs."""
 
-    # Where the worker process finds its engine: "module:Class".
+    # The engine's class, which worker processes import: "module:Class".
     engine: str
-    # Whether the processes of a job, one a host, reach each other through tunnels, so that each may have a network of its own.
+    # Whether the processes of a job, one a host, connect through tunnels, so that each may have a network of its own.
     tunnels: bool
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Looks at a job's options before anything is started.
+        """Checks a job's options before anything is started.
 
         Raises:
-            UsageError: One is unknown, out of range, or does not go with the others.
+            UsageError: An option is unknown, out of range, or incompatible with the others.
         """
 
     def num_processes(self, num_workers: int) -> int:
-        """Returns how many processes so many workers of a job take on one host."""
+        """Returns how many processes `num_workers` workers of a job take on one host."""
 
     def needs_pool(self, options: Mapping[str, str]) -> bool:
         """Returns whether a job has a process on the pool's own machine even if none of its workers is there."""
 
     def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
-        """Returns what one process of a job with its workers there is told."""
+        """Returns the settings for one process of a job with this placement."""
 
 
 def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
@@ -145,84 +145,84 @@ def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
 
 
 class Rendezvous(Protocol):
-    """Where the processes of one job, and nobody else, tell each other how they are reached."""
+    """A key-value store in which the processes of one job, and no others, exchange their addresses."""
 
     def put(self, key: str, value: bytes) -> None:
         """Sets a value for all processes of the job."""
 
     def get(self, key: str) -> bytes | None:
-        """Returns a value; None while nobody has set it."""
+        """Returns a value; None if it is not set yet."""
 
     def wait(self, key: str, limit_s: float) -> bytes:
-        """Returns a value once somebody has set it.
+        """Waits until a value is set, and returns it.
 
         Raises:
-            WorkerError: Nobody did within the limit.
+            WorkerError: It was not set within the limit.
         """
 
 
-# Takes the place of a step among those that were given together, and its outputs, packed; called from any thread.
+# Takes a step's index among the steps of one `run`, and its packed outputs; called from any thread.
 Deliver = Callable[[int, bytes], None]
 
 
 class Engine(Protocol):
-    """One worker's side of a job. Every method but the constructor is called from one thread, in instruction order.
+    """Executes one worker's part of a job. One thread calls all methods except the constructor, in instruction order.
 
-    The constructor runs while the process is being warmed: it imports what is slow and touches no device.
+    The constructor runs before the process has a job: it does the slow imports and touches no device.
     """
 
     def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
-        """Meets the other workers of the job."""
+        """Connects to the other workers of the job."""
 
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Makes a program ready to run."""
 
     def forget(self, program: int) -> None:
-        """Frees a program, once all steps before have run: it is not asked for again."""
+        """Frees a program once all earlier steps have run; it is not used again."""
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
-        """Maps arrays of the store into memory; passing ones serve the next steps and are then released."""
+        """Maps arrays of the store into memory; with `passing`, the next steps use them and they are then released."""
 
     def release(self, data: int) -> None:
-        """Lets arrays go as soon as the steps that were given have run; their files may go at once."""
+        """Frees arrays as soon as the given steps have run; their files may be deleted at once."""
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables."""
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
-        """Sets variables to what those of another program have, once all steps before have run.
+        """Sets variables to the values of another program's variables, once all earlier steps have run.
 
         Args:
-            program: Whose variables are set.
+            program: The program whose variables are set.
             variables: Their indices.
             source: The other program.
-            source_variables: As many indices of its variables.
+            source_variables: As many indices of the other program's variables.
         """
 
     def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Runs one step for each batch (int64 row indices of the script's whole batch), or sees to it that it will be.
+        """Runs, or schedules, one step for each batch (int64 row indices of the script's whole batch).
 
         Args:
             program: Its number.
             data: Number of the arrays.
-            batches: The rows of each; large ones are maps of files, which stay as long as somebody refers to them.
-            deliver: Called with the outputs of each step, where they are wanted.
+            batches: The rows of each batch; large ones are memory-mapped files, which stay while they are referenced.
+            deliver: Called with the outputs of each step; None if they are not wanted.
         """
 
     def steps(self) -> int:
-        """Returns how many steps have been finished. Raises the error of a step that failed."""
+        """Returns the number of finished steps. Raises the error of a step that failed."""
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns state; `serial`, `steps` and `workers` are filled in by the caller.
 
         Args:
             program: Its number.
-            what: Which part of it.
-            variables: With WHAT_ALL, indices of those that are wanted, without outputs; none: all.
+            what: The wanted part of the state.
+            variables: With WHAT_ALL, indices of the wanted variables, without outputs; all variables and outputs if empty.
         """
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
-        """Returns what the workers of this process did so far.
+        """Returns the accounts of this process's workers so far.
 
-        `peak_memory_bytes` is filled in by the caller, and `wait_s` where there is one worker that only waits for the caller.
+        The caller fills in `peak_memory_bytes`, and `wait_s` if a single worker waits only for the caller.
         """

@@ -1,6 +1,6 @@
-"""The walls around a worker process: what it does with a program that should not have been admitted stays inside.
+"""Sandboxes a worker process: contains the damage of a program that should not have been admitted.
 
-The process raises them once, before it reads a program. `python -m fdt.worker.sandbox` raises them and tries them.
+The process enters the sandbox once, before it reads a program. `python -m fdt.worker.sandbox` enters it and tests it.
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from fdt.base import interpreter
 from fdt.worker import landlock, seccomp
 from fdt.worker.landlock import EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
 
-# What programs and libraries of the system read.
+# Folders that the system's programs and libraries read.
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/opt/nvidia", "/opt/cuda")
-# Of /etc what the C library, OpenSSL and NVIDIA's libraries read; no accounts, no keys.
+# Files in /etc that the C library, OpenSSL and NVIDIA's libraries read; no accounts, no keys.
 _ETC = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "host.conf", "hosts", "hostname", "resolv.conf"),
     *("gai.conf", "protocols", "services", "localtime", "timezone", "alternatives", "nvidia", "OpenCL"),
     *("ssl/openssl.cnf", "ssl/certs", "ssl/cert.pem", "pki/tls/openssl.cnf", "pki/tls/certs", "pki/ca-trust/extracted"),
 )
-# What the kernel tells; of other processes their memory, environment and files stay closed (Landlock's way with ptrace).
+# The kernel's information; other processes' memory, environment and files stay closed (Landlock's rules for ptrace).
 _KERNEL = ("/proc", *(f"/sys/{part}" for part in ("devices", "bus", "class", "module", "fs/cgroup", "kernel/mm")))
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 # A GPU's library starts programs (ptxas), and its processes share memory and talk over sockets.
 _GPUS = ("nvidia*", "dxg", "kfd", "dri", "infiniband")
 _SHARED_MEMORY = "/dev/shm"
 _GPU_CACHE = "CUDA_CACHE_PATH"
-# Below an interpreter's prefix.
+# Folders in an interpreter's prefix.
 _PREFIX_PARTS = ("bin", "lib", "lib64", "share", "nvvm", "targets")
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -49,10 +49,10 @@ _TRIAL_LIMIT_S = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """What one worker may reach besides what every program needs.
+    """The paths that one worker may reach besides those that every program needs.
 
     Attributes:
-        folder: Its own, for what it writes; also its HOME and where its temporary files go.
+        folder: Its own folder, to write in; also its HOME and its temporary folder.
         reads: Files and folders that it may read.
         writes: Folders in which it may keep files.
     """
@@ -62,18 +62,18 @@ class Reach:
     writes: tuple[Path, ...] = ()
 
     def fields(self) -> dict[str, Any]:
-        """Returns what `from_fields` reads, for JSON."""
+        """Returns JSON fields, which `from_fields` reads."""
         return {"folder": str(self.folder), "reads": [*map(str, self.reads)], "writes": [*map(str, self.writes)]}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Reach":
-        """Reads what `fields` returned."""
+        """Returns the Reach with these fields."""
         return cls(Path(fields["folder"]), tuple(map(Path, fields["reads"])), tuple(map(Path, fields["writes"])))
 
 
 @dataclasses.dataclass(frozen=True)
 class Wall:
-    """One wall: whether it stands, and by what, or why not."""
+    """One mechanism of the sandbox; `stands`: whether it is active; `by`: the kernel's mechanism, or why it is inactive."""
 
     name: str
     stands: bool
@@ -85,13 +85,13 @@ class Wall:
 
 @dataclasses.dataclass(frozen=True)
 class Sandbox:
-    """All of them."""
+    """All mechanisms of the sandbox."""
 
     walls: tuple[Wall, ...]
 
     @property
     def missing(self) -> tuple[Wall, ...]:
-        """Those that do not stand."""
+        """The inactive mechanisms."""
         return tuple(wall for wall in self.walls if not wall.stands)
 
     def __str__(self) -> str:
@@ -101,17 +101,17 @@ class Sandbox:
 
 
 def has_gpu() -> bool:
-    """Returns whether there are devices of GPUs."""
+    """Returns whether this machine has GPU devices."""
     return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
 
 
 def raise_walls(reach: Reach) -> Sandbox:
-    """Takes from this process all rights that a worker does not need, for good.
+    """Permanently takes from this process all rights that a worker does not need.
 
-    Called with one thread, after what is slow to import has been. What does not work is told and left out.
+    Called while there is one thread, after the slow imports. A mechanism that fails is reported and left out.
 
     Args:
-        reach: Of this worker. Its folder becomes the current one.
+        reach: This worker's paths. Its folder becomes the current one.
     """
     settle(reach.folder)
     gpu = has_gpu()
@@ -121,23 +121,23 @@ def raise_walls(reach: Reach) -> Sandbox:
         return Sandbox(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
     files = _wall("files", lambda: f"Landlock {landlock.restrict(rules(reach, gpu), abstract_sockets=gpu)}")
     capabilities = _wall("capabilities", drop_capabilities)
-    # Last: it also refuses calls by which the others are raised.
+    # Last: the filter also refuses calls that the other mechanisms need.
     return Sandbox((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
 
 
 def shut_door() -> None:
-    """Takes the making of unix sockets from all threads, once the worker has attached to the pool.
+    """Forbids all threads to make unix sockets, once the worker has attached to the pool.
 
-    Where there is a GPU, its libraries need them.
+    Does nothing if there is a GPU, whose libraries need them.
     """
     if not has_gpu():
-        # On a machine without the filter, that was told when the walls were raised.
+        # A missing filter was reported when the process entered the sandbox.
         with contextlib.suppress(OSError):
             seccomp.without_new_unix_sockets()
 
 
 def rules(reach: Reach, gpu: bool) -> Iterator[Rule]:
-    """Yields what is left of the file system to a worker."""
+    """Yields the rules for the files that a worker may reach."""
     run = READ | (EXECUTE if gpu else 0)
     yield from (Rule(Path(path), run) for path in _SYSTEM)
     yield from (Rule(path, run) for path in python_folders())
@@ -154,15 +154,15 @@ def rules(reach: Reach, gpu: bool) -> Iterator[Rule]:
 
 @functools.cache
 def python_folders() -> frozenset[Path]:
-    """Returns where the interpreter, its packages and their libraries are.
+    """Returns the folders of the interpreter, its packages and their libraries.
 
-    Of a folder that holds more than installed packages, such as a checkout or a home, only the packages that are loaded.
+    If a folder holds more than installed packages, such as a checkout or a home, returns only its loaded packages.
     """
     folders = {Path(prefix) / part for prefix in (sys.prefix, sys.base_prefix) for part in _PREFIX_PARTS}
     entries = [Path(entry).absolute() for entry in sys.path if entry]
     folders |= {entry for entry in entries if entry.name in _PACKAGES}
     mixed = [entry for entry in entries if entry.name not in _PACKAGES]
-    # Not by `getattr`: to a module that is loaded when it is used, asking is using.
+    # Not by `getattr`, which would load a lazily loaded module.
     files = {vars(module).get("__file__") for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
     for file in filter(None, files):
         folders |= {entry / part for entry in mixed if (part := _outermost(file, entry))}
@@ -173,20 +173,20 @@ def python_folders() -> frozenset[Path]:
 
 
 def _outermost(file: str, entry: Path) -> str:
-    """Returns what of an entry of the path a loaded file is in: a package, or the file itself; "" if it is elsewhere."""
+    """Returns the package, or the file itself, that holds a loaded file in a folder of `sys.path`; "" if it is elsewhere."""
     below = file.removeprefix(f"{entry}/")
     return "" if below == file else below.partition("/")[0]
 
 
 def settle(folder: Path) -> None:
-    """Makes a worker's own folder the place for all that it writes."""
+    """Makes a worker's own folder its current folder, HOME and temporary folder."""
     if has_gpu():
-        # Kernels compiled before are found again, and not written: others of the user's programs run them.
+        # The cache of compiled kernels can be read, but not written: the user's other programs run its contents.
         os.environ.setdefault(_GPU_CACHE, os.path.expanduser("~/.nv/ComputeCache"))
     os.chdir(folder)
     for name in ("TMPDIR", "TMP", "TEMP", "HOME"):
         os.environ[name] = str(folder)
-    # Python remembers what it found before.
+    # Python caches the folder that it found first.
     tempfile.tempdir = None
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -222,7 +222,7 @@ class _CapabilityHeader(ctypes.Structure):
 
 
 def drop_capabilities() -> str:
-    """Empties all sets, that of which others can be gained first: it takes a capability itself."""
+    """Empties all capability sets, the bounding set first: dropping from it needs a capability."""
     with contextlib.suppress(OSError):
         for number in range(64):
             _prctl(_PR_CAPBSET_DROP, number)
@@ -251,11 +251,11 @@ def _prctl(option: int, *arguments: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-# ---- whether they stand here ----------------------------------------------------------------------------------------
+# ---- tests on this machine ------------------------------------------------------------------------------------------
 
 
 def tried() -> Sandbox:
-    """Returns what walls stand on this machine: another process raises them and runs against each."""
+    """Returns the sandbox as it works on this machine: another process enters it and attacks each mechanism."""
     try:
         done = subprocess.run(
             interpreter.of_module("fdt.worker.sandbox"),
@@ -290,7 +290,7 @@ def _try() -> Sandbox:
 
 
 def _held(raised: Sandbox, forbidden: Path) -> list[Wall]:
-    """Runs against each wall that is said to stand."""
+    """Attacks each mechanism that is reported as active."""
     attacks: dict[str, Callable[[], object]] = {
         "files": forbidden.read_text,
         "system calls": lambda: os.chmod(forbidden, 0o600),

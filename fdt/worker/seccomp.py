@@ -1,7 +1,7 @@
 """Seccomp: a process gives up system calls that computing does not need. A filter of the kernel's classic BPF, for x86-64.
 
-A call is let through, refused (EPERM), or, where the C library has another way, unknown (ENOSYS). Calls that are younger
-than this list are unknown too: nobody has judged them.
+A call is allowed, refused (EPERM), or, if the C library then uses another call, reported as unknown (ENOSYS). Calls newer than
+this list are also unknown, since they have not been reviewed.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _ARCHITECTURE = 0xC000003E
 _NEWEST = 450
 _CLONE3 = 435
 
-# What reaches into other processes, the kernel or the whole machine; what changes files that Landlock does not guard.
+# Calls that affect other processes, the kernel or the whole machine, and changes of files that Landlock does not cover.
 _REFUSED: dict[str, tuple[int, ...]] = {
     # ptrace, kcmp, process_vm_readv/writev, pidfd_getfd, process_madvise, process_mrelease
     "other processes' memory": (101, 312, 310, 311, 438, 440, 448),
@@ -60,7 +60,7 @@ _CLONE_NAMESPACES = 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0
 
 _SECCOMP, _SET_FILTER, _ALL_THREADS = 317, 1, 1
 
-# Of classic BPF.
+# Instructions of classic BPF.
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _REFUSE, _UNKNOWN = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
@@ -74,7 +74,7 @@ class _Program(ctypes.Structure):
 
 
 def restrict(*, programs: bool) -> None:
-    """Takes from all threads of this process, and what they start, the calls that computing does not need, for good.
+    """Permanently takes from all threads of this process, and those that they start, the calls that computing does not need.
 
     The caller has set no_new_privs.
 
@@ -91,7 +91,7 @@ def restrict(*, programs: bool) -> None:
     clone = _none_of(0, _CLONE_NAMESPACES)
     if not programs:
         clone += _some_of(0, _CLONE_THREAD)
-        # What it may start has numbers that are not known yet; Landlock sees to those.
+        # With `programs`, child processes have numbers that are not known yet; there Landlock restricts signals.
         filter_ += _when(_KILL, _one_of(0, [own])) + _when(_TGKILL, _one_of(0, [own]))
     filter_ += _when(_CLONE, clone)
     filter_ += _when(_PRLIMIT, _one_of(0, [0, own]))
@@ -99,17 +99,17 @@ def restrict(*, programs: bool) -> None:
         filter_ += _when(number, _one_of(0, [0]))
     filter_ += _when(_SETPRIORITY, _one_of(0, [0]) + _one_of(1, [0]))
     filter_ += _when(_IOPRIO_SET, _one_of(0, [1]) + _one_of(1, [0]))
-    # Of a file that it could open, and by its descriptor; see `fdt.transport.blob_store.BlobStore.has`.
+    # Only by the descriptor of an open file; see `fdt.transport.blob_store.BlobStore.has`.
     filter_ += _when(_UTIMENSAT, _one_of(1, [0]) + _one_of(1, [0], high=True))
-    # It dies with its parent.
+    # So that the process cannot undo that it dies with its parent.
     filter_ += _when(_PRCTL, _none_equal(0, _PR_SET_PDEATHSIG))
     filter_ += _when(_SOCKET, _families())
     _install(filter_)
 
 
 def without_new_unix_sockets() -> None:
-    """Takes from all threads the making of unix sockets: Landlock does not guard those that have a file, such as a
-    container engine's. Those that are open stay.
+    """Forbids all threads to make unix sockets: Landlock does not restrict connections to sockets with a file, such as a
+    container engine's. Open sockets stay.
 
     Raises:
         OSError: See `restrict`.
@@ -118,7 +118,7 @@ def without_new_unix_sockets() -> None:
 
 
 def _families() -> list[Instruction]:
-    """Unix and internet sockets; of netlink the protocol that tells of interfaces."""
+    """Allows unix and internet sockets, and netlink's protocol for interfaces only."""
     netlink = [*_one_of(0, [socket.AF_NETLINK]), *_one_of(2, [0])]
     free = [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6]
     passed = [step for family in free for step in ((_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
@@ -137,12 +137,12 @@ def _refuse(number: int, answer: int = _REFUSE) -> list[Instruction]:
 
 
 def _when(number: int, checks: Sequence[Instruction]) -> list[Instruction]:
-    """Lets a call pass if none of the checks refuses it."""
+    """Allows a call if all checks pass."""
     return [(_EQUAL, 0, len(checks) + 1, number), *checks, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _one_of(index: int, values: Sequence[int], *, high: bool = False) -> list[Instruction]:
-    """Refuses unless half of an argument is one of the values."""
+    """Refuses a call unless the low (or high) half of an argument is one of the values."""
     tests = [(_EQUAL, len(values) - position, 0, value) for position, value in enumerate(values)]
     return [_argument(index, high), *tests, (_RETURN, 0, 0, _REFUSE)]
 
@@ -167,7 +167,7 @@ def _install(steps: Iterable[Instruction]) -> None:
         (_EQUAL, 1, 0, _ARCHITECTURE),
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _OFFSET_NUMBER),
-        # Those of the 32-bit interface x32 are above, too.
+        # The calls of the 32-bit interface x32 have larger numbers, too.
         (_GREATER, 0, 1, _NEWEST),
         (_RETURN, 0, 0, _UNKNOWN),
         *steps,
@@ -180,6 +180,6 @@ def _install(steps: Iterable[Instruction]) -> None:
         ctypes.c_long(_SECCOMP), ctypes.c_long(_SET_FILTER), ctypes.c_long(_ALL_THREADS), ctypes.byref(program)
     )
     if result:
-        # Positive: the thread that could not take it.
+        # A positive result is the ID of a thread that could not take the filter.
         number = ctypes.get_errno() if result < 0 else errno.ESRCH
         raise OSError(number, os.strerror(number))

@@ -1,51 +1,51 @@
-"""Tells whether an engine that has steps to make has stopped making them: heartbeats tell of a process only.
+"""Detects an engine that has steps to make and makes none: a heartbeat only shows that its process lives.
 
-A step like those before it has a limit. The first of a program is divided and compiled, which may take long, as the wait for
-others who do so may. A process that waits leaves the processor idle; where all of a job's do, nobody works any more, which the
-pool sees (`fdt.pool.failure_detector`).
+A step has a time limit, except the first of a program: it is divided and compiled, or waits for other workers that do so, which
+may take long. A process that waits leaves the processor idle; if all processes of a job do, the job has stalled, which the pool
+detects (`fdt.pool.failure_detector`).
 """
 
 import threading
 
-# A step may take so many times longer than the longest wait for one so far.
+# A step may take this many times as long as the longest wait for a step so far.
 _TIMES = 20.0
-# A process that uses less of a core waits: Horovod's thread, which looks for others' news all the time, uses some of one.
+# A process that uses less of a core counts as waiting: Horovod's thread, which polls for messages, uses a part of a core.
 _IDLE_CORES = 0.25
-# What a waiting process may use at once besides.
+# Core-seconds that a waiting process may use at once in addition.
 _BURST_S = 0.5
 
 
 class StallWatch:
-    """Looks now and then at how many steps have been made. Any thread may call.
+    """Monitors the number of finished steps. Any thread may call its methods.
 
     Attributes:
-        idle_s: For how long the first step of a program has used next to no processor.
+        idle_s: For how long the first step of a program has used almost no processor.
     """
 
     def __init__(self, limit_s: float):
         """
         Args:
-            limit_s: No wait below this is a stall.
+            limit_s: A shorter wait is never a stall.
         """
         self._limit_s = limit_s
         self._lock = threading.Lock()
         self._programs: set[int] = set()
-        # Steps in all that were asked for; up to which one there is a program that is only being made ready.
+        # The number of requested steps; and the number of the newest program's first step.
         self._asked = self._cold = 0
         self._done = 0
         self._since_s: float | None = None
         self._longest_s = 0.0
         self.idle_s = 0.0
-        # Since when it has used next to none, how much that was, and when it was last looked at.
+        # Since when the process has been idle, the core-seconds that it used since then, and the time of the last look.
         self._worked_s: float | None = None
         self._used_s = self._looked_s = 0.0
 
     def ask(self, program: int, steps: int) -> None:
-        """Records steps that are to be made. The first of a program may take as long as it likes.
+        """Records steps to be made. The first step of a program has no limit.
 
         Args:
             program: Its number.
-            steps: How many.
+            steps: Their number.
         """
         with self._lock:
             if program not in self._programs:
@@ -54,12 +54,12 @@ class StallWatch:
             self._asked += steps
 
     def look(self, done: int, now_s: float, cores: float = 1.0) -> float | None:
-        """Returns for how many seconds no step has ended, if that is too long; else None.
+        """Returns the seconds since a step has ended, if that is too long; else None.
 
         Args:
-            done: Steps that have been made.
-            now_s: By any clock that only moves forwards.
-            cores: That the process has used since the last look.
+            done: The number of finished steps.
+            now_s: The time by a monotonic clock.
+            cores: The cores that the process has used on average since the last look.
         """
         with self._lock:
             self._look_idle(done >= self._cold, now_s, cores)

@@ -1,17 +1,17 @@
-"""The process beside a worker that has a network of its own: its only way out, to the pool and to its job's other hosts.
+"""Runs a tunnel: the process beside a worker with a network of its own, its only way to the pool and its job's other hosts.
 
-It stays in the machine's network, holds no secret of the pool's, and is told by its worker (`fdt.worker.gateway`) over a socket
-what to open. The worker also hands it blank sockets of its own network, so that neither needs a privilege:
+It stays in the machine's network, holds no secret of the pool's, and its worker (`fdt.worker.gateway`) tells it over a socket
+what to open. The worker also hands it unconnected sockets of the worker's network, so that neither needs a privilege:
 
-- to the pool, a port of the worker's loopback whose bytes are passed on as they are: the TLS on them is the worker's;
-- to the process of each other host, an address of the worker's loopback (`fdt.worker.runtime.inner_address`), whose connections
-  go to the tunnel of that host inside TLS 1.3, and from there to the same address in its worker's network.
+- to the pool, a port of the worker's loopback whose bytes are passed on unchanged: their TLS is the worker's;
+- to each other host's process, an address of the worker's loopback (`fdt.worker.runtime.inner_address`), whose connections
+  go to that host's tunnel inside TLS 1.3, and from there to the same address in that worker's network.
 
-It is told all that before the worker meets a program, and from then on takes no orders: a worker that has fallen to one
-cannot have it connect to anything else.
+The worker sends all requests before it reads a program, and from then on the tunnel takes none: a malicious program in the
+worker cannot make it connect to anything else.
 
-A tunnel listens on the host's address on the trusted network and answers the job's hosts alone. Each has a key of its own for
-this job, made here, and shows a certificate; the others were told it through the pool, and take exactly that one.
+A tunnel listens on the host's address on the trusted network and answers only the job's hosts. Each tunnel makes its own key
+and certificate for the job; the others got the certificate through the pool, and accept exactly that one.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from fdt.base.lifetime import die_with
 from fdt.worker.certificate import self_signed
 
 PARENT = "FDT_TUNNEL_PARENT"
-# A message of either side: certificates of all hosts of a job are some 40 KB.
+# The most bytes of a message, either way: certificates of all hosts of a job are some 40 KB.
 MAX_MESSAGE_BYTES = 1 << 17
 
-# From a connection to its proof: what says nothing, or drips, is dropped after this.
+# A connection whose handshake is not complete after this is dropped, whether it is silent or slow.
 HANDSHAKE_S = 5.0
 _CONNECT_S = 10.0
-# Connections that have not proven themselves yet; more wait until one of these has, or was dropped.
+# The most connections with an incomplete handshake; further ones wait until one of these is authenticated or dropped.
 MAX_UNPROVEN = 32
-# Connections that are passed on at once; TensorFlow opens a few for each pair of hosts.
+# The most connections passed on at once; TensorFlow opens a few for each pair of hosts.
 MAX_STREAMS = 256
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 128
@@ -51,10 +51,10 @@ class Member:
     """A host of a job.
 
     Attributes:
-        address: On the trusted network.
-        port: Of its tunnel.
-        certificate: Of its tunnel, PEM.
-        inner: Where its process is reached inside of the networks that are joined.
+        address: Its address on the trusted network.
+        port: Its tunnel's port.
+        certificate: Its tunnel's certificate, PEM.
+        inner: The address of its process in the workers' networks.
     """
 
     address: str
@@ -64,13 +64,13 @@ class Member:
 
 
 class Tunnel:
-    """One worker's."""
+    """The tunnel of one worker."""
 
     def __init__(self, orders: socket.socket, blanks: socket.socket) -> None:
         """
         Args:
-            orders: Messages of the worker come in, and are answered, here.
-            blanks: For each message, the worker sends a TCP socket of its network.
+            orders: The worker's requests come in here, and are answered here.
+            blanks: For each message sent here, the worker returns a TCP socket of its network.
         """
         self._orders, self._blanks = orders, blanks
         self._asking = threading.Lock()
@@ -85,7 +85,7 @@ class Tunnel:
         }
 
     def serve(self) -> None:
-        """Does what the worker asks for, until it ends."""
+        """Executes the worker's requests, until the worker ends."""
         while raw := self._orders.recv(MAX_MESSAGE_BYTES):
             ((kind, argument),) = json.loads(raw).items()
             try:
@@ -97,7 +97,7 @@ class Tunnel:
             self._orders.send(json.dumps(answer).encode())
 
     def _blank(self) -> socket.socket:
-        """Returns a TCP socket of the worker's network that is neither bound nor connected."""
+        """Returns an unbound, unconnected TCP socket of the worker's network."""
         with self._asking:
             self._blanks.send(b"?")
             _, descriptors, _, _ = socket.recv_fds(self._blanks, 1, 1)
@@ -106,7 +106,7 @@ class Tunnel:
         return socket.socket(fileno=descriptors[0])
 
     def _inside(self, address: tuple[str, int]) -> socket.socket:
-        """Listens in the worker's network."""
+        """Returns a socket that listens in the worker's network."""
         listener = self._blank()
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -174,7 +174,7 @@ class Tunnel:
         self._join(secured, dial)
 
     def _join(self, one: "End", dial: "Callable[[], End]") -> None:
-        """Passes bytes both ways until both have ended."""
+        """Passes bytes both ways until both ends have closed."""
         if not self._streams.acquire(blocking=False):
             return
         try:
@@ -190,12 +190,12 @@ class Tunnel:
 def _accept(
     listener: socket.socket, go: Callable[[socket.socket], None], before: threading.BoundedSemaphore | None = None
 ) -> None:
-    """Gives each connection a thread, and closes it when that has ended.
+    """Accepts connections; handles each in a thread of its own, and closes it afterwards.
 
     Args:
-        listener: Of the connections.
-        go: What is done with each; an OSError ends it.
-        before: Acquired before each is accepted; `go` releases it.
+        listener: The listening socket.
+        go: Handles a connection; an OSError ends that connection.
+        before: Acquired before each connection is accepted; `go` releases it.
     """
 
     def one(connection: socket.socket) -> None:
@@ -213,16 +213,16 @@ def _accept(
 
 
 def main() -> None:
-    """Serves the worker that started this process, which has it inherit two sockets and says their numbers."""
+    """Serves the worker that started this process, which inherits two sockets, with their numbers as arguments."""
     die_with(int(os.environ[PARENT]))
-    # The pool's terminal, and its signals, are not ours: this process ends with its worker.
+    # Ignores signals of the pool's terminal: this process ends with its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders, blanks = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    # What nobody expected ends the job, by the name of this host, and not one of its threads.
+    # An unexpected error ends this process, and so the job, with this host's name, and not only one thread.
     threading.excepthook = _broken
     with contextlib.suppress(OSError):
         Tunnel(orders, blanks).serve()
-    # Threads may be in the middle of a connection.
+    # Threads may still be serving connections.
     os._exit(0)
 
 
@@ -235,26 +235,26 @@ def _broken(what: threading.ExceptHookArgs) -> None:
 
 
 class End(Protocol):
-    """One end of what is joined."""
+    """One end of a connection that is passed on."""
 
     def receive(self, buffer: memoryview) -> int:
-        """Fills a buffer with what comes next; returns how many bytes, 0 at the end."""
+        """Receives bytes into a buffer; returns their number, 0 at the end."""
 
     def send(self, data: memoryview) -> None:
-        """Sends all of it."""
+        """Sends all of the data."""
 
     def end(self) -> None:
-        """Sends the end; what the other side sends can still be received."""
+        """Closes the sending direction; the other side's bytes can still be received."""
 
     def abort(self) -> None:
-        """Wakes whoever receives or sends, with an error."""
+        """Wakes threads that receive or send, with an error."""
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the connection."""
 
 
 def _pass(source: End, target: End) -> None:
-    """Passes bytes on as they come, and their end; if either side breaks, breaks both."""
+    """Passes bytes on as they come, and then their end; if either side breaks, aborts both."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     try:
         while size := source.receive(buffer):
@@ -295,27 +295,28 @@ class Plain:
 
 
 class Secured:
-    """The same inside TLS; see `End`. One thread receives, one sends.
+    """A TCP connection with TLS; see `End`. One thread receives, one sends.
 
-    OpenSSL's connection is not made for two threads, so it works on memory, under a lock, and the threads wait outside of it.
+    OpenSSL's connection must not be used by two threads at once, so it works on memory, under a lock; the threads block on the
+    network without the lock.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, *, server: bool) -> None:
-        """Says nothing yet."""
+        """Wraps a connection; `shake_hands` does the handshake."""
         self._plain = Plain(connection)
         self._connection = connection
         self._lock = threading.Lock()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
         self._raw = memoryview(bytearray(_BUFFER_BYTES))
-        # What had come, and was not received, when this side ended.
+        # Decrypted bytes that were not received yet when this side closed its direction.
         self._left = memoryview(b"")
 
     def shake_hands(self, until_s: float) -> bytes:
-        """Proves both sides to each other; returns the other's certificate, DER.
+        """Does the TLS handshake, which authenticates both sides; returns the other's certificate, DER.
 
         Raises:
-            OSError: It did not do so by then.
+            OSError: The handshake failed, or was not complete by `until_s`.
         """
         while True:
             try:
@@ -351,7 +352,7 @@ class Secured:
     def end(self) -> None:
         """See `End.end`."""
         with self._lock:
-            # OpenSSL says the end, then looks for the other side's, and takes offence at data that have come before it.
+            # OpenSSL sends the close, then looks for the other side's, and raises an error if data came before that.
             left = memoryview(bytearray(_BUFFER_BYTES))
             self._left = left[: self._decrypted(left) or 0]
             with contextlib.suppress(ssl.SSLWantReadError):
@@ -373,12 +374,12 @@ class Secured:
         self._incoming.write(self._raw[:size])
 
     def _decrypted(self, buffer: memoryview) -> int | None:
-        """Fills a buffer with what has come; None if nothing has, 0 if the other side has ended."""
+        """Fills a buffer with decrypted bytes; returns their number, None if there are none yet, 0 at the other side's end."""
         filled = min(len(buffer), len(self._left))
         buffer[:filled], self._left = self._left[:filled], self._left[filled:]
         while filled < len(buffer):
             try:
-                # Into a buffer it reads, and returns how much, which its type does not tell.
+                # Given a buffer, `read` returns the number of bytes, which its type does not tell.
                 size = int(self._tls.read(len(buffer) - filled, buffer[filled:]))  # type: ignore[arg-type]
             except ssl.SSLWantReadError:
                 return filled or None
@@ -401,10 +402,10 @@ def _dialled(address: tuple[str, int], source: str | None) -> socket.socket:
 
 
 def _proven(connection: socket.socket, context: ssl.SSLContext, members: Sequence[Member], *, server: bool) -> Secured:
-    """Returns a connection of which both ends have proven themselves.
+    """Does a connection's handshake; returns the connection with both ends authenticated.
 
     Raises:
-        OSError: The other end is none of these members, or did not prove it in time.
+        OSError: The other end is none of these members, or the handshake was not complete in time.
     """
     secured = Secured(connection, context, server=server)
     try:
@@ -419,7 +420,7 @@ def _proven(connection: socket.socket, context: ssl.SSLContext, members: Sequenc
 
 @dataclasses.dataclass(frozen=True)
 class _Identity:
-    """What a tunnel proves itself with; `address` is its host's on the trusted network."""
+    """A tunnel's certificate and key; `address` is its host's address on the trusted network."""
 
     address: str
     certificate: str
@@ -427,17 +428,17 @@ class _Identity:
 
     @classmethod
     def make(cls, address: str) -> "_Identity":
-        """Makes a key for one job, and a certificate that it signs itself."""
+        """Makes a key and a self-signed certificate for one job."""
         return cls(address, *self_signed(address))
 
     def context(self, protocol: int, members: Any) -> ssl.SSLContext:
-        """Returns how connections with these members, and nobody else, are made."""
+        """Returns the TLS settings for connections with these members only."""
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         if protocol == ssl.PROTOCOL_TLS_SERVER:
-            # Nobody takes a session up again, and who only sends would never read a ticket.
+            # Sessions are never resumed, and a side that only sends would never read a ticket.
             context.num_tickets = 0
         for member in members:
             context.load_verify_locations(cadata=member.certificate)
@@ -448,7 +449,7 @@ class _Identity:
 
 @contextlib.contextmanager
 def _file(content: str) -> Any:
-    """A file in memory: `ssl` reads keys from files only."""
+    """Yields the path of a file in memory: `ssl` reads keys only from files."""
     descriptor = os.memfd_create("fdt-tunnel")
     try:
         os.write(descriptor, content.encode())

@@ -1,1 +1,1 @@
-"""The pool's page: what it knows, in a browser, and a button that cancels a job. It needs the extra `page`."""
+"""The pool's page: shows the pool in a browser, with a button that cancels a job. It needs the extra `page`."""

@@ -1,4 +1,4 @@
-"""What the page answers: files, streams, logs, reports, and one thing that it does: cancel a job."""
+"""Answers the page's requests: files, streams, logs and reports, and one action: cancelling a job."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ from fdt.errors import ProtocolError
 from fdt.pool.page.feed import MAX_STREAMS, Feed
 
 _FOLDER = Path(__file__).parent
-# Of a log: what a person looks at; `fdt logs` prints all of it.
+# The bytes of a log that the page shows; `fdt logs` prints all of it.
 _LOG_BYTES = 256 << 10
 
 
 class PoolActions:
-    """What the page does with a pool besides looking at it.
+    """The pool's functions that the page calls, besides taking snapshots.
 
     Attributes:
         cancel: Cancels a job; returns its state.
@@ -34,7 +34,7 @@ class PoolActions:
 
 
 def application(feed: Feed, actions: PoolActions) -> Starlette:
-    """Returns the application behind the gate."""
+    """Returns the ASGI application that the gate protects."""
 
     async def page(_: Request) -> Response:
         return FileResponse(_FOLDER / "page.html", headers={"Cache-Control": "no-cache"})
@@ -86,11 +86,11 @@ def _unknown(job: Any) -> Response:
 
 
 def end_of(log: Path, limit_bytes: int = _LOG_BYTES) -> str:
-    """Returns the end of a log, as it may be shown; colours are left out.
+    """Returns the end of a log as the page shows it, without colours.
 
     Args:
-        log: The file; there may be none.
-        limit_bytes: How much of it.
+        log: The file, which may not exist.
+        limit_bytes: The most bytes of it.
     """
     try:
         with open(log, "rb") as file:

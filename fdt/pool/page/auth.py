@@ -1,8 +1,9 @@
-"""Decides which browsers see the page: codes that let one in, and the cookies that they become.
+"""Decides which browsers see the page: a one-time code gives a browser its cookie.
 
-A pool can do whatever its token lets clients do, so its page asks for as much. A link has a code in it that serves once;
-whoever has the pool's token gets others (`fdt page`). Against pages of other sites in the same browser: names other than
-loopback's are refused (a name of somebody else's that leads to 127.0.0.1), and what changes something must come from the page.
+The page can do as much as a client with the pool's token, so it needs as much proof. A link holds a code that works once; a
+client with the pool's token gets further links (`fdt page`). Against other sites' pages in the same browser: host names other
+than loopback's are refused (another site's name may resolve to 127.0.0.1), and requests that change something must come from
+the page itself.
 """
 
 import hmac
@@ -13,9 +14,9 @@ from collections.abc import Callable
 
 # Names by which a browser reaches loopback, also through a tunnel that ends there.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-# For how long a code serves that nobody has used, and how many there may be.
+# For how long an unused code is valid, and the most codes.
 CODE_S, MAX_CODES = 600.0, 16
-# For how long a browser stays let in, and how many there may be: the oldest goes.
+# For how long a cookie is valid, and the most cookies: the oldest is dropped.
 COOKIE_S, MAX_COOKIES = 24 * 3600.0, 64
 
 
@@ -23,23 +24,23 @@ class BrowserCodes:
     """Codes and cookies of one page, in memory: they end with the pool."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begins with nobody let in.
+        """Begins without codes and cookies.
 
         Args:
-            clock: Seconds.
+            clock: Returns seconds.
         """
         self._clock, self._lock = clock, threading.Lock()
-        # What was given out, and when it ends; the oldest first.
+        # What was issued, and when it expires; the oldest first.
         self._codes: dict[str, float] = {}
         self._cookies: dict[str, float] = {}
 
     def code(self) -> str:
-        """Returns a new code, 256 random bits; of more than `MAX_CODES` the oldest do not serve any more."""
+        """Returns a new code of 256 random bits; above `MAX_CODES` the oldest codes become invalid."""
         with self._lock:
             return _added(self._codes, self._clock() + CODE_S, MAX_CODES)
 
     def enter(self, code: str) -> str | None:
-        """Takes a code, which serves once; returns a cookie's value, or None if it is none of ours or too old."""
+        """Redeems a code, which works once; returns a cookie's value, or None if the code is unknown or too old."""
         with self._lock:
             known = _find(self._codes, code)
             if known is None or self._codes.pop(known) < self._clock():
@@ -47,14 +48,14 @@ class BrowserCodes:
             return _added(self._cookies, self._clock() + COOKIE_S, MAX_COOKIES)
 
     def knows(self, cookie: str) -> bool:
-        """Whether a cookie's value is one that was given out, and not too old."""
+        """Whether a cookie's value was issued here and is not too old."""
         with self._lock:
             known = _find(self._cookies, cookie)
             return known is not None and self._cookies[known] >= self._clock()
 
 
 def is_own_host(host: str) -> bool:
-    """Whether a Host header, with whatever port, names loopback."""
+    """Whether a Host header names loopback, with any port."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, ""
@@ -75,7 +76,7 @@ def _added(kept: dict[str, float], until_s: float, limit: int) -> str:
 
 
 def _find(kept: dict[str, float], given: str) -> str | None:
-    """Returns the entry that is the given text, in a time that tells nothing of the others."""
+    """Returns the entry that equals a text; the time that it takes reveals nothing about the other entries."""
     found = None
     for known in kept:
         if hmac.compare_digest(known.encode(), given.encode()):

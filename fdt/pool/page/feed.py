@@ -1,7 +1,7 @@
-"""What goes to browsers, as server-sent events: one stream a page, each told what it does not have.
+"""Sends browsers server-sent events: one stream a page, which gets only what has changed.
 
-A picture of the pool is taken once a second, for all streams, and only while there is one. Nothing is queued for a browser: one
-that is slow skips pictures, and is told the difference between the last that it took and the newest.
+A snapshot of the pool is taken once a second for all streams, and only while a stream is open. Nothing is queued for a browser:
+a slow browser skips snapshots, and gets the difference between the last one that it took and the newest.
 """
 
 import asyncio
@@ -15,30 +15,30 @@ from fdt.pool.observations import JobCurves
 from fdt.pool.snapshot import Snapshot
 
 LOOK_S = 1.0
-# Without news: a browser that is gone is noticed when something is sent.
+# After this many snapshots without a change something is sent, to notice a closed browser.
 _SILENT_LOOKS = 15
-# Streams at once.
+# The most streams at once.
 MAX_STREAMS = 32
 
 
 class Feed:
-    """Pictures of one pool. Its methods are called in one event loop."""
+    """Snapshots of one pool. Its methods are called in one event loop."""
 
     def __init__(
         self, snapshot: Callable[[], Snapshot], curves: Callable[[str], JobCurves], look_s: float = LOOK_S
     ) -> None:
         """
         Args:
-            snapshot: Returns what the pool knows; called in a thread, for it may wait.
-            curves: Returns what is known of a job over time.
-            look_s: Between two pictures.
+            snapshot: Returns a snapshot of the pool; called in a thread, since it may block.
+            curves: Returns a job's curves.
+            look_s: Seconds between two snapshots.
         """
         self._snapshot, self._curves, self._look_s = snapshot, curves, look_s
         self._taken_s = float("-inf")
         self._lock = asyncio.Lock()
         self._picture: Snapshot = Snapshot([], [])
         self._tables: view.Tables = {}
-        # When the picture was taken, since the epoch.
+        # When the snapshot was taken, since the epoch.
         self._time_s = 0.0
         self._closed = False
         self.num_streams = 0
@@ -48,10 +48,10 @@ class Feed:
         self._closed = True
 
     async def picture(self) -> tuple[Snapshot, view.Tables]:
-        """Returns the newest picture, taken within the last second."""
+        """Returns the newest snapshot, taken within the last second, and its tables."""
         async with self._lock:
             if time.monotonic() - self._taken_s >= self._look_s:
-                # From one beginning to the next, so that streams that wake together share one.
+                # The interval runs from start to start, so that streams that wake together share a snapshot.
                 self._taken_s = time.monotonic()
                 self._picture = await asyncio.to_thread(self._snapshot)
                 shown = view.overview(self._picture, time.time())
@@ -59,16 +59,16 @@ class Feed:
             return self._picture, self._tables
 
     async def detail(self, name: str) -> dict[str, Any] | None:
-        """Returns all that is known of one job; None if there is none of this name."""
+        """Returns all that is known of one job; None if no job has this name."""
         picture, _ = await self.picture()
         job = next((job for job in picture.jobs if job.name == name), None)
         return None if job is None else view.detail(job, self._curves(name))
 
     async def events(self, job: str) -> AsyncIterator[bytes]:
-        """Yields server-sent events until the browser goes: `pool` (see `view.changes`) and `job` (see `view.detail`).
+        """Yields server-sent events until the browser disconnects: `pool` (see `view.changes`) and `job` (see `view.detail`).
 
         Args:
-            job: Of which all is told; "" for none.
+            job: The job whose details are sent; "" for none.
         """
         self.num_streams += 1
         try:
@@ -95,5 +95,5 @@ class Feed:
 
 
 def event(kind: str, value: object) -> bytes:
-    """Returns a server-sent event with a value as JSON, which has no line end in it."""
+    """Returns a server-sent event with a value as JSON, without line breaks."""
     return f"event: {kind}\ndata: {json.dumps(value, separators=(',', ':'), allow_nan=False)}\n\n".encode()

@@ -1,4 +1,4 @@
-"""Checks every request to the page before anything of the pool is looked at."""
+"""Checks every request to the page before the application sees it."""
 
 from http.cookies import CookieError, SimpleCookie
 from importlib import resources
@@ -19,7 +19,7 @@ _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The first address has the code in it.
+    # The first request's URL contains the code.
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -32,20 +32,20 @@ _WRONG_ORIGIN = "Only the page itself may do this: expected an Origin header tha
 
 
 class Gate:
-    """An ASGI application around another."""
+    """An ASGI application that protects another one."""
 
     def __init__(self, app: ASGIApp, doors: BrowserCodes, cookie: str) -> None:
-        """Makes it.
+        """Wraps an application.
 
         Args:
-            app: Sees requests of browsers that were let in.
-            doors: Know these.
-            cookie: The name of the page's cookie: browsers do not tell ports apart.
+            app: Gets the requests of authorised browsers.
+            doors: Issue and check codes and cookies.
+            cookie: The name of the page's cookie, with the port in it, since browsers share cookies between ports.
         """
         self._app, self._doors, self._cookie = app, doors, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, or passes on."""
+        """Answers a request, or passes it on."""
         if scope["type"] != "http":
             return
 
@@ -60,7 +60,7 @@ class Gate:
         await (self._app if answer is None else answer)(scope, receive, guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Returns what to say to whoever is not let in, or is just coming in; None to pass a request on."""
+        """Returns the answer to a browser that is refused or redeems its code; None to pass the request on."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not is_own_host(host):
@@ -75,7 +75,7 @@ class Gate:
         return None
 
     def _enter(self, code: str) -> Response:
-        """Lets a browser in. Its next request comes from a page of ours, so that it brings a cookie that is `Strict`."""
+        """Gives a browser its cookie, and a page that makes the next request, so that the `Strict` cookie is sent with it."""
         cookie = self._doors.enter(code)
         if cookie is None:
             return _page("closed.html", 403)

@@ -1,4 +1,4 @@
-"""The page's port: a web server in a thread of the pool's control process."""
+"""Serves the page: a web server in a thread of the pool's control process."""
 
 import asyncio
 import socket
@@ -18,9 +18,9 @@ _STOP_S = 5.0
 
 
 def _bounded(limits: Limits) -> type[H11Protocol]:
-    """Returns what serves a connection, unless there are too many, and hangs up if no request comes.
+    """Returns uvicorn's class for a connection, which also bounds their number and hangs up if no request comes.
 
-    Uvicorn's own bound lets connections in, and answers their requests with 503: one that is silent may stay.
+    Uvicorn's own bound accepts connections and answers their requests with 503: a silent connection may stay.
     """
 
     class Connection(H11Protocol):
@@ -45,7 +45,7 @@ def _bounded(limits: Limits) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """Sees to it that a request comes in time, however many bytes of it do."""
+            """Hangs up unless a complete request comes in time."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._forget()
             elif self._deadline is None:
@@ -67,13 +67,13 @@ class PageServer:
     """
 
     def __init__(self, address: str, feed: Feed, actions: PoolActions, limits: Limits = DEFAULT) -> None:
-        """Opens the port, and begins to answer.
+        """Opens the port, and starts to answer.
 
         Args:
-            address: "host:port" on loopback; port 0 for one that is free.
-            feed: What is shown.
-            actions: What can be done.
-            limits: Of connections.
+            address: "host:port" on loopback; port 0 for a free port.
+            feed: The pool's snapshots.
+            actions: The functions that the page may call.
+            limits: Bounds of connections.
 
         Raises:
             UsageError: The port cannot be opened.
@@ -89,7 +89,7 @@ class PageServer:
         self.address = f"{host}:{port}"
         self._doors, self._feed = BrowserCodes(), feed
         gate = Gate(application(feed, actions), self._doors, f"fdt-{port}")
-        # No log of requests: the address of the first has a code in it.
+        # No log of requests: the first request's URL contains a code.
         config = uvicorn.Config(
             gate,
             access_log=False,
@@ -110,7 +110,7 @@ class PageServer:
         self._thread.start()
 
     def link(self) -> str:
-        """Returns an address that lets one browser in, once."""
+        """Returns a URL that authorises one browser, once."""
         return f"http://{self.address}/?code={self._doors.code()}"
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The services of a pool, one a file, as `fdt.pool.server` offers them: thin, around the supervisor."""
+"""The pool's gRPC services, one a file: thin wrappers around the supervisor. `fdt.pool.server` registers them."""

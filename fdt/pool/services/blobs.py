@@ -36,7 +36,7 @@ class Blobs:
         context: grpc.ServicerContext,
         check: Callable[[blobs_pb2.BlobRef], None],
     ) -> bytes:
-        """Takes an upload; `check` raises where it is not to be."""
+        """Takes an upload; `check` raises for a blob that is not allowed."""
         first = wire.decode(blobs_pb2.PutChunk, next(requests, b""))
         check(first.blob)
         data = _prefixed(first.data, (decode_data(raw, blobs_pb2.PutChunk, 2) for raw in requests))
@@ -47,12 +47,12 @@ class Blobs:
         return self.give(wire.decode(blobs_pb2.BlobRef, raw))
 
     def give(self, ref: blobs_pb2.BlobRef) -> Iterator[bytes]:
-        """Yields a blob in pieces, as they travel."""
+        """Yields a blob as serialised chunks."""
         for chunk in self._store.chunks(ref):
             yield encode_data(chunk, 1)
 
     def _paced(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
-        """Ends an upload that is too slow over some time; that it pauses, the door sees."""
+        """Ends an upload that is too slow over `chunk_s`; the rate limiter ends one that pauses."""
         least_bytes = int(self._limits.upload_bytes_s * self._timing.chunk_s)
         began_s, num_bytes = time.monotonic(), 0
         for chunk in chunks:

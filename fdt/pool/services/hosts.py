@@ -48,6 +48,6 @@ class Hosts:
                     self._gone(host, "left the pool")
         except ProtocolError as error:
             self._gone(host, f"was sent away: {error}")
-        except Exception as error:  # whatever it is, the host goes, and it is seen
+        except Exception as error:  # any error: the host is dropped, and the error logged
             log.crashed()
             self._gone(host, f"was sent away: the pool could not take what it said ({type(error).__name__}: {error})")

@@ -1,4 +1,4 @@
-"""`fdt.v1.Jobs`: a client's end of a job."""
+"""`fdt.v1.Jobs`: a client's stream of a job."""
 
 import functools
 import threading
@@ -21,7 +21,7 @@ from fdt.v1 import blobs_pb2, job_pb2
 
 
 class Jobs:
-    """`fdt.v1.Jobs`: instructions and events pass through as they are."""
+    """`fdt.v1.Jobs`: passes instructions and events on unchanged."""
 
     def __init__(self, supervisor: Supervisor, examiner: Examiner) -> None:
         self._supervisor, self._examiner = supervisor, examiner
@@ -53,7 +53,7 @@ class Jobs:
     def _unread(self, relay: JobRelay, context: grpc.ServicerContext, bound: str) -> None:
         message = f"The client does not read what the pool sends it: more than {bound} waited for it."
         self._supervisor.post(events.JobRefused(time.time(), relay.job, "CapacityError", message))
-        # Its thread may be in the middle of sending what nobody takes.
+        # The stream's thread may be blocked in sending to this client.
         context.cancel()
 
     def _gone(self, relay: JobRelay) -> None:
@@ -63,7 +63,7 @@ class Jobs:
 
     def _take(self, relay: JobRelay, requests: Iterator[bytes]) -> None:
         """Passes instructions on until the client ends or breaks the stream."""
-        # After its goodbye a client may still say that it has fetched something.
+        # After `close` a client may still report blobs that it has fetched.
         said_goodbye = False
         try:
             for raw in until_broken(requests):
@@ -72,7 +72,7 @@ class Jobs:
                 if kind in ("fetched", "shown"):
                     continue
                 if kind == "run":
-                    # What prepares the job is looked at and kept while it queues; its steps wait in the stream.
+                    # Instructions that prepare the job are checked and kept while it queues; its steps wait in the stream.
                     relay.assigned.wait()
                 relay.instruct(raw)
         except FdtError as error:
@@ -80,7 +80,7 @@ class Jobs:
                 relay.malformed = error
             self._supervisor.post(events.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
-        except Exception as error:  # whatever it is, it ends the job and is seen
+        except Exception as error:  # any error ends the job, and is logged
             log.crashed()
             message = f"The pool could not pass on an instruction: {type(error).__name__}: {error}"
             self._supervisor.post(events.JobRefused(time.time(), relay.job, "PoolError", message))
@@ -89,7 +89,7 @@ class Jobs:
             self._supervisor.post(events.Cancelled(time.time(), relay.job))
 
     def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
-        """Admits an instruction, and sees to it that the blobs it names stay; returns its kind."""
+        """Checks an instruction, and keeps the blobs that it names in the store; returns its kind."""
         instruction = wire.decode(job_pb2.Instruction, raw)
         kind = instruction.WhichOneof("kind")
         if kind == "load":

@@ -1,4 +1,4 @@
-"""`fdt.v1.Pool`: what the pool is, and its jobs; and `grpc.health.v1.Health`."""
+"""`fdt.v1.Pool`: describes the pool and lists its jobs; and `grpc.health.v1.Health`."""
 
 import contextlib
 import json
@@ -25,9 +25,9 @@ class Pool:
 
     def __init__(self, supervisor: Supervisor, config: ServeConfig) -> None:
         self._supervisor, self._config = supervisor, config
-        # Told once the ports are open.
+        # Set once the ports are open.
         self.listens: list[str] = []
-        # Makes a link that lets one browser in; "" where there is no page.
+        # Returns a link that authorises one browser; "" without a page.
         self.link: Callable[[], str] = lambda: ""
 
     def Describe(self, request: pool_pb2.DescribeRequest, _: grpc.ServicerContext) -> pool_pb2.DescribeReply:
@@ -93,7 +93,7 @@ def check_version(client: program_pb2.Versions) -> None:
     """Refuses a client of another major or minor version.
 
     Raises:
-        VersionError: It is one.
+        VersionError: The client has another major or minor version.
     """
     ours = versions().fdt
     if client.fdt and client.fdt.split(".")[:2] != ours.split(".")[:2]:

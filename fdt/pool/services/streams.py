@@ -1,4 +1,4 @@
-"""Streams of messages that end in whatever way."""
+"""Reads streams of messages that may break."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,6 +7,6 @@ import grpc
 
 
 def until_broken(requests: Iterator[bytes]) -> Iterator[bytes]:
-    """Passes messages on until their stream ends, or breaks."""
+    """Yields messages until their stream ends or breaks."""
     with contextlib.suppress(grpc.RpcError):
         yield from requests

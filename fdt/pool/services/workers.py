@@ -1,4 +1,4 @@
-"""`fdt.v1.Workers`: a worker's end of a job."""
+"""`fdt.v1.Workers`: a worker's stream of a job."""
 
 import functools
 import threading
@@ -28,9 +28,9 @@ class Workers:
     def __init__(self, supervisor: Supervisor, keys: WorkerKeys, blobs: Blobs) -> None:
         """
         Args:
-            supervisor: Of the pool.
-            keys: Of the workers that come on this port.
-            blobs: Passes theirs on.
+            supervisor: The pool's.
+            keys: The keys of the workers that attach on this port.
+            blobs: Takes and sends the workers' blobs.
         """
         self._supervisor, self._keys, self._blobs = supervisor, keys, blobs
 
@@ -69,10 +69,10 @@ class Workers:
 
     def _take(self, name: str, requests: Iterator[bytes]) -> None:
         try:
-            # A broken stream needs no word: the process ends with it, or falls silent.
+            # A broken stream needs no report: the process ends with it, or falls silent.
             for raw in until_broken(requests):
                 self._look_at(name, raw)
-        except Exception as error:  # whatever it is, it ends the job and is seen; the worker is then silent
+        except Exception as error:  # any error ends the job, and is logged; the worker then falls silent
             if not isinstance(error, FdtError):
                 log.crashed()
             kind = type(error).__name__ if isinstance(error, FdtError) else "PoolError"
@@ -131,6 +131,6 @@ class Workers:
 
 
 def _check_serves_once(ref: blobs_pb2.BlobRef) -> None:
-    # Others would take it for what a name by content promises.
+    # A content digest as its name would let a worker replace content that others rely on.
     if len(ref.digest) != ONE_TIME_BYTES:
         raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")

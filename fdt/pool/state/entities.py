@@ -1,4 +1,4 @@
-"""Jobs, workers and hosts as a pool knows them: where each is in its life.
+"""Jobs, workers and hosts as a pool knows them, with their states.
 
 A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
 (imports its runtime), warm, serving one job, and leaving.
@@ -14,7 +14,7 @@ from fdt.pool.state.events import OWN_HOST
 
 
 class JobState(enum.StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -22,17 +22,17 @@ class JobState(enum.StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    # Its pool ended before it.
+    # Its pool ended before the job did.
     INTERRUPTED = "interrupted"
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state is final."""
         return self not in (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
 
 class WorkerState(enum.Enum):
-    """Where a worker process is in its life."""
+    """The state of a worker process."""
 
     STARTING = enum.auto()
     WARM = enum.auto()
@@ -42,7 +42,7 @@ class WorkerState(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A machine of the pool; `slots` is how many workers may serve jobs there at once, `placed` whether a scheduler gave it."""
+    """A machine of the pool; `slots`: how many workers may serve jobs there at once; `placed`: whether a scheduler gave it."""
 
     name: str
     label: str
@@ -78,18 +78,18 @@ class Job:
     started_s: float = 0.0
     ended_s: float = 0.0
     reason: str = ""
-    # Hosts and how many workers of the job each has.
+    # Hosts, and how many workers of the job each has.
     places: tuple[tuple[str, int], ...] = ()
-    # Its processes; the place is the rank.
+    # Its processes, by rank.
     workers: tuple[str, ...] = ()
     joined: set[str] = dataclasses.field(default_factory=set)
     closed: set[str] = dataclasses.field(default_factory=set)
-    # What workers said of their failure. The first to speak need not be the first to have failed.
+    # The workers' reports of their failures. The first to report need not be the first to have failed.
     failures: dict[str, events.WorkerFailed] = dataclasses.field(default_factory=dict)
     told: tuple[int, str] = (0, "")
-    # Of the script, once its client closes the job.
+    # The script's exit status, once the client closes the job.
     exit_status: int | None = None
-    # With how few workers it may go on, and how many its client was asked to do without.
+    # The fewest workers with which it may go on, and how many its client was asked to give back.
     least_workers: int = 0
     wanted: int = 0
 
@@ -108,7 +108,7 @@ _OUT_OF_MEMORY = "The system killed it for want of memory: smaller batches or fe
 
 
 def cause_of(event: events.WorkerExited) -> str:
-    """Returns why a process ended, as a sentence with a space before it; "" where its status tells nothing."""
+    """Returns why a process ended, as a sentence after a space; "" if its status does not tell."""
     if event.status == -signal.SIGKILL and event.out_of_memory:
         return f" {_OUT_OF_MEMORY}."
     cause = next((words for number, words in _CAUSES.items() if event.status == -number), "")
@@ -126,7 +126,7 @@ def describe_status(status: int) -> str:
 
 
 def describe_end(who: str, event: events.WorkerExited) -> str:
-    """Returns how a worker ended, and why, in words; the end of its log comes last."""
+    """Returns how and why a worker ended, in words; the end of its log comes last."""
     if event.over:
         return f"{who} {event.over}. It was ended{event.known}; smaller batches, or a larger bound, let it live."
     log = f" The end of its log: {event.detail}" if event.detail else ""
@@ -134,20 +134,20 @@ def describe_end(who: str, event: events.WorkerExited) -> str:
 
 
 def ending(exit_status: int) -> tuple[JobState, str]:
-    """Returns what became of a job that its client closed, and why."""
+    """Returns the final state of a job that its client closed, and the reason."""
     if exit_status == _SCRIPT_INTERRUPTED:
         return JobState.CANCELLED, "the script was interrupted (KeyboardInterrupt)"
     return JobState.FINISHED, f"the script ended with status {exit_status}" if exit_status else ""
 
 
 def describe_absence(job: str, ranks: Sequence[int], places: Iterable[str], limit_s: float) -> str:
-    """Returns what to say of ranks that did not join the others in time.
+    """Returns the message about ranks that did not join the others in time.
 
     Args:
         job: Its name.
-        ranks: Which.
-        places: " on host NAME" of each; "" for the pool's own machine.
-        limit_s: The time.
+        ranks: The missing ranks.
+        places: " on host NAME" for each of them; "" for the pool's own machine.
+        limit_s: The time limit.
     """
     message = f"Rank(s) {ranks} of job {job} did not join the others within {limit_s:.0f} s."
     elsewhere = ",".join(sorted({*places} - {""}))
@@ -155,13 +155,13 @@ def describe_absence(job: str, ranks: Sequence[int], places: Iterable[str], limi
 
 
 def describe_starts(mode: str, number: int, what: str, detail: str) -> str:
-    """Returns what to say of workers that end before they serve a job, to be put behind who starts them.
+    """Returns the message about workers that end before they serve a job, without its subject: what starts them.
 
     Args:
-        mode: Theirs.
-        number: Of those in a row.
-        what: Became of the last, as in "ended with exit status 1, before it was ready".
-        detail: How its log ends.
+        mode: The workers' mode.
+        number: How many failed in a row.
+        what: How the last one ended, as in "ended with exit status 1, before it was ready".
+        detail: The end of its log.
     """
     log = f" The end of its log: {detail}" if detail else ""
     return f"cannot start workers of mode {mode}: {number} in a row did not get to serve a job. The last {what}.{log}"

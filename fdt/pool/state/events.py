@@ -1,10 +1,10 @@
-"""Events that a pool's state is told of, and the instructions that it answers with."""
+"""The events that a pool's state handles, and the instructions that it returns."""
 
 import dataclasses
 
 from fdt.errors import FailedStep
 
-# The pool's own machine, among its hosts.
+# The host name of the pool's own machine.
 OWN_HOST = ""
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -25,9 +25,9 @@ class Submitted(Event):
     script: str = ""
     # Whether it has a process on the pool's own machine even if none of its workers is there.
     needs_pool: bool = False
-    # Of a client: what is kept for one of its jobs is there for the next.
+    # The client's session: snapshots kept for one of its jobs are available to the next.
     session: bytes = b""
-    # With how few workers it may go on; 0 for no fewer.
+    # The fewest workers with which it may go on; 0 for no fewer.
     least_workers: int = 0
 
 
@@ -36,10 +36,10 @@ class HostJoined(Event):
     """A host has become part of the pool.
 
     Attributes:
-        host: A name that never comes again.
-        label: What a person calls it.
+        host: Its name in the pool, which is never reused.
+        label: Its name in messages to people.
         slots: Workers that it offers.
-        placed: Whether the pool's scheduler has brought it.
+        placed: Whether the pool's scheduler provided it.
     """
 
     host: str
@@ -50,7 +50,7 @@ class HostJoined(Event):
 
 @dataclasses.dataclass(frozen=True)
 class HostsWait(Event):
-    """What the scheduler says of hosts that it was asked for and that have not joined; "" if there is nothing to say."""
+    """The scheduler's reason why requested hosts have not joined; "" for none."""
 
     reason: str
 
@@ -64,7 +64,7 @@ class HostsRefused(Event):
 
 @dataclasses.dataclass(frozen=True)
 class HostGone(Event):
-    """A host has left, was lost or has fallen silent. `reason` goes on from "Host NAME ...". `spare`: nobody needs it."""
+    """A host has left, was lost or has fallen silent. `reason` follows "Host NAME" in messages. `spare`: no job needs it."""
 
     host: str
     reason: str
@@ -83,7 +83,7 @@ class WorkerJoined(Event):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFailed(Event):
-    """A worker says that it failed. `time_s` is the worker's own, of the failure."""
+    """A worker reports that it failed. `time_s` is the time of the failure, by the worker's clock."""
 
     worker: str
     error: str
@@ -97,12 +97,12 @@ class WorkerExited(Event):
     """A process has ended.
 
     Attributes:
-        worker: Whose.
-        status: Negative for a signal.
-        detail: How its log ends, if that tells anything.
-        known: What is known of its last moment, to be put behind "it ended with".
-        out_of_memory: Whether the system has killed processes for want of memory.
-        over: What the worker took beyond its bounds, for which it was ended; "" for nothing. See `fdt.base.worker_bounds`.
+        worker: The process's worker.
+        status: Its exit status; negative for a signal.
+        detail: The end of its log; "" if that is not helpful.
+        known: What is known of its last moment; in messages it follows the exit status.
+        out_of_memory: Whether the system has killed processes because memory ran out.
+        over: The bound that the worker exceeded and was ended for; "" for none. See `fdt.base.worker_bounds`.
     """
 
     worker: str
@@ -121,7 +121,7 @@ class WorkerSilent(Event):
 
 @dataclasses.dataclass(frozen=True)
 class JobIdle(Event):
-    """None of a job's workers has done anything for so long, in the first step of a program."""
+    """All of a job's workers have been idle for `idle_s`, in the first step of a program."""
 
     job: str
     idle_s: float
@@ -129,14 +129,14 @@ class JobIdle(Event):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerClosed(Event):
-    """A worker has handed in its last account of the job."""
+    """A worker has sent its last account of the job."""
 
     worker: str
 
 
 @dataclasses.dataclass(frozen=True)
 class JobRefused(Event):
-    """The pool itself ends the job: its program is refused, a message makes no sense, its ports cannot be opened."""
+    """The pool itself ends the job: its program is refused, a message is invalid, or its ports cannot be opened."""
 
     job: str
     error: str
@@ -155,7 +155,7 @@ class Cancelled(Event):
 
 @dataclasses.dataclass(frozen=True)
 class Closing(Event):
-    """The client needs the job no more: its script has come to its end, with this status."""
+    """The client closes the job: its script has ended, with this status."""
 
     job: str
     exit_status: int
@@ -163,7 +163,7 @@ class Closing(Event):
 
 @dataclasses.dataclass(frozen=True)
 class Leaving(Event):
-    """The pool is to go down: no new jobs, and so long for those that run to be put away."""
+    """The pool is to go down: it takes no new jobs, and running jobs have `grace_s` to take a snapshot."""
 
     grace_s: float
 
@@ -178,7 +178,7 @@ class Tick(Event):
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """Something to do."""
+    """Something for the supervisor to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +190,7 @@ class StartWorker(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class EndWorker(Instruction):
-    """Let the process end by itself, and see that it does."""
+    """Lets a process end by itself, and ends it if it does not."""
 
     worker: str
 
@@ -202,7 +202,7 @@ class KillWorker(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class Assign(Instruction):
-    """Gives a job its workers; the place in `workers` is the rank."""
+    """Gives a job its workers; a worker's index in `workers` is its rank."""
 
     job: str
     workers: tuple[str, ...]
@@ -210,14 +210,14 @@ class Assign(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class WelcomeHost(Instruction):
-    """Tell a host that it is part of the pool now."""
+    """Tells a host that it is part of the pool now."""
 
     host: str
 
 
 @dataclasses.dataclass(frozen=True)
 class DropHost(Instruction):
-    """Forget a host and its workers; tell it why, if it still listens. `spare`: nothing was wrong with it."""
+    """Deletes a host and its workers, and tells the host why if it still listens. `spare`: the host had no fault."""
 
     host: str
     reason: str
@@ -226,7 +226,7 @@ class DropHost(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class HostWorks(Instruction):
-    """Note that a host which a scheduler brought can serve jobs.
+    """Tells the reconciler that a host from the scheduler can serve jobs.
 
     It has had a ready worker of every mode, and one of its workers has served a job, or has waited for one long enough.
     """
@@ -236,14 +236,14 @@ class HostWorks(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class WantHosts(Instruction):
-    """Have the scheduler bring so many hosts in all, with those that have joined."""
+    """Sets the number of hosts requested from the scheduler, joined ones included."""
 
     number: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Say(Instruction):
-    """Tells whoever runs the pool."""
+    """Shows a line to the pool's operator."""
 
     line: str
 
@@ -262,7 +262,7 @@ class TellStarted(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class TellWanted(Instruction):
-    """Asks a job's client to go on with so many workers fewer, for which others wait."""
+    """Asks a job's client to go on with that many workers fewer, since another job waits for them."""
 
     job: str
     workers: int
@@ -278,7 +278,7 @@ class TellLeaving(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class Stop(Instruction):
-    """The pool has no more jobs, and will have none."""
+    """Ends the pool: it has no more jobs, and takes none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,19 +293,19 @@ class TellFailed(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class EndJob(Instruction):
-    """The job is over: end its stream, free what it held."""
+    """Ends a job's stream, and frees what the job held."""
 
     job: str
 
 
 @dataclasses.dataclass(frozen=True)
 class LetGo(Instruction):
-    """Nobody will ask any more for what was kept for a session."""
+    """Deletes the snapshots that were kept for a session."""
 
     session: bytes
 
 
-# What a pool's log tells at level "info"; the rest comes at level "debug".
+# Events and instructions that a pool logs at level "info"; it logs the others at level "debug".
 NOTABLE = frozenset((
     Submitted, HostJoined, HostGone, HostsRefused, WorkerFailed, WorkerExited, WorkerSilent, JobRefused, ClientGone, Cancelled,
     Closing, Leaving, TellStarted, TellFailed, EndJob,

@@ -1,4 +1,4 @@
-"""How many hosts a pool wants of its scheduler, and which it gives back. No I/O: part of the pool's state."""
+"""Decides how many hosts a pool wants from its scheduler, and which it gives back. No I/O: part of the pool's state."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,11 +7,11 @@ from fdt.pool.state.entities import Host
 
 
 class HostDemand:
-    """What is wanted now, and since when hosts have had nothing to do.
+    """The number of wanted hosts, and since when hosts have been idle.
 
     Attributes:
-        wanted: Hosts in all, with those that have joined.
-        reason: What the scheduler says of those that have not; "" for nothing.
+        wanted: The wanted hosts in all, joined ones included.
+        reason: The scheduler's reason why some have not joined; "" for none.
     """
 
     def __init__(self, config: PlacingConfig) -> None:
@@ -19,20 +19,20 @@ class HostDemand:
         self._config = config
         self.wanted, self.reason = 0, ""
         self._num_placed = self._num_needed = 0
-        # In the order in which they fell idle.
+        # Idle hosts, in the order in which they became idle.
         self._idle_since_s: dict[str, float] = {}
 
     def capacity(self, fixed_slots: int) -> int:
-        """Returns how many workers there can be, if so many are not the scheduler's."""
+        """Returns how many workers there can be: `fixed_slots`, and those on as many of the scheduler's hosts as allowed."""
         return fixed_slots + self._config.most * self._config.slots
 
     def look(self, hosts: Iterable[Host], busy: Mapping[str, int], queued: int, time_s: float) -> bool:
-        """Records the present state; returns whether another number of hosts is wanted than before.
+        """Records the present state; returns whether the number of wanted hosts has changed.
 
         Args:
-            hosts: All of the pool.
-            busy: How many workers serve on each; 0 for hosts that are not in it.
-            queued: Workers of all jobs that wait.
+            hosts: All hosts of the pool.
+            busy: How many workers serve jobs, by host; 0 for hosts that are not in it.
+            queued: The number of workers of all queued jobs.
             time_s: Now, in seconds since the epoch.
         """
         config, hosts = self._config, list(hosts)
@@ -49,12 +49,12 @@ class HostDemand:
         return self.wanted != before
 
     def spare(self) -> list[tuple[float, str]]:
-        """Returns hosts that nobody needs, and when each has been idle for long enough to go."""
+        """Returns for each host that no job needs the time at which it is given back, and its name."""
         num_spare = max(0, self._num_placed - self._num_needed)
         return [(since + self._config.idle_s, host) for host, since in list(self._idle_since_s.items())[:num_spare]]
 
     def describe(self) -> str:
-        """Returns what is waited for, in words; "" if all that are wanted have joined."""
+        """Returns which hosts have not joined yet, in words; "" if all wanted hosts have."""
         missing = self.wanted - self._num_placed
         if missing <= 0:
             return ""

@@ -1,4 +1,4 @@
-"""The hosts of a pool, those that a scheduler is asked for among them. No I/O: part of the pool's state."""
+"""Keeps the hosts of a pool, including those from a scheduler. No I/O: part of the pool's state."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from fdt.pool.state.host_demand import HostDemand
 from fdt.pool.state.job_table import JobTable, Tell
 from fdt.pool.state.worker_table import WorkerTable
 
-# `fdt.errors`' name of what a job can be begun again after.
+# The name of the error after which a client restarts its job.
 LOST = WorkerLostError.__name__
 
 
@@ -38,25 +38,25 @@ class HostTable(dict[str, Host]):
             num_workers: Workers of the pool's own machine that may serve jobs at once.
             jobs: The pool's.
             workers: The pool's.
-            placing: Hosts that a scheduler is asked for; None where people bring them.
-            limits: The lengths of names are looked at.
+            placing: The hosts to request from a scheduler; None if hosts are added by hand.
+            limits: The lengths of names are used.
             tell: Takes instructions.
         """
         super().__init__({OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)})
         self._jobs, self._workers, self._limits, self._tell = jobs, workers, limits, tell
         self._demand = HostDemand(placing) if placing is not None else None
-        # Kept, since there may be a thousand hosts.
+        # Not summed each time, since there may be a thousand hosts.
         self.num_workers = num_workers
 
     @property
     def capacity(self) -> int:
-        """Workers that may serve jobs at once when all hosts are there that the scheduler is asked for at most."""
+        """Workers that may serve jobs at once with as many of the scheduler's hosts as allowed."""
         if self._demand is None:
             return self.num_workers
         return self._demand.capacity(sum(host.slots for host in self.values() if not host.placed))
 
     def too_large(self, job: Job) -> str:
-        """Returns what to say of a job that there can never be room for."""
+        """Returns the message for a job that the pool can never have room for."""
         return (
             f"The pool has {self.capacity} worker(s). Ask for at most that many with --workers, or start a larger "
             f"pool. Received: workers={job.num_workers}"
@@ -75,7 +75,7 @@ class HostTable(dict[str, Host]):
         self._say(f"host {event.label} joined with {event.slots} worker(s); the pool has {self.num_workers}")
 
     def gone(self, event: events.HostGone) -> None:
-        """Deletes a host and its workers, and ends the jobs that these serve."""
+        """Deletes a host and its workers, and ends the jobs that the workers serve."""
         host = self.get(event.host)
         if host is None or host.name == OWN_HOST:
             return
@@ -102,7 +102,7 @@ class HostTable(dict[str, Host]):
     # ---- hosts of a scheduler ---------------------------------------------------------------------------------------
 
     def want(self, time_s: float) -> None:
-        """Asks the scheduler for as many hosts as jobs need now."""
+        """Requests as many hosts from the scheduler as jobs need now."""
         if self._demand is None:
             return
         queued = sum(job.num_workers for job in self._jobs.queued())
@@ -110,16 +110,16 @@ class HostTable(dict[str, Host]):
             self._tell(events.WantHosts(self._demand.wanted))
 
     def awaited(self) -> str:
-        """Returns which hosts were asked for and have not joined, in words; "" for none."""
+        """Returns which requested hosts have not joined, in words; "" for none."""
         return self._demand.describe() if self._demand is not None else ""
 
     def wait(self, event: events.HostsWait) -> None:
-        """Records what the scheduler says of hosts that have not joined."""
+        """Records the scheduler's reason why hosts have not joined."""
         if self._demand is not None:
             self._demand.reason = cut(event.reason, self._limits.listed_bytes)
 
     def refused(self, event: events.HostsRefused) -> None:
-        """Ends the jobs that wait for hosts that the scheduler does not give."""
+        """Ends the jobs that wait for hosts which the scheduler does not give."""
         reason = cut(event.reason, self._limits.failure_bytes)
         self._say(f"no more hosts: {reason}")
         for job in self._jobs.queued():
@@ -128,7 +128,7 @@ class HostTable(dict[str, Host]):
                 self._jobs.fail(job.name, "CapacityError", message, -1, event.time_s)
 
     def deadlines(self) -> Iterator[tuple[float, Callable[[float], None]]]:
-        """Yields when a host that nobody needs is given back, and what does it."""
+        """Yields for each host that no job needs the time at which to give it back, and the function that does it."""
         for due_s, host in self._demand.spare() if self._demand is not None else ():
             yield due_s, functools.partial(self._give_back, host)
 

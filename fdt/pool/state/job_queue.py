@@ -1,7 +1,7 @@
-"""The queue of a pool: which jobs are refused, which is next, and what it waits for. No I/O: part of the pool's state.
+"""Queues a pool's jobs: refuses some, starts the next one, and says what it waits for. No I/O: part of the pool's state.
 
-Jobs start in the order in which they came. A job's workers fill the pool's own machine first, then the others in the order of
-their joining.
+Jobs start in the order of submission. A job's workers fill the pool's own machine first, then the other hosts in the order in
+which they joined.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fdt.pool.state.job_table import RESTARTING, RESTARTS, JobTable, Tell
 from fdt.pool.state.worker_starts import Processes
 from fdt.pool.state.worker_table import WorkerTable
 
-# What a job waits for whose workers are free, and not warm yet.
+# The reason given for a job whose workers are free but not warm yet.
 WORKERS_START = "workers are starting"
 
 
@@ -32,8 +32,8 @@ class JobQueue:
     ) -> None:
         """
         Args:
-            modes: What the pool serves, and how many processes a job of each takes.
-            limits: `queued_jobs` is looked at.
+            modes: The modes that the pool serves, and how many processes a job of each takes.
+            limits: `queued_jobs` is used.
             hosts: The pool's.
             jobs: The pool's.
             workers: The pool's.
@@ -65,12 +65,12 @@ class JobQueue:
         return None
 
     def start_jobs(self, time_s: float) -> None:
-        """Gives workers to the jobs that there is room for."""
+        """Gives workers to queued jobs in order, as long as there is room."""
         for job in self._jobs.queued():
             places = self._places(job)
             workers = placement.processes(self._workers, places, job.mode, self._modes[job.mode])
             if not workers:
-                # No overtaking: a job for many workers would never start.
+                # Later jobs must not overtake it: a job for many workers would never start.
                 return
             job.state, job.started_s, job.places, job.workers = (JobState.STARTING, time_s, places, workers)
             for rank, name in enumerate(job.workers):
@@ -79,7 +79,7 @@ class JobQueue:
             self._tell(events.Assign(job.name, job.workers))
 
     def ask_back(self) -> None:
-        """Asks jobs that can do with fewer workers for what the first in the queue lacks, if they have that much."""
+        """Asks jobs that can run with fewer workers for those that the first queued job lacks, if they have enough."""
         first = next(iter(self._jobs.queued()), None)
         if first is None or self._places(first):
             return
@@ -96,7 +96,7 @@ class JobQueue:
                 self._tell(events.TellWanted(name, wanted))
 
     def _places(self, job: Job) -> placement.Places:
-        # Most events of a full pool change nothing for who waits, and no host need be looked at.
+        # Most events of a full pool change nothing for queued jobs: this check spares a look at each host.
         if job.num_workers > self._hosts.num_workers - self._jobs.num_busy:
             return ()
         return placement.places(self._hosts.values(), self._jobs.busy(), job)

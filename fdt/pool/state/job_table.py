@@ -1,4 +1,4 @@
-"""The jobs of a pool, and how each ends. No I/O: part of the pool's state."""
+"""Keeps the jobs of a pool, and ends them. No I/O: part of the pool's state."""
 
 import functools
 import itertools
@@ -11,51 +11,51 @@ from fdt.pool.state import entities, events, placement
 from fdt.pool.state.entities import Job, JobState, WorkerState
 from fdt.pool.state.worker_table import WorkerTable
 
-# `fdt.errors`' name of what a job ends with, and what is said of it, when its pool goes down.
+# The name of the error, and its message, with which a job ends when its pool goes down.
 RESTARTING = PoolRestartingError.__name__
 RESTARTS = "The pool goes down to be started again, and takes no jobs until then."
-# How the reason of a job begins that another of its session has replaced.
+# The first words of the reason of a job that another job of its session has replaced.
 _GOES_ON = "goes on as"
 _WENT_DOWN = "the pool went down to be started again"
 
-# Takes an instruction; they are done in this order.
+# Takes an instruction; instructions are executed in the order of these calls.
 Tell = Callable[[events.Instruction], None]
 
 
 class JobTable(dict[str, Job]):
-    """Jobs by name, in the order in which they came.
+    """Jobs by name, in the order of submission.
 
     Attributes:
         leaving_s: Until when a pool that goes down waits for its jobs; None while it stays up.
-        held: By session, until when what was kept for its next job waits for its client.
+        held: By session, until when its snapshots are held for the client's next job.
     """
 
     def __init__(self, before: Iterable[Job], workers: WorkerTable, hold_s: float, limits: Limits, tell: Tell) -> None:
         """
         Args:
-            before: Jobs of the pools before, which have ended.
+            before: Jobs of earlier pools, which have ended.
             workers: The pool's.
-            hold_s: For how long what was kept for a session is held.
-            limits: `remembered_jobs` and `listed_bytes` are looked at.
+            hold_s: For how long a session's snapshots are held.
+            limits: `remembered_jobs` and `listed_bytes` are used.
             tell: Takes instructions.
         """
         super().__init__({job.name: job for job in before})
-        # Those that have not ended: what has is looked at no more.
+        # The jobs that have not ended: only these are searched.
         self._live: dict[str, Job] = {}
         self._workers, self._hold_s, self._limits, self._tell = workers, hold_s, limits, tell
         self.leaving_s: float | None = None
         self.held: dict[bytes, float] = {}
 
     def unended(self) -> list[Job]:
-        """Returns those that wait or run."""
+        """Returns the jobs that have not ended."""
         return list(self._live.values())
 
     def queued(self) -> list[Job]:
-        """Returns those that wait for workers."""
+        """Returns the jobs that wait for workers."""
         return [job for job in self._live.values() if job.state is JobState.QUEUED]
 
     def running(self) -> list[Job]:
-        """Returns those whose workers have met."""
+        """Returns the jobs whose workers have all joined."""
         return [job for job in self._live.values() if job.state is JobState.RUNNING]
 
     @property
@@ -68,10 +68,10 @@ class JobTable(dict[str, Job]):
         return placement.busy(self.unended())
 
     def add(self, job: Job, time_s: float) -> None:
-        """Adds a job, with which its session goes on: others of that end, and what was kept for it is held no more."""
+        """Adds a job. It replaces its session's other jobs, which end; the session's snapshots are no longer held."""
         for other in [other for other in self.values() if job.session and other.session == job.session]:
             if not other.state.ended:
-                # Its connection has broken, which the pool would hear of later.
+                # Its connection has broken, which the pool would notice later.
                 self._end_of_client(other, JobState.CANCELLED, f"{_GOES_ON} {job.name}", time_s)
             elif other.state is JobState.INTERRUPTED and not other.reason.startswith(_GOES_ON):
                 other.reason = f"{_GOES_ON} {job.name}"
@@ -99,11 +99,11 @@ class JobTable(dict[str, Job]):
             job.exit_status = event.exit_status
 
     def client_gone(self, event: events.ClientGone) -> None:
-        """Ends a job whose client is there no more."""
+        """Ends a job whose client has disconnected."""
         self._cancel(event.job, "the client went away", event.time_s)
 
     def cancelled(self, event: events.Cancelled) -> None:
-        """Ends a job that somebody cancelled."""
+        """Ends a job that was cancelled."""
         job = self._live.get(event.job)
         if job is not None and job.exit_status is None:
             message = f"Job {job.name} was cancelled."
@@ -115,14 +115,14 @@ class JobTable(dict[str, Job]):
     def _cancel(self, name: str, reason: str, time_s: float) -> None:
         job = self._live.get(name)
         if job is not None:
-            # As clients of a pool that goes down are asked to.
+            # Clients of a pool that goes down are asked to leave.
             left = self.leaving_s is not None
             state, reason = (JobState.INTERRUPTED, _WENT_DOWN) if left else (JobState.CANCELLED, reason)
             self._end_of_client(job, state, reason, time_s)
 
     def _end_of_client(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
-        """Ends a job whose client is gone, or has it cancelled: as its script did, if that had ended."""
-        # That its workers have ended may be on the way here still.
+        """Ends a job whose client is gone or that was cancelled; if its script had ended, with the script's status."""
+        # If the client has said goodbye, its workers' last messages may still be on their way.
         said_goodbye = job.exit_status is not None
         self.end(job, *(entities.ending(job.exit_status or 0) if said_goodbye else (state, reason)), time_s)
 
@@ -135,7 +135,7 @@ class JobTable(dict[str, Job]):
         """Ends a job and the workers that serve it."""
         job.state, job.reason, job.ended_s = state, cut(reason, self._limits.listed_bytes), time_s
         self._live.pop(job.name, None)
-        # Nobody asks for these again, and a worker's words may be long.
+        # No longer needed, and a worker's message may be long.
         job.failures.clear()
         for name in job.workers:
             worker = self._workers.get(name)
@@ -156,7 +156,7 @@ class JobTable(dict[str, Job]):
         self._tell(events.LetGo(session))
 
     def forget(self) -> None:
-        """Deletes the oldest of those that have ended."""
+        """Deletes the oldest ended jobs beyond `remembered_jobs`."""
         surplus = len(self) - len(self._live) - self._limits.remembered_jobs
         if surplus > 0:
             for name in list(itertools.islice((name for name in self if name not in self._live), surplus)):
@@ -165,7 +165,7 @@ class JobTable(dict[str, Job]):
     # ---- the pool goes down -----------------------------------------------------------------------------------------
 
     def leave(self, event: events.Leaving) -> None:
-        """Ends the jobs that wait, and asks the clients of those that run to put them away."""
+        """Ends queued jobs, and asks the clients of the others to take a snapshot and leave."""
         if self.leaving_s is not None:
             return
         self.leaving_s = event.time_s + event.grace_s
@@ -182,7 +182,7 @@ class JobTable(dict[str, Job]):
             self.interrupt(job, time_s)
 
     def deadlines(self) -> Iterator[tuple[float, Callable[[float], None]]]:
-        """Yields when something is due, and what."""
+        """Yields each due time with the function to call then."""
         if self.leaving_s is not None:
             yield self.leaving_s, self._interrupt_all
         for session, until_s in self.held.items():

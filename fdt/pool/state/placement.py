@@ -1,4 +1,4 @@
-"""Which hosts a job's workers go to, and which processes serve there."""
+"""Chooses the hosts of a job's workers, and the processes that serve there."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +12,13 @@ Places = tuple[tuple[str, int], ...]
 
 
 def place(free: Mapping[str, int], num_workers: int) -> Places:
-    """Returns hosts and how many workers each takes; () if there is no room for all.
+    """Returns hosts and how many workers each takes; () if there is no room for all workers.
 
     Args:
-        free: For each host, in the order in which they are filled, how many workers more may serve there.
-        num_workers: Of the job, at least 1.
+        free: For each host, in the order in which they are filled, how many more workers may serve there.
+        num_workers: The job's number of workers, at least 1.
     """
-    # What fits on one host needs no network.
+    # A job that fits on one host needs no network.
     whole = next((host for host, slots in free.items() if slots >= num_workers), None)
     if whole is not None:
         return ((whole, num_workers),)
@@ -40,12 +40,12 @@ def busy(jobs: Iterable[Job]) -> Counter[str]:
 
 
 def places(hosts: Iterable[Host], busy: Mapping[str, int], job: Job) -> Places:
-    """Returns the hosts that have room for a job now and how many workers each takes; () if they have not.
+    """Returns the hosts that have room for a job now and how many workers each takes; () if there is no room.
 
     Args:
         hosts: In the order in which they are filled.
         busy: How many workers serve jobs, by host; 0 for hosts that are not in it.
-        job: Which may need a process on the pool's own machine besides.
+        job: The job; it may also need a process on the pool's own machine.
     """
     found = place({host.name: host.slots - busy.get(host.name, 0) for host in hosts}, job.num_workers)
     if found and job.needs_pool and found[0][0] != OWN_HOST:
@@ -54,13 +54,13 @@ def places(hosts: Iterable[Host], busy: Mapping[str, int], job: Job) -> Places:
 
 
 def processes(workers: WorkerTable, places: Places, mode: str, number: Callable[[int], int]) -> tuple[str, ...]:
-    """Returns the processes that are to serve at these places, by rank; () while some of them are not warm.
+    """Returns the processes that are to serve at these places, by rank; () while too few are warm.
 
     Args:
         workers: The pool's.
-        places: Of the job.
-        mode: Of the job.
-        number: How many processes so many workers take on one host.
+        places: The job's places.
+        mode: The job's mode.
+        number: Returns how many processes a number of workers takes on one host.
     """
     found: list[str] = []
     for host, num_workers in places:

@@ -1,8 +1,8 @@
-"""What a pool is doing, and what it is to do next: events in, instructions out. No I/O; every race is a list of events.
+"""Decides what a pool does next: events in, instructions out. No I/O; every race is a list of events.
 
-A pool has its own machine and the hosts that joined it. A host that goes takes its workers with it, and fails the jobs that
-they serve. Each part of the state has a file: jobs and how they end, hosts, the queue, workers until they have proven
-themselves, jobs that run.
+A pool has its own machine and the hosts that joined it. When a host leaves, its workers are deleted and their jobs fail. Each
+part of the state has a file: the job table, the host table, the queue, the start of workers until they are healthy, and
+running jobs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,16 +38,16 @@ class PoolState:
         before: Iterable[Job] = (),
         placing: PlacingConfig | None = None,
     ) -> None:
-        """Begins with no process at all; the first `lifecycle.Tick` starts them.
+        """Begins without processes; the first `events.Tick` starts them.
 
         Args:
             num_workers: Workers of the pool's own machine that may serve jobs at once.
-            modes: What the pool serves, and how many processes a job of each takes.
-            timing: `warm_s`, `heartbeat_limit_s`, `join_s`, `settle_s` and `hold_s` are looked at.
+            modes: The modes that the pool serves, and how many processes a job of each takes.
+            timing: `warm_s`, `heartbeat_limit_s`, `join_s`, `settle_s` and `hold_s` are used.
             max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
-            limits: `queued_jobs`, `remembered_jobs` and the lengths of names are looked at.
-            before: Jobs of the pools before, which have ended.
-            placing: Hosts that a scheduler is asked for; None where people bring them.
+            limits: `queued_jobs`, `remembered_jobs` and the lengths of names are used.
+            before: Jobs of earlier pools, which have ended.
+            placing: The hosts to request from a scheduler; None if hosts are added by hand.
         """
         self._out: list[events.Instruction] = []
         tell, modes = self._tell, dict(modes)
@@ -99,7 +99,7 @@ class PoolState:
         return self.jobs.leaving_s is not None
 
     def handle(self, event: events.Event) -> Sequence[events.Instruction]:
-        """Records an event and returns what to do now, in order."""
+        """Handles an event; returns the instructions to execute now, in order."""
         self._out = []
         self._handlers[type(event)](event)
         if not self.is_leaving:
@@ -114,7 +114,7 @@ class PoolState:
         return self._out
 
     def next_deadline_s(self) -> float | None:
-        """Returns when a `lifecycle.Tick` is due, in seconds since the epoch; None if nothing is waited for."""
+        """Returns when an `events.Tick` is due, in seconds since the epoch; None if no deadline is pending."""
         return min((when for when, _ in self._deadlines()), default=None)
 
     def _tell(self, instruction: events.Instruction) -> None:

@@ -1,4 +1,4 @@
-"""The jobs of a pool that have workers, and what these tell of themselves. No I/O: part of the pool's state."""
+"""Handles the reports of workers that serve jobs. No I/O: part of the pool's state."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ from fdt.pool.state.worker_table import WorkerTable
 
 
 class RunningJobs:
-    """Ends a job with its last worker, or because of the first that fails."""
+    """Ends a job when its last worker has closed, or when a worker fails."""
 
     def __init__(self, timing: Timing, hosts: HostTable, jobs: JobTable, workers: WorkerTable, tell: Tell) -> None:
         """
         Args:
-            timing: `join_s` and `settle_s` are looked at.
+            timing: `join_s` and `settle_s` are used.
             hosts: The pool's.
             jobs: The pool's.
             workers: The pool's.
@@ -32,7 +32,7 @@ class RunningJobs:
         return worker, self._jobs[worker.job]
 
     def joined(self, event: events.WorkerJoined) -> None:
-        """Records that a worker has met the others of its job."""
+        """Records that a worker has connected to the others of its job."""
         found = self._serving(event.worker)
         if found is None:
             return
@@ -43,7 +43,7 @@ class RunningJobs:
             self._tell(events.TellStarted(job.name))
 
     def closed(self, event: events.WorkerClosed) -> None:
-        """Records a worker's last account."""
+        """Records that a worker has sent its last account."""
         found = self._serving(event.worker)
         if found is None:
             return
@@ -53,7 +53,7 @@ class RunningJobs:
             self._jobs.end(job, *entities.ending(job.exit_status or 0), event.time_s)
 
     def failed(self, event: events.WorkerFailed) -> None:
-        """Records what a worker says of its failure; the others may say that they failed first."""
+        """Records a worker's report of its failure; the other workers may report that they failed first."""
         found = self._serving(event.worker)
         if found is None:
             return
@@ -63,10 +63,10 @@ class RunningJobs:
             self._settle(job)
 
     def _settle(self, job: Job, _: float = 0.0) -> None:
-        # Who says that it has lost the others says so because of one of them.
+        # A worker that reports the loss of another is not the cause.
         own = [failure for failure in job.failures.values() if failure.error != LOST]
         cause = min(own or job.failures.values(), key=lambda failure: failure.time_s)
-        # The process may have ended since.
+        # The process may have ended meanwhile.
         worker = self._workers.get(cause.worker)
         place = self._hosts.place_of(worker) if worker is not None else ""
         message = f"{cause.message} (It ran{place}.)" if place else cause.message
@@ -74,20 +74,20 @@ class RunningJobs:
         self._jobs.fail(job.name, cause.error, message, rank, cause.time_s, cause.step)
 
     def exited(self, event: events.WorkerExited) -> None:
-        """Ends the job of a worker whose process has ended before its job."""
+        """Ends the job of a worker whose process ended before the job."""
         found = self._serving(event.worker)
         if found is None:
             return
         worker, job = found
         if worker.name in job.failures:
-            # It had said why; the others may still say that they were first.
+            # It had reported why; the other workers may still report earlier failures.
             if not any(name in self._workers and name not in job.failures for name in job.workers):
                 self._settle(job)
             return
         if worker.name in job.closed:
             return
-        # A death is the cause: what the others say now, they say because of it.
-        # One that took too much would do so again, so its job is not begun again.
+        # A death is the cause: the other workers' later reports follow from it.
+        # A worker that exceeded its bounds would do so again, so its job is not restarted.
         error, message = "WorkerError" if event.over else LOST, entities.describe_end(self._called(worker, job), event)
         self._jobs.fail(job.name, error, message, worker.rank, event.time_s)
 
@@ -95,7 +95,7 @@ class RunningJobs:
         return f"Rank {worker.rank} of job {job.name}{self._hosts.place_of(worker)}"
 
     def silent(self, event: events.WorkerSilent) -> None:
-        """Ends the job of a worker that is not heard of any more."""
+        """Ends the job of a worker that has fallen silent."""
         found = self._serving(event.worker)
         if found is not None:
             worker, job = found
@@ -112,7 +112,7 @@ class RunningJobs:
         self._jobs.fail(event.job, LOST, message, -1, event.time_s)
 
     def deadlines(self) -> Iterator[tuple[float, Callable[[float], None]]]:
-        """Yields when workers must have met, and when the cause of a failure is decided on."""
+        """Yields when a job's workers must have joined, and when the cause of a failure is decided."""
         for job in self._jobs.unended():
             if job.state is JobState.STARTING:
                 yield job.started_s + self._timing.join_s, functools.partial(self._not_joined, job)

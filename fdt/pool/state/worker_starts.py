@@ -1,7 +1,7 @@
-"""Starts a pool's worker processes, and gives up where they keep failing. No I/O: part of the pool's state.
+"""Starts a pool's worker processes, and gives up if they keep failing. No I/O: part of the pool's state.
 
-A worker has proven itself when it has joined a job, or has waited for one so long that its silence would have been noticed. One
-that ends before has failed, ready or not.
+A worker is healthy when it has joined a job, or has waited for one so long that its silence would have been noticed. A worker
+that ends earlier has failed, ready or not.
 """
 
 import dataclasses
@@ -16,21 +16,21 @@ from fdt.pool.state.host_table import HostTable
 from fdt.pool.state.job_table import JobTable, Tell
 from fdt.pool.state.worker_table import WorkerTable
 
-# Workers of a mode that may fail in a row, before no more are started and jobs are told that it will not work.
+# After this many failures in a row of a mode's workers, no more are started, and queued jobs fail.
 MAX_FAILED_STARTS = 3
 
-# How many processes so many workers of a job take on one host.
+# Returns how many processes a number of a job's workers takes on one host.
 Processes = Callable[[int], int]
 
 
 @dataclasses.dataclass
 class _Record:
-    """How the last workers of one mode on one host fared.
+    """The recent failures of workers of one mode on one host.
 
     Attributes:
-        num_failed: Of them in a row.
-        failed_s: When the last of these did.
-        ready: Whether one has been ready since.
+        num_failed: Failures in a row.
+        failed_s: When the last worker failed.
+        ready: Whether a worker has been ready since then.
     """
 
     num_failed: int = 0
@@ -39,7 +39,7 @@ class _Record:
 
 
 class WorkerStarts:
-    """Keeps as many processes of each mode as the jobs of a host can take."""
+    """Keeps as many processes of each mode as jobs on a host can use."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class WorkerStarts:
     ) -> None:
         """
         Args:
-            modes: What the pool serves, and how many processes a job of each takes.
+            modes: The modes that the pool serves, and how many processes a job of each takes.
             max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
-            timing: `warm_s` and `heartbeat_limit_s` are looked at.
+            timing: `warm_s` and `heartbeat_limit_s` are used.
             hosts: The pool's.
             jobs: The pool's.
             workers: The pool's.
@@ -65,17 +65,17 @@ class WorkerStarts:
         # Long enough for silence to be noticed.
         self._proof_s = 2 * timing.heartbeat_limit_s
         self._hosts, self._jobs, self._workers, self._tell = hosts, jobs, workers, tell
-        # By host and mode.
+        # Records by host and mode.
         self._records: dict[tuple[str, str], _Record] = {}
-        # When each of those that wait for their first job will have proven itself; the next one first.
+        # When each worker that waits for its first job counts as healthy; the earliest first.
         self._unproven: dict[str, float] = {}
-        # Hosts of which it was told that they work.
+        # Hosts for which `HostWorks` was sent.
         self._work: set[str] = set()
         self._num_started = 0
 
     def start(self, time_s: float) -> None:
-        """Starts what is lacking."""
-        # Of the own machine's, jobs may want more than before.
+        """Starts the missing processes."""
+        # The pool's own machine each time: queued jobs may need more processes there.
         for name in dict.fromkeys([OWN_HOST, *self._workers.changed()]):
             for mode in self._modes:
                 if name in self._hosts:
@@ -91,11 +91,11 @@ class WorkerStarts:
         if self._record(host.name, mode).num_failed >= MAX_FAILED_STARTS:
             return
         here = sum(worker.state is not WorkerState.LEAVING for worker in self._workers.on(host.name, mode))
-        # The most that all jobs at once can take.
+        # The most processes that all jobs at once can use.
         max_jobs = host.slots if self._max_jobs is None else self._max_jobs
         wanted = min(host.slots, max_jobs * self._modes[mode](host.slots)) if host.slots else 0
         if host.name == OWN_HOST:
-            # Besides its workers, and not kept ready for jobs to come: few jobs ask for one.
+            # Processes besides the workers, started only for jobs that need one, which are few.
             wanted += sum(job.needs_pool for job in self._jobs.unended() if job.mode == mode)
         for _ in range(wanted - here):
             self._num_started += 1
@@ -104,7 +104,7 @@ class WorkerStarts:
             self._tell(events.StartWorker(name, mode, host.name))
 
     def retry(self, mode: str) -> None:
-        """Starts workers again where they failed: whoever submits a job again may have mended it."""
+        """Allows starts on the pool's own machine again: the user who submits a job again may have fixed the cause."""
         record = self._record(OWN_HOST, mode)
         if record.num_failed >= MAX_FAILED_STARTS:
             record.num_failed = 0
@@ -118,7 +118,7 @@ class WorkerStarts:
             self._unproven[worker.name] = event.time_s + self._proof_s
 
     def joined(self, event: events.WorkerJoined) -> None:
-        """Records that a worker serves a job."""
+        """Records that a worker has joined a job."""
         if event.worker in self._workers:
             self._proven(self._workers[event.worker])
 
@@ -137,7 +137,7 @@ class WorkerStarts:
             self._failed(worker, f"ended with {entities.describe_status(event.status)}", event.time_s, event.detail)
 
     def silent(self, event: events.WorkerSilent) -> None:
-        """Ends a worker that serves no job and is not heard of any more."""
+        """Ends a worker that serves no job and has fallen silent."""
         worker = self._workers.get(event.worker)
         if worker is not None and worker.state in (WorkerState.STARTING, WorkerState.WARM):
             self._end(worker, f"stopped answering: nothing was heard from it for {event.silent_s:.0f} s", event.time_s)
@@ -146,15 +146,15 @@ class WorkerStarts:
         self._tell(events.KillWorker(worker.name))
         self._failed(worker, what, time_s)
         if worker.name in self._workers:
-            # Otherwise its host went because of it.
+            # Otherwise its host was dropped because of this failure.
             self._workers.leave(worker, time_s)
 
     def _failed(self, worker: Worker, what: str, time_s: float, detail: str = "") -> None:
-        """Counts a worker that ends before it has proven itself."""
+        """Counts a worker that ends before it is healthy."""
         record = self._record(worker.host, worker.mode)
         if worker.state is WorkerState.WARM:
             if self._unproven.pop(worker.name, None) is None or worker.since_s < record.failed_s:
-                # The second: what ends one may end all that wait, and that is one failure.
+                # The second condition: one cause may end all waiting workers, and that counts as one failure.
                 return
         elif worker.state is not WorkerState.STARTING:
             return
@@ -172,7 +172,7 @@ class WorkerStarts:
                 self._jobs.fail(job.name, "WorkerError", f"The pool {reason}", -1, time_s)
 
     def deadlines(self) -> Iterator[tuple[float, Callable[[float], None]]]:
-        """Yields when the next worker must be ready or will have proven itself, and what is done then."""
+        """Yields when the next worker must be ready or counts as healthy, with the function to call then."""
         longest = self._workers.longest_starting()
         if longest is not None:
             yield longest.since_s + self._warm_s, self._end_slow
@@ -182,12 +182,12 @@ class WorkerStarts:
             if worker is not None and worker.state is WorkerState.WARM:
                 yield due_s, self._prove
                 return
-            # It has a job, or is gone.
+            # It serves a job, or has ended.
             del self._unproven[name]
 
     def _end_slow(self, time_s: float) -> None:
         for worker in self._workers.starting():
-            # It may be gone with its host, because of another that was too slow.
+            # It may have been deleted with its host, because another worker was too slow.
             if worker.since_s + self._warm_s <= time_s and worker.name in self._workers:
                 self._end(worker, f"was not ready after {self._warm_s:.0f} s", time_s)
 

@@ -6,14 +6,14 @@ from fdt.pool.state.entities import Worker, WorkerState
 
 
 class WorkerTable(MutableMapping[str, Worker]):
-    """Workers by name, in the order of their coming. Which are ready, or begin to leave, `ready` and `leave` are told."""
+    """Workers by name, in the order in which they were added. Changes of state go through `ready` and `leave`."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
-        # By host, and there by mode.
+        # Workers by host, and then by mode.
         self._there: dict[str, dict[str, dict[str, Worker]]] = {}
         self._changed: dict[str, None] = {}
-        # The longest first.
+        # Starting workers, the earliest first.
         self._starting: dict[str, Worker] = {}
 
     def __getitem__(self, name: str) -> Worker:
@@ -41,7 +41,7 @@ class WorkerTable(MutableMapping[str, Worker]):
         return len(self._workers)
 
     def come(self, host: str) -> None:
-        """Records a host."""
+        """Records a new host."""
         self._changed[host] = None
 
     def ready(self, worker: Worker, time_s: float) -> None:
@@ -50,7 +50,7 @@ class WorkerTable(MutableMapping[str, Worker]):
         self._starting.pop(worker.name, None)
 
     def lose(self, host: str) -> set[str]:
-        """Deletes the workers of a host that is there no more; returns their names."""
+        """Deletes the workers of a host that is gone; returns their names."""
         lost = {name for workers in self._there.get(host, {}).values() for name in workers}
         for name in lost:
             del self[name]
@@ -63,22 +63,22 @@ class WorkerTable(MutableMapping[str, Worker]):
         self._changed[worker.host] = None
 
     def on(self, host: str, mode: str) -> list[Worker]:
-        """Returns those of a mode on a host."""
+        """Returns the workers of a mode on a host."""
         return list(self._there.get(host, {}).get(mode, {}).values())
 
     def warm(self, host: str, mode: str) -> list[str]:
-        """Returns the names of those that wait there for a job of this mode."""
+        """Returns the names of the workers that wait on a host for a job of this mode."""
         return [worker.name for worker in self.on(host, mode) if worker.state is WorkerState.WARM]
 
     def starting(self) -> Sequence[Worker]:
-        """Returns those that are not ready yet, the longest first."""
+        """Returns the workers that are not ready yet, the earliest first."""
         return list(self._starting.values())
 
     def longest_starting(self) -> Worker | None:
-        """Returns the first of these."""
+        """Returns the worker that has been starting for the longest time; None if no worker is starting."""
         return next(iter(self._starting.values()), None)
 
     def changed(self) -> list[str]:
-        """Returns the hosts on which fewer stay than when this was last asked, or which are new."""
+        """Returns the hosts that are new, or that workers have left, since the last call."""
         changed, self._changed = list(self._changed), {}
         return changed
