@@ -55,11 +55,13 @@ def configure(level: str | None = None, as_json: bool = False) -> None:
 
 def notice(line: str) -> None:
     """Logs a line for the server's operator."""
+    _configure_once()
     _LOG.log(NOTICE, "%s", printable_lines(line))
 
 
 def crashed() -> None:
     """Logs the traceback of the exception that is being handled."""
+    _configure_once()
     _LOG.error("%s", printable_lines(traceback.format_exc()))
 
 
@@ -84,4 +86,7 @@ def happened(what: Any, notable: Collection[type]) -> None:
         logger.log(level, "%s %s", fields["event"], words, extra={"fields": fields})
 
 
-configure()
+def _configure_once() -> None:
+    # Not at import: clients import this too, and a program that uses `fdt.attach` has the logger `fdt` for itself.
+    if not _LOG.handlers:
+        configure()
