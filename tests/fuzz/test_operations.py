@@ -13,7 +13,7 @@ LIMIT_S = int(os.environ.get("FDT_FUZZ_EXAMPLES", "0")) / 8 or 8.0
 MORE_S = 200.0
 # A null pointer (its fault is at 0x60) where there is no memory for the array's size: nothing else is touched.
 NULL_WITHOUT_MEMORY = "TensorArrayV3"
-# They compare shapes when a graph is imported only: known, and said in SECURITY.md. Off the list they would stop sparse updates.
+# They compare shapes when a graph is imported only: known, and said in SECURITY.md. Sparse updates need them.
 KNOWN = re.compile(r"ResourceScatter(?!Nd)\w+|ResourceApplyAdadelta|ResourceApplyAdamWithAmsgrad")
 
 
