@@ -82,7 +82,7 @@ class Recovery:
         self.steps = 0
         # A run's own pool is lost together with the run, so its snapshots are not downloaded.
         self._brings_home = timing.reconnect_s > 0
-        self._history = ReplayLog(self._brings_home)
+        self._replay_log = ReplayLog(self._brings_home)
         self._couriers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-snapshots")
         now_s = time.monotonic()
         self._snapshot_interval = SnapshotInterval(timing.snapshot_s, now_s)
@@ -101,32 +101,32 @@ class Recovery:
         if instruction.HasField("open"):
             # Kept by reference: another job may be opened with other numbers.
             self._opening = instruction.open
-        self._history.tell(Told(instruction, tuple(contents)))
+        self._replay_log.tell(Told(instruction, tuple(contents)))
 
     def answered(self, serial: int) -> None:
         """Records that the client has the answer to a drain."""
         with self.order:
-            self._history.answered(serial)
+            self._replay_log.answered(serial)
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
     @property
     def is_due(self) -> bool:
         """Whether a snapshot should be requested."""
-        due = time.monotonic() >= self._snapshot_due_s or self._history.num_bytes > _LOG_BYTES
+        due = time.monotonic() >= self._snapshot_due_s or self._replay_log.num_bytes > _LOG_BYTES
         # The next snapshot replaces the last one, which may still be downloading.
-        free = not self._history.is_pending and self._home_due_s != math.inf
+        free = not self._replay_log.is_pending and self._home_due_s != math.inf
         return due and free and self._leave is None
 
     def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
         """Returns the instructions that request a snapshot; see `ReplayLog.ask`."""
-        return self._history.ask(serials)
+        return self._replay_log.ask(serials)
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
         """Adds a part of a snapshot; see `ReplayLog.take`."""
         with self.order:
-            unneeded = self._history.take(drained)
-        if unneeded is None or self._history.is_pending or self._closing.is_set():
+            unneeded = self._replay_log.take(drained)
+        if unneeded is None or self._replay_log.is_pending or self._closing.is_set():
             return unneeded
         if self._leave is not None:
             self._go_home()
@@ -136,9 +136,9 @@ class Recovery:
         if self.num_workers < self._workers[-1] and now_s >= self._more_due_s:
             self._more_due_s = now_s + self._more_s
             self._couriers.submit(self._look_for_more)
-        if self._brings_home and (now_s >= self._home_due_s or self._history.num_bytes > _LOG_BYTES):
+        if self._brings_home and (now_s >= self._home_due_s or self._replay_log.num_bytes > _LOG_BYTES):
             self._home_due_s = math.inf
-            self._couriers.submit(self._bring_home, self._history.newest)
+            self._couriers.submit(self._bring_home, self._replay_log.newest)
         return unneeded
 
     def _bring_home(self, base: Base) -> None:
@@ -146,10 +146,10 @@ class Recovery:
         began_s = time.monotonic()
         with contextlib.suppress(FdtError):
             # Copied to memory: the pool deletes its file with the next snapshot.
-            known = self._history.home.at_home()
+            known = self._replay_log.home.at_home()
             contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
             with self.order:
-                self._history.is_home(base.with_contents(contents))
+                self._replay_log.is_home(base.with_contents(contents))
         self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)
 
     def leave(self, serials: Iterator[int], then: Callable[[], None]) -> list[job_pb2.Instruction]:
@@ -168,13 +168,13 @@ class Recovery:
         self._leave = then
         # Always a new snapshot: one requested before may be old.
         asked = self.questions(serials)
-        if not self._history.is_pending:
+        if not self._replay_log.is_pending:
             self._go_home()
         return asked
 
     def _go_home(self) -> None:
         assert self._leave is not None
-        self._couriers.submit(self._bring_home, self._history.newest)
+        self._couriers.submit(self._bring_home, self._replay_log.newest)
         self._couriers.submit(self._leave)
 
     def _look_for_more(self) -> None:
@@ -195,7 +195,7 @@ class Recovery:
 
     def drop_steps(self, first: int) -> None:
         """Leaves out all steps from one on; see `ReplayLog.drop_steps`."""
-        self._history.drop_steps(first)
+        self._replay_log.drop_steps(first)
 
     def again(self, error: FdtError, serials: Iterator[int] | None, alone: bool) -> list[job_pb2.Instruction]:
         """Returns the instructions for a job that replaces the lost one, after sending the blobs that they name.
@@ -209,13 +209,13 @@ class Recovery:
             FdtError: No other job can be opened, or data that it needs are lost.
         """
         self._leave = None
-        if self._missing(self._history.newest.on_pool()):
+        if self._missing(self._replay_log.newest.on_pool()):
             if not isinstance(error, PoolUnreachableError):
                 say("the pool has lost the newest snapshot, or its disk has changed it: one before is used")
-            self._history.lose_newest()
-        self.steps = self._history.newest.steps
+            self._replay_log.lose_newest()
+        self.steps = self._replay_log.newest.steps
         instructions = []
-        for told in self._history.again(serials):
+        for told in self._replay_log.again(serials):
             if self._closing.is_set():
                 raise error
             instructions.append(self._resent(told))

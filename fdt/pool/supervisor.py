@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fdt.base import log as records
+from fdt.base import log
 from fdt.base.config import ServeConfig
 from fdt.base.limits import cut
 from fdt.base.printable import printable
@@ -105,7 +105,7 @@ class Supervisor:
             events.DropHost: self._drop_host,
             events.HostWorks: self.hosts.works,
             events.WantHosts: self.hosts.want,
-            events.Say: lambda do: records.notice(do.line),
+            events.Say: lambda do: log.notice(do.line),
             events.Assign: self._assign,
             events.TellQueued: self._streams.tell_queued,
             events.TellStarted: self._streams.tell_started,
@@ -200,11 +200,11 @@ class Supervisor:
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
         """Records the end of a process on a host that joined, and keeps its log."""
         if self._workers.host_of(end.worker) is host:
-            log = self._logs.of(end.worker)
+            written = self._logs.of(end.worker)
             with said_only():
-                log.write_bytes(end.log)
+                written.write_bytes(end.log)
             over = cut(printable(end.over), self.limits.name_bytes)
-            self.post(self._exit(end.worker, end.status, log, out_of_memory=False, over=over))
+            self.post(self._exit(end.worker, end.status, written, out_of_memory=False, over=over))
 
     def attach(self, worker: str) -> Outbox:
         """Returns the outbox of a worker that has just attached.
@@ -307,7 +307,7 @@ class Supervisor:
             self._take_events()
         except BaseException as error:
             self.error = error
-            records.crashed()
+            log.crashed()
         finally:
             try:
                 # In this thread: the kernel kills workers when the thread that started them ends.
@@ -342,13 +342,13 @@ class Supervisor:
         return pause_s if deadline_s is None else max(0.001, min(pause_s, deadline_s - time.time()))
 
     def _apply(self, event: events.Event) -> None:
-        records.happened(event, events.NOTABLE)
+        log.happened(event, events.NOTABLE)
         with self._lock:
             instructions = self._state.handle(event)
             if self._event_log is not None:
                 self._event_log.add(event, instructions)
             for instruction in instructions:
-                records.happened(instruction, events.NOTABLE)
+                log.happened(instruction, events.NOTABLE)
                 self._do[type(instruction)](instruction)
             if isinstance(event, events.WorkerExited):
                 self._forget_worker(event.worker)
@@ -385,14 +385,14 @@ class Supervisor:
         before, self._oom_kills = self._oom_kills, oom_kills()
         self.post(self._exit(worker, status, self._logs.of(worker), self._oom_kills > before, over))
 
-    def _exit(self, worker: str, status: int, log: Path, out_of_memory: bool, over: str) -> events.WorkerExited:
+    def _exit(self, worker: str, status: int, written: Path, out_of_memory: bool, over: str) -> events.WorkerExited:
         # Without the lock: the caller may hold it.
         known_worker, sample = self._state.workers.get(worker), self.seen.samples.get(worker)
         relay = None if known_worker is None else self._streams.relay(known_worker.job)
         known = [f" after {relay.steps} steps"] if relay is not None else []
         if sample is not None and not over:
             known.append(f" with {sample.memory_bytes / 1e9:.1f} GB of memory in use")
-        words = last_words(log)
+        words = last_words(written)
         return events.WorkerExited(time.time(), worker, status, words, ",".join(known), out_of_memory, over)
 
     def _forget_worker(self, worker: str) -> None:

@@ -20,8 +20,7 @@ from fdt.base.config import Credentials, Timing
 from fdt.base.limits import Limits
 from fdt.base.printable import printable_lines
 from fdt.errors import AccessError, FdtError, PoolError, PoolUnreachableError, ProtocolError, UsageError
-from fdt.transport import tokens as keys
-from fdt.transport import wire
+from fdt.transport import tokens, wire
 from fdt.transport.rate_limits import CallThreads, RateLimiter
 
 T = TypeVar("T")
@@ -174,7 +173,7 @@ class SendToken(
         self.token, self._address = token, address
 
     def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        token = (keys.find(self._address) if self._address else None) or self.token
+        token = (tokens.find(self._address) if self._address else None) or self.token
         metadata = [*(details.metadata or ()), (TOKEN_KEY, token)]
         return continuation(details._replace(metadata=metadata), request)
 
@@ -214,7 +213,7 @@ def open_channel(address: str, credentials: Credentials, timing: Timing, behind:
         *([("grpc.default_authority", "localhost")] if address.startswith("unix:") else []),
         *([("grpc.ssl_target_name_override", behind.rpartition(":")[0].strip("[]"))] if behind is not None else []),
     ]
-    if credentials.tls_ca is None and keys.is_local(behind or address):
+    if credentials.tls_ca is None and tokens.is_local(behind or address):
         channel = grpc.insecure_channel(address, options)
     else:
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_authority(credentials.tls_ca)), options)
@@ -302,7 +301,7 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
             f"No TLS with the pool at {address}: does it serve with --tls-cert? Without, only its own machine reaches a pool. "
             f"({text})"
         )
-    plain = credentials.tls_ca is None and keys.is_local(address) and not address.startswith("unix:")
+    plain = credentials.tls_ca is None and tokens.is_local(address) and not address.startswith("unix:")
     if plain and _hung_up(error):
         return AccessError(
             f"{address} hung up on a connection without TLS. If the pool has a certificate, name its authority "
@@ -463,7 +462,7 @@ def check_listen(address: str, token: str | None, tls: bool) -> None:
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"Expected --listen HOST:PORT, such as 127.0.0.1:7077. Received: listen={address}")
-    if not keys.is_local(address) and not (tls and token):
+    if not tokens.is_local(address) and not (tls and token):
         raise UsageError(
             f"A pool that others can reach needs --token-file, --tls-cert and --tls-key; or listen on 127.0.0.1. "
             f"Received: listen={address}"
