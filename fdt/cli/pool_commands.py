@@ -15,7 +15,7 @@ from fdt.cli import detached
 from fdt.cli.options import Attach, Cancel, Jobs, Logs, OfRunningPool, Page
 from fdt.cli.settings import credentials
 from fdt.errors import PoolUnreachableError, UsageError
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 
 
@@ -32,7 +32,7 @@ def jobs(options: Jobs) -> int:
     """`fdt jobs`."""
     found = [_summary(run) for run in detached.runs()]
     try:
-        with connect(options) as channel, rpc.translated():
+        with connect(options) as channel, statuses.translated():
             found += pool_pb2_grpc.PoolStub(channel).ListJobs(pool_pb2.ListJobsRequest(), timeout=Timing().call_s).jobs
     except PoolUnreachableError as error:
         if not found:
@@ -103,7 +103,7 @@ def logs(options: Logs) -> int:
     if options.job.startswith(detached.PREFIX):
         with _reader_may_leave():
             return detached.show(detached.find(options.job), None, follow=False)
-    with connect(options) as channel, rpc.translated():
+    with connect(options) as channel, statuses.translated():
         request = pool_pb2.GetLogsRequest(job=options.job)
         with _reader_may_leave():
             chunks = pool_pb2_grpc.PoolStub(channel).GetLogs(request, timeout=10 * Timing().chunk_s)
@@ -129,7 +129,7 @@ def cancel(options: Cancel) -> int:
     if options.job.startswith(detached.PREFIX):
         state = detached.find(options.job).cancel()
     else:
-        with connect(options) as channel, rpc.translated():
+        with connect(options) as channel, statuses.translated():
             stub = pool_pb2_grpc.PoolStub(channel)
             state = stub.CancelJob(pool_pb2.CancelJobRequest(job=options.job), timeout=Timing().call_s).state
     print(f"{printable(options.job)}: {printable(state)}")
@@ -138,7 +138,7 @@ def cancel(options: Cancel) -> int:
 
 def page(options: Page) -> int:
     """`fdt page`."""
-    with connect(options) as channel, rpc.translated():
+    with connect(options) as channel, statuses.translated():
         reply = pool_pb2_grpc.PoolStub(channel).OpenPage(pool_pb2.OpenPageRequest(), timeout=Timing().call_s)
     if not reply.link:
         raise UsageError(f"the pool at {options.server} has no page: serve it with --page 127.0.0.1:8080")

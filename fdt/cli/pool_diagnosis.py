@@ -17,7 +17,7 @@ from fdt.base.printable import printable
 from fdt.base.versions import versions
 from fdt.cli.settings import credentials, open_to_others
 from fdt.errors import AccessError, FdtError, VersionError
-from fdt.transport import rpc, tokens
+from fdt.transport import rpc, statuses, tokens
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, pool_pb2_grpc, worker_pb2
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
@@ -191,7 +191,7 @@ def _status(address: str, known: Credentials, method: str, timing: Timing) -> gr
 
 
 def _told(address: str, known: Credentials, timing: Timing) -> Iterator[Verdict]:
-    with rpc.connect(address, known, timing) as channel, rpc.translated(address):
+    with rpc.connect(address, known, timing) as channel, statuses.translated(address):
         described = pool_pb2_grpc.PoolStub(channel).Describe(pool_pb2.DescribeRequest(), timeout=timing.call_s)
     yield Verdict("access", "without a token" if known.token is None else "the token is accepted")
     theirs, ours = described.versions, versions()

@@ -19,7 +19,7 @@ from fdt.errors import CapacityError
 from fdt.forecast.links import Hosts, Machine
 from fdt.forecast.samples import Found, Sample
 from fdt.forecast.step_time import RENDEZVOUS_S, Timed, Workload, compute_seconds
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 
@@ -65,7 +65,7 @@ class Bench:
 
     def check(self) -> None:
         """Raises CapacityError if the pool has fewer than two workers or lacks a mode."""
-        with rpc.translated(self._address):
+        with statuses.translated(self._address):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             request = pool_pb2.DescribeRequest(versions=versions())
             described = stub.Describe(request, timeout=self._config.timing.connect_s, wait_for_ready=True)

@@ -17,7 +17,7 @@ from fdt.base.printable import printable
 from fdt.cli.options import Top
 from fdt.cli.pool_commands import aligned, connect, duration
 from fdt.errors import ProtocolError
-from fdt.transport import rpc
+from fdt.transport import statuses
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 
 # The least interval: people read no faster, and each look costs the pool time.
@@ -42,7 +42,7 @@ def top(options: Top) -> int:
 
 
 def _look(stub: pool_pb2_grpc.PoolStub, address: str) -> dict[str, Any]:
-    with rpc.translated(address):
+    with statuses.translated(address):
         reply = stub.View(pool_pb2.ViewRequest(), timeout=Timing().call_s)
     try:
         found = json.loads(reply.view)

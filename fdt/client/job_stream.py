@@ -24,7 +24,7 @@ from fdt.client.recovery import Recovery
 from fdt.client.report import say
 from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, WorkerError, WorkerLostError
 from fdt.pool.state.job_queue import WORKERS_START
-from fdt.transport import rpc
+from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
@@ -273,7 +273,7 @@ class JobStream:
             self._outgoing.put(None)
             self._call.cancel()
         self._reader.join(self._timing.stop_s)
-        # The last reference to the call, which must not live until the interpreter ends (see `rpc.from_rpc_error`).
+        # The last reference to the call, which must not live until the interpreter ends (see `statuses.from_rpc_error`).
         del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
@@ -344,7 +344,7 @@ class JobStream:
         except grpc.RpcError as failure:
             if self._reason is not None:
                 return self._reason
-            return broken or rpc.from_rpc_error(failure, self._address)
+            return broken or statuses.from_rpc_error(failure, self._address)
         return broken
 
     def _handled(self, event: job_pb2.Event) -> FdtError | None:

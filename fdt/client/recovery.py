@@ -29,7 +29,7 @@ from fdt.errors import (
     PoolUnreachableError,
     ProtocolError,
 )
-from fdt.transport import rpc
+from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.transport.blobs import Buffer, one_time
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
@@ -255,7 +255,7 @@ class Recovery:
         raise error
 
     def _described(self) -> pool_pb2.DescribeReply:
-        with rpc.translated(self._address):
+        with statuses.translated(self._address):
             request = pool_pb2.DescribeRequest(versions=versions())
             return pool_pb2_grpc.PoolStub(self._channel).Describe(request, timeout=self._timing.connect_s)
 

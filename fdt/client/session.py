@@ -18,7 +18,7 @@ from fdt.client.report import FitRecord, Report, say
 from fdt.client.verification import Verification
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.script import file_overlay
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 
@@ -79,7 +79,7 @@ class Session:
             self._keep_files()
         self._channel = rpc.connect(address, credentials, config.timing)
         self._resources.callback(rpc.close, self._channel, config.timing.stop_s)
-        with rpc.translated(address), WAITING.doing("connecting to the pool"):
+        with statuses.translated(address), WAITING.doing("connecting to the pool"):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             described = stub.Describe(
                 pool_pb2.DescribeRequest(versions=versions()), timeout=config.timing.connect_s, wait_for_ready=True

@@ -20,7 +20,7 @@ from fdt.base.network import holds
 from fdt.base.temporary_folders import OwnFolder
 from fdt.base.versions import host_versions
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import STORE
 from fdt.v1 import host_pb2
@@ -196,7 +196,7 @@ class Membership:
             for instruction in self._call:
                 self._incoming.put(instruction)
         except grpc.RpcError as error:
-            self._error = rpc.from_rpc_error(error, self._config.pool)
+            self._error = statuses.from_rpc_error(error, self._config.pool)
         self._ended.set()
         self._incoming.put(None)
 

@@ -13,7 +13,7 @@ import grpc
 
 from fdt.base.config import Timing
 from fdt.errors import ProtocolError
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.v1 import blobs_pb2
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class BlobClient:
 
     def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that the pool does not hold."""
-        with rpc.translated():
+        with statuses.translated():
             request = blobs_pb2.FindMissingRequest(blobs=refs)
             return list(self._find_missing(request, timeout=self._timing.call_s).missing)
 
@@ -124,7 +124,7 @@ class BlobClient:
 
     def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
         """Fetches a blob piece by piece; the caller checks the whole content."""
-        with rpc.translated():
+        with statuses.translated():
             call = self._get(ref)
             with rpc.Watch(call.cancel, self._timing.chunk_s) as watch:
                 for raw in watch.each(call):
@@ -143,7 +143,7 @@ class BlobClient:
         return content
 
     def _upload_one(self, ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> int:
-        with rpc.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
+        with statuses.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
             call = self._put.future(watch.each(_put_chunks(ref, views)))
             call.result()
         return ref.size_bytes

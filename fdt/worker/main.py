@@ -26,7 +26,7 @@ from fdt.base import failure
 from fdt.base.config import Credentials, Timing
 from fdt.base.sampler import Sampler, Series
 from fdt.errors import ProtocolError, WorkerError, WorkerLostError
-from fdt.transport import rpc, wire
+from fdt.transport import rpc, statuses, wire
 from fdt.transport.blob_client import HostStore, WorkerBlobClient
 from fdt.transport.blob_store import BlobStore, WorkerStore
 from fdt.transport.blobs import Buffer
@@ -157,7 +157,10 @@ class Link:
                 self._incoming.put(instruction)
         except grpc.RpcError as error:
             if not self._stop.is_set():
-                print(f"fdt worker {self._config.name}: the pool is gone: {rpc.from_rpc_error(error)}", file=sys.stderr)
+                print(
+                    f"fdt worker {self._config.name}: the pool is gone: {statuses.from_rpc_error(error)}",
+                    file=sys.stderr,
+                )
         self._incoming.put(None)
         # The main thread may be in a step that never ends.
         if not self._stop.wait(self._config.timing.stop_s):

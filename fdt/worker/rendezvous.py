@@ -11,7 +11,7 @@ import grpc
 
 from fdt.base.config import Timing
 from fdt.errors import ProtocolError, WorkerError
-from fdt.transport import rpc
+from fdt.transport import statuses
 from fdt.v1 import worker_pb2
 
 # Processes exchange addresses and file names: some hundred bytes each; for a ring, some hundred for each other rank.
@@ -113,13 +113,13 @@ class PoolRendezvous:
 
     def put(self, key: str, value: bytes) -> None:
         """See `fdt.worker.runtime.Rendezvous.put`."""
-        with rpc.translated():
+        with statuses.translated():
             request = worker_pb2.PutValueRequest(key=key, value=value)
             self._put(request, timeout=self._timing.call_s)
 
     def get(self, key: str) -> bytes | None:
         """See `fdt.worker.runtime.Rendezvous.get`."""
-        with rpc.translated():
+        with statuses.translated():
             reply: worker_pb2.GetValueReply = self._get(
                 worker_pb2.GetValueRequest(key=key), timeout=self._timing.call_s
             )

@@ -14,7 +14,7 @@ from fdt.base.config import Credentials
 from fdt.client.recovery import Recovery
 from fdt.errors import PoolRestartingError
 from fdt.pool.journal import Journal
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 from tests.helpers.chain_job import ALL, TOKEN, begin, pool_process, rows_of, toy_program, trained_through
 from tests.helpers.chain_pool import GRACE_S, TIMING
@@ -114,7 +114,7 @@ def test_a_pool_that_goes_down_takes_no_jobs_and_tells_those_that_wait(tmp_path:
         def refusal() -> str:
             while True:
                 try:
-                    with rpc.translated():
+                    with statuses.translated():
                         described(pool_pb2.DescribeRequest(), timeout=5.0)
                 except PoolRestartingError as error:
                     return str(error)

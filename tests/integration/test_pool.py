@@ -29,7 +29,7 @@ from fdt.errors import (
     VersionError,
 )
 from fdt.pool.server import Server
-from fdt.transport import rpc, wire
+from fdt.transport import rpc, statuses, wire
 from fdt.transport.blob_client import BlobClient
 from fdt.transport.blobs import reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
@@ -370,7 +370,7 @@ def test_more_workers_than_the_pool_has(pool: Pool) -> None:
 def test_unknown_mode_and_version(pool: Pool) -> None:
     stream = TrainStream(pool.channel, 1, {}, mode="carrier-pigeon")
     assert stream.wait("failed").failed.error == "UsageError"
-    with pytest.raises(VersionError, match=r"99\.0"), rpc.translated():
+    with pytest.raises(VersionError, match=r"99\.0"), statuses.translated():
         pool.stub.Describe(pool_pb2.DescribeRequest(versions=program_pb2.Versions(fdt="99.0.1")), timeout=LIMIT_S)
 
 
@@ -405,7 +405,7 @@ def test_malformed_messages(pool: Pool) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         describe(b"\xff\xff\xff", timeout=LIMIT_S)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert isinstance(rpc.from_rpc_error(caught.value), ProtocolError)
+    assert isinstance(statuses.from_rpc_error(caught.value), ProtocolError)
     first = TrainStream(pool.channel, 1, {}, opening=b"\xff\xff")
     assert first.status() == grpc.StatusCode.INVALID_ARGUMENT
     later = pool.train(1)
@@ -547,6 +547,6 @@ def workers_of(pool: Pool, job: str) -> list[psutil.Process]:
 
 
 def logs(pool: Pool, job: str) -> str:
-    with rpc.translated():
+    with statuses.translated():
         chunks = pool.stub.GetLogs(pool_pb2.GetLogsRequest(job=job), timeout=LIMIT_S)
         return b"".join(chunk.text for chunk in chunks).decode()

@@ -11,7 +11,7 @@ from fdt import errors
 from fdt.base.config import Timing
 from fdt.base.limits import DEFAULT
 from fdt.errors import FdtError, PoolError, UsageError
-from fdt.transport import rpc
+from fdt.transport import rpc, statuses
 from fdt.transport.rate_limits import RateLimiter
 
 
@@ -30,8 +30,8 @@ class Failure(grpc.RpcError):
 
 @pytest.mark.parametrize("kind", tree())
 def test_every_error_comes_back_as_itself(kind: type[FdtError]) -> None:
-    code, text, trailing = rpc.to_status(kind("what happened"))
-    back = rpc.from_rpc_error(Failure(code, text, trailing))
+    code, text, trailing = statuses.to_status(kind("what happened"))
+    back = statuses.from_rpc_error(Failure(code, text, trailing))
     assert type(back) is kind and str(back) == "what happened"
     assert code is not grpc.StatusCode.OK
 
@@ -39,30 +39,30 @@ def test_every_error_comes_back_as_itself(kind: type[FdtError]) -> None:
 def test_table_holds_what_is_raised() -> None:
     # Of those that have kinds, only these are raised themselves.
     raised = {kind for kind in tree() if not kind.__subclasses__()} | {errors.WorkerError, errors.PoolUnreachableError}
-    assert raised == set(rpc.STATUS)
+    assert raised == set(statuses.STATUS)
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
 def test_every_status_from_elsewhere_means_something(code: grpc.StatusCode) -> None:
     assert len(grpc.StatusCode) == 17
-    error = rpc.from_rpc_error(Failure(code, "from a proxy"), "host:1")
+    error = statuses.from_rpc_error(Failure(code, "from a proxy"), "host:1")
     assert isinstance(error, FdtError) and type(error) is not FdtError
     assert "from a proxy" in str(error) and code.name in str(error) and "host:1" in str(error)
-    assert (code in rpc.FOREIGN_STATUS) == (code is not grpc.StatusCode.OK)
+    assert (code in statuses.FOREIGN_STATUS) == (code is not grpc.StatusCode.OK)
 
 
 def test_unknown_class_from_a_newer_pool() -> None:
-    error = rpc.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "new", (("fdt-error", "BrandNewError"),)))
+    error = statuses.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "new", (("fdt-error", "BrandNewError"),)))
     assert isinstance(error, FdtError) and str(error) == "new"
 
 
 def test_a_call_cannot_fail_by_an_error_that_needs_its_step() -> None:
-    error = rpc.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "text", (("fdt-error", "StepError"),)))
+    error = statuses.from_rpc_error(Failure(grpc.StatusCode.UNKNOWN, "text", (("fdt-error", "StepError"),)))
     assert type(error) is errors.JobError and str(error) == "text"
 
 
 def test_translated() -> None:
-    with pytest.raises(PoolError, match="text"), rpc.translated():
+    with pytest.raises(PoolError, match="text"), statuses.translated():
         raise Failure(grpc.StatusCode.INTERNAL, "text")
 
 
@@ -87,7 +87,7 @@ def test_a_status_is_cut_to_what_a_header_holds() -> None:
     said: list[str] = []
     context = types.SimpleNamespace(set_trailing_metadata=lambda _: None, abort=lambda _, text: said.append(text))
     for text in ("x" * 100_000, "€" * 100_000, "short"):
-        rpc._abort(context, PoolError(text))
+        statuses.abort(context, PoolError(text))
     assert said == ["x" * 2000, "€" * 666, "short"]
 
 
