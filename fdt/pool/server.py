@@ -76,7 +76,7 @@ class Server:
         self._directory, self._kept = directory, kept
         self._folder: OwnFolder | None = None
         self._servers: list[grpc.Server] = []
-        self._doors: list[RateLimiter] = []
+        self._limiters: list[RateLimiter] = []
         self._metrics: MetricsServer | None = None
         self._page: PageServer | None = None
         self._supervisor: Supervisor | None = None
@@ -103,8 +103,8 @@ class Server:
         # Warm and ending processes of each mode, and the processes here of jobs whose workers are on other hosts.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
         own_keys, keys = supervisor.own_keys, supervisor.hosts.worker_keys
-        door = RateLimiter(limits, timing, num_processes)
-        own = self._open([_workers(Workers(supervisor, own_keys, blobs))], door, own_keys)
+        limiter = RateLimiter(limits, timing, num_processes)
+        own = self._open([_workers(Workers(supervisor, own_keys, blobs))], limiter, own_keys)
         # A pool that takes no hosts admits one connection at a time, to send the reason.
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
@@ -117,7 +117,7 @@ class Server:
         if config.network is not None:
             services.append(_workers(Workers(supervisor, keys, blobs)))
         public = self._open(services, RateLimiter(limits, timing, *joined), keys, open_descriptors(limits))
-        futexes.make_room(_THREADS_EACH * sum(door.max_calls for door in self._doors))
+        futexes.make_room(_THREADS_EACH * sum(limiter.max_calls for limiter in self._limiters))
         if config.metrics is not None:
             # Imported late: Prometheus's library is optional.
             from fdt.pool.metrics import serve
@@ -156,7 +156,7 @@ class Server:
         return self._page.link() if self._page is not None else ""
 
     def _open(
-        self, services: Iterable[_Service], door: RateLimiter, keys: WorkerKeys, connections: int | None = None
+        self, services: Iterable[_Service], limiter: RateLimiter, keys: WorkerKeys, connections: int | None = None
     ) -> grpc.Server:
         config = self._config
         tokens: dict[str, tuple[str | None, ...]] = {}
@@ -164,13 +164,13 @@ class Server:
             # Clients and hosts begin with a health check; see `fdt.transport.rpc.connect`.
             tokens = {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
         interceptor = rpc.RequireToken(config.token, tokens, {"fdt.v1.Workers": keys.opens})
-        server = rpc.create_server(interceptor, door, config.limits, config.timing, connections)
+        server = rpc.create_server(interceptor, limiter, config.limits, config.timing, connections)
         server.add_generic_rpc_handlers(
-            tuple(rpc.service(service, servicer, door, raw) for service, servicer, raw in services)
+            tuple(rpc.service(service, servicer, limiter, raw) for service, servicer, raw in services)
         )
         self._servers.append(server)
-        self._doors.append(door)
-        door.start()
+        self._limiters.append(limiter)
+        limiter.start()
         return server
 
     def leave(self, grace_s: float) -> None:
@@ -201,8 +201,8 @@ class Server:
             self._page.close()
         for stopped in [server.stop(0) for server in self._servers]:
             stopped.wait(self._config.timing.stop_s)
-        for door in self._doors:
-            door.close()
+        for limiter in self._limiters:
+            limiter.close()
         if self._folder is not None:
             self._folder.remove()
         elif self._directory is not None:

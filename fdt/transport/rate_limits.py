@@ -116,7 +116,7 @@ class RateLimiter:
         # Calls without a first message, in the order of their arrival.
         self._silent: dict[Visit, None] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fdt-door", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="fdt-rate-limits", daemon=True)
 
     @property
     def max_calls(self) -> int:

@@ -301,19 +301,19 @@ def _given_in(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
 
 
 def service(
-    descriptor: ServiceDescriptor, servicer: object, door: RateLimiter, raw: Iterable[str] = ()
+    descriptor: ServiceDescriptor, servicer: object, limiter: RateLimiter, raw: Iterable[str] = ()
 ) -> grpc.GenericRpcHandler:
     """Returns a handler that serves a service with a servicer's methods, with our own decoding and errors.
 
     Args:
         descriptor: The service.
         servicer: Has methods of the same names, `method(request or iterator, context)`; missing ones are UNIMPLEMENTED.
-        door: The rate limiter that admits calls.
+        limiter: The rate limiter that admits calls.
         raw: Methods that take and return bytes instead of messages.
     """
     raw = set(raw)
     handlers = {
-        method.name: _bind(method, getattr(servicer, method.name), door, method.name in raw)
+        method.name: _bind(method, getattr(servicer, method.name), limiter, method.name in raw)
         for method in descriptor.methods
         if hasattr(servicer, method.name)
     }
@@ -321,7 +321,7 @@ def service(
 
 
 def _bind(
-    method: MethodDescriptor, behaviour: Callable[..., Any], door: RateLimiter, raw: bool
+    method: MethodDescriptor, behaviour: Callable[..., Any], limiter: RateLimiter, raw: bool
 ) -> grpc.RpcMethodHandler:
     message = message_factory.GetMessageClass(method.input_type)
     name = f"{method.containing_service.full_name}/{method.name}"
@@ -338,12 +338,12 @@ def _bind(
         return reply if raw else reply.SerializeToString()
 
     def single(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with _answered(context), door.visit(name, context) as visit:
+        with _answered(context), limiter.visit(name, context) as visit:
             return write(behaviour(read(visit.requests(requests)), context))
         raise AssertionError
 
     def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _answered(context), door.visit(name, context) as visit:
+        with _answered(context), limiter.visit(name, context) as visit:
             for reply in visit.replies(behaviour(read(visit.requests(requests)), context)):
                 yield write(reply)
 
@@ -394,13 +394,13 @@ def _check_socket(path: Path, token: str | None) -> None:
 
 
 def create_server(
-    interceptor: RequireToken, door: RateLimiter, limits: Limits, timing: Timing, connections: int | None = None
+    interceptor: RequireToken, limiter: RateLimiter, limits: Limits, timing: Timing, connections: int | None = None
 ) -> grpc.Server:
     """Returns a server without services or ports.
 
     Args:
         interceptor: Checks tokens.
-        door: The rate limiter that admits calls.
+        limiter: The rate limiter that admits calls.
         limits: The pool's.
         timing: `call_s` and `connect_s` are used for keepalive, `warm_s` for calls that wait for a thread.
         connections: The most connections of each port; the number in `limits` if None.
@@ -408,7 +408,7 @@ def create_server(
     return grpc.server(
         CallThreads(),
         interceptors=[interceptor],
-        maximum_concurrent_rpcs=door.max_calls,
+        maximum_concurrent_rpcs=limiter.max_calls,
         options=[
             ("grpc.so_reuseport", 0),
             *_keepalive(timing),
@@ -423,8 +423,8 @@ def create_server(
             # Bounds for calls that no thread has taken yet. By default gRPC silently cancels them above 1000, and after half a
             # minute; but all workers of a large pool attach at the same moment, and each may take `warm_s` to start.
             ("grpc.server_max_unrequested_time_in_server", max(30, int(timing.warm_s))),
-            ("grpc.server.max_pending_requests", max(_PENDING_CALLS, door.max_calls)),
-            ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, door.max_calls)),
+            ("grpc.server.max_pending_requests", max(_PENDING_CALLS, limiter.max_calls)),
+            ("grpc.server.max_pending_requests_hard_limit", 3 * max(_PENDING_CALLS, limiter.max_calls)),
         ],
     )
 

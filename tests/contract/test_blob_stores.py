@@ -40,10 +40,10 @@ def pool(tmp_path: Path) -> BlobStore:
 @pytest.fixture
 def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
     """Transfers to and from the pool's store, over the real wire."""
-    door = RateLimiter(DEFAULT, TIMING)
-    serving = rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, TIMING)
+    limiter = RateLimiter(DEFAULT, TIMING)
+    serving = rpc.create_server(rpc.RequireToken(None, {}), limiter, DEFAULT, TIMING)
     servicer = Blobs(pool, DEFAULT, TIMING)
-    blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, door, {"Put", "Get"})
+    blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, limiter, {"Put", "Get"})
     serving.add_generic_rpc_handlers((blobs,))
     address = rpc.listen(serving, f"unix:{tmp_path}/blobs.sock")
     serving.start()

@@ -55,9 +55,9 @@ class Page:
         self.cancelled: list[str] = []
         self.now_s = 0.0
         self.jobs = [job(1), job(2, "queued")]
-        self.doors = BrowserCodes(lambda: self.now_s)
+        self.codes = BrowserCodes(lambda: self.now_s)
         self.actions = PoolActions(self._cancel, lambda name: logs if self._known(name) else [])
-        self.app = Gate(application(self.feed(), self.actions), self.doors, "fdt-8080")
+        self.app = Gate(application(self.feed(), self.actions), self.codes, "fdt-8080")
 
     def feed(self) -> Feed:
         return Feed(lambda: Snapshot(list(self.jobs), [], [HostSnapshot("", 4, 2, 8)]), lambda _: JobCurves(), 0.0)
@@ -65,7 +65,7 @@ class Page:
     def client(self, *, let_in: bool = False) -> Browser:
         client = Browser(self.app)
         if let_in:
-            assert client.get(f"/?code={self.doors.code()}").status_code == 200
+            assert client.get(f"/?code={self.codes.code()}").status_code == 200
         return client
 
     def _known(self, name: str) -> bool:
@@ -99,7 +99,7 @@ def test_without_a_cookie_nothing_is_told(page: Page, path: str) -> None:
 
 
 def test_a_code_lets_one_browser_in_and_serves_once(page: Page) -> None:
-    code = page.doors.code()
+    code = page.codes.code()
     client = page.client()
     entered = client.get(f"/?code={code}")
     assert entered.status_code == 200 and code not in entered.text
@@ -115,11 +115,11 @@ def test_a_code_lets_one_browser_in_and_serves_once(page: Page) -> None:
 
 
 def test_codes_and_cookies_grow_old_and_are_bounded(page: Page) -> None:
-    old = page.doors.code()
+    old = page.codes.code()
     page.now_s = CODE_S + 1
     assert page.client().get(f"/?code={old}").status_code == 403
-    first = page.doors.code()
-    codes = [page.doors.code() for _ in range(MAX_CODES)]
+    first = page.codes.code()
+    codes = [page.codes.code() for _ in range(MAX_CODES)]
     assert page.client().get(f"/?code={first}").status_code == 403
     client = page.client()
     assert client.get(f"/?code={codes[-1]}").status_code == 200 and client.get("/").status_code == 200
@@ -137,7 +137,7 @@ def test_codes_and_cookies_grow_old_and_are_bounded(page: Page) -> None:
 )  # fmt: skip
 def test_names_that_are_not_loopbacks_are_refused(page: Page, host: str, is_own: bool) -> None:
     assert is_own_host(host) == is_own
-    code = page.doors.code()
+    code = page.codes.code()
     answer = page.client().get(f"/?code={code}", headers={"Host": host})
     assert answer.status_code == (200 if is_own else 403)
     # A code that came under a wrong name was not looked at.
@@ -194,7 +194,7 @@ def test_files_of_the_page_alone_are_served_and_they_keep_the_policy(page: Page)
         assert address.startswith("/static/") and client.get(address).status_code == 200, address
     # Nothing inline, which the policy would refuse, and nothing from elsewhere.
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon\w+=|https?:", text)
-    for path in ("/static/../app.py", "/static/%2e%2e/doors.py", "/static//etc/passwd"):
+    for path in ("/static/../app.py", "/static/%2e%2e/auth.py", "/static//etc/passwd"):
         assert client.get(path).status_code == 404
     assert "MIT License" in (STATIC / "uPlot.LICENSE").read_text()
     assert not re.search(r"\beval\(|new Function", "".join(file.read_text() for file in STATIC.glob("*.js")))

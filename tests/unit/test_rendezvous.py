@@ -104,9 +104,11 @@ class Servicer:
 @contextmanager
 def serving(places: RendezvousTable, directory: Path) -> Iterator[str]:
     workers = worker_pb2.DESCRIPTOR.services_by_name["Workers"]
-    door = RateLimiter(DEFAULT, TIMING, num_workers=2)
-    server = rpc.create_server(rpc.RequireToken("clients'", {workers.full_name: ("workers'",)}), door, DEFAULT, TIMING)
-    server.add_generic_rpc_handlers((rpc.service(workers, Servicer(places), door),))
+    limiter = RateLimiter(DEFAULT, TIMING, num_workers=2)
+    server = rpc.create_server(
+        rpc.RequireToken("clients'", {workers.full_name: ("workers'",)}), limiter, DEFAULT, TIMING
+    )
+    server.add_generic_rpc_handlers((rpc.service(workers, Servicer(places), limiter),))
     address = rpc.listen(server, f"unix:{directory}/workers.sock")
     server.start()
     try:

@@ -125,8 +125,8 @@ def test_as_many_calls_may_wait_for_a_thread_as_the_door_lets_in(workers: int, m
     """Above this bound gRPC cancels calls by chance, and says nothing."""
     served: dict[str, object] = {}
     monkeypatch.setattr(grpc, "server", lambda *_, **given: served.update(given["options"]))
-    door = RateLimiter(DEFAULT, Timing(), num_workers=workers)
-    rpc.create_server(rpc.RequireToken(None, {}), door, DEFAULT, Timing())
+    limiter = RateLimiter(DEFAULT, Timing(), num_workers=workers)
+    rpc.create_server(rpc.RequireToken(None, {}), limiter, DEFAULT, Timing())
     pending = served["grpc.server.max_pending_requests"]
-    assert isinstance(pending, int) and pending >= max(1000, door.max_calls) >= workers
+    assert isinstance(pending, int) and pending >= max(1000, limiter.max_calls) >= workers
     assert served["grpc.server.max_pending_requests_hard_limit"] == 3 * pending

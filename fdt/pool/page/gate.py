@@ -34,15 +34,15 @@ _WRONG_ORIGIN = "Only the page itself may do this: expected an Origin header tha
 class Gate:
     """An ASGI application that protects another one."""
 
-    def __init__(self, app: ASGIApp, doors: BrowserCodes, cookie: str) -> None:
+    def __init__(self, app: ASGIApp, codes: BrowserCodes, cookie: str) -> None:
         """Wraps an application.
 
         Args:
             app: Gets the requests of authorised browsers.
-            doors: Issue and check codes and cookies.
+            codes: Issue and check codes and cookies.
             cookie: The name of the page's cookie, with the port in it, since browsers share cookies between ports.
         """
-        self._app, self._doors, self._cookie = app, doors, cookie
+        self._app, self._codes, self._cookie = app, codes, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it on."""
@@ -70,13 +70,13 @@ class Gate:
         code = parse_qs(scope["query_string"].decode("latin-1")).get("code")
         if scope["path"] == "/" and code:
             return self._enter(code[0])
-        if not self._doors.knows(self._given(headers)):
+        if not self._codes.knows(self._given(headers)):
             return _page("closed.html", 403) if scope["path"] == "/" else PlainTextResponse("Not let in.\n", 403)
         return None
 
     def _enter(self, code: str) -> Response:
         """Gives a browser its cookie, and a page that makes the next request, so that the `Strict` cookie is sent with it."""
-        cookie = self._doors.enter(code)
+        cookie = self._codes.enter(code)
         if cookie is None:
             return _page("closed.html", 403)
         answer = _page("entered.html", 200)

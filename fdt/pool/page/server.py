@@ -87,8 +87,8 @@ class PageServer:
             raise UsageError(f"cannot show the pool's page at {address}: {error.strerror or error}") from error
         port = str(self._socket.getsockname()[1])
         self.address = f"{host}:{port}"
-        self._doors, self._feed = BrowserCodes(), feed
-        gate = Gate(application(feed, actions), self._doors, f"fdt-{port}")
+        self._codes, self._feed = BrowserCodes(), feed
+        gate = Gate(application(feed, actions), self._codes, f"fdt-{port}")
         # No log of requests: the first request's URL contains a code.
         config = uvicorn.Config(
             gate,
@@ -111,7 +111,7 @@ class PageServer:
 
     def link(self) -> str:
         """Returns a URL that authorises one browser, once."""
-        return f"http://{self.address}/?code={self._doors.code()}"
+        return f"http://{self.address}/?code={self._codes.code()}"
 
     def close(self) -> None:
         """Ends all streams, and closes the port."""
