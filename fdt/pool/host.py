@@ -25,9 +25,9 @@ from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import STORE
 from fdt.v1 import host_pb2
 from fdt.worker import network_namespace
-from fdt.worker.main import WorkerConfig
 from fdt.worker.processes import Processes
 from fdt.worker.runtime import Launcher, find_launchers
+from fdt.worker.worker_config import WorkerConfig
 
 # How much of the end of a worker's log is sent to the pool.
 _LOG_BYTES = 1 << 20

@@ -16,10 +16,10 @@ from fdt.pool.worker_keys import WorkerKeys
 from fdt.transport import tokens
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import blobs_pb2, host_pb2
-from fdt.worker.main import WorkerConfig
 from fdt.worker.network_namespace import REMEDY, network_for, network_wall
 from fdt.worker.processes import Processes
 from fdt.worker.runtime import Launcher, Place
+from fdt.worker.worker_config import WorkerConfig
 
 # The longest host name in messages.
 _MAX_NAME = 64

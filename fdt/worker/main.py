@@ -4,175 +4,39 @@ The main thread drives the engine, in the order of the instructions. One thread 
 """
 
 import contextlib
-import dataclasses
 import faulthandler
 import functools
 import gc
-import json
 import os
 import queue
 import resource
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 from fdt.base import failure
-from fdt.base.config import Credentials, Timing
-from fdt.base.sampler import Sampler, Series
+from fdt.base.config import Timing
 from fdt.errors import ProtocolError, WorkerError, WorkerLostError
-from fdt.transport import rpc, statuses, wire
+from fdt.transport import wire
 from fdt.transport.blob_client import HostStore, WorkerBlobClient
 from fdt.transport.blob_store import BlobStore, WorkerStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2, worker_pb2
 from fdt.worker.assigned_variables import AssignedVariables
 from fdt.worker.gateway import Gateway
+from fdt.worker.link import Link
 from fdt.worker.rendezvous import PoolRendezvous
 from fdt.worker.runtime import Assignment, Engine
 from fdt.worker.stall_detector import StallWatch
+from fdt.worker.worker_config import WorkerConfig
 
 # Steps are handed to the engine in chunks of about this many seconds, so that progress is reported.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
 # Seconds between two looks at the progress of a background engine; and where each step must end before the next is given.
 POLL_S, ALONE_S = 0.05, 0.001
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerConfig:
-    """The pool's settings for a worker process, passed in its environment; the secret to attach with comes by a pipe.
-
-    Attributes:
-        pool: The address to attach to: "unix:..." or, on a host that joined the pool, "host:port".
-        name: The worker's name.
-        store: Directory of the host's blobs.
-        folder: The worker's own folder, to write in.
-        timing: The pool's.
-        tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
-        joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
-    """
-
-    pool: str
-    name: str
-    store: str
-    folder: str
-    timing: Timing
-    tls_ca: str | None = None
-    joined: bool = False
-
-    def environment(self) -> dict[str, str]:
-        """Returns the variable that `from_environment` reads."""
-        return {"FDT_WORKER": json.dumps(dataclasses.asdict(self))}
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
-        """Returns the configuration that `environment` wrote."""
-        fields = json.loads(environment["FDT_WORKER"])
-        return cls(**{**fields, "timing": Timing(**fields["timing"])})
-
-
-class Link:
-    """The stream to the pool: any thread sends events; received instructions are queued."""
-
-    def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
-        """Attaches to the pool.
-
-        Args:
-            config: The worker's.
-            secret: The descriptor of a pipe from which the secret is read; it is closed.
-            gateway: Connects to the pool if this process's network does not reach it.
-        """
-        self._config = config
-        self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
-        self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
-        self._stop = threading.Event()
-        self.series = Series()
-        # Called before each heartbeat, in its thread; returns the heartbeat's `idle_s`.
-        self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
-        credentials = Credentials(tls_ca=Path(config.tls_ca) if config.tls_ca is not None else None)
-        pool, behind = config.pool, None
-        if gateway is not None and config.joined:
-            pool, behind = gateway.to_pool(config.pool), config.pool
-        with open(secret, encoding="ascii") as pipe:
-            self._proof = rpc.SendToken(pipe.read())
-        self._channel = rpc.open_channel(pool, credentials, config.timing, behind)
-        self.channel = grpc.intercept_channel(self._channel, self._proof)
-        attach = self.channel.stream_stream(
-            "/fdt.v1.Workers/Attach",
-            request_serializer=worker_pb2.WorkerEvent.SerializeToString,
-            response_deserializer=worker_pb2.WorkerInstruction.FromString,
-        )
-        # Besides a job's calls, the only one without a deadline: the heartbeats take its place.
-        self._call: Any = attach(self._events())
-        # The secret is used up: the pool no longer accepts it.
-        self._proof.token = ""
-        self._threads = [
-            threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
-            threading.Thread(target=self._beat, name="fdt-heartbeat", daemon=True),
-        ]
-
-    def start(self) -> None:
-        """Starts the threads that receive and send heartbeats."""
-        for thread in self._threads:
-            thread.start()
-
-    def serve(self, key: str) -> None:
-        """Uses the key of an assignment for further calls."""
-        self._proof.token = key
-
-    def send(self, event: worker_pb2.WorkerEvent) -> None:
-        """Queues an event."""
-        self._outgoing.put(event)
-
-    def receive(self, limit_s: float | None = None) -> worker_pb2.WorkerInstruction | None:
-        """Returns the next instruction, or None at the end of the stream.
-
-        Raises:
-            queue.Empty: Nothing came within `limit_s`.
-        """
-        return self._incoming.get(timeout=limit_s) if limit_s else self._incoming.get(block=limit_s is None)
-
-    def close(self) -> None:
-        """Ends the stream and the threads."""
-        self._stop.set()
-        self._outgoing.put(None)
-        self._call.cancel()
-        for thread in self._threads:
-            thread.join(self._config.timing.stop_s)
-        self._channel.close()
-
-    def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
-        while (event := self._outgoing.get()) is not None:
-            yield event
-
-    def _receive(self) -> None:
-        try:
-            for instruction in self._call:
-                self._incoming.put(instruction)
-        except grpc.RpcError as error:
-            if not self._stop.is_set():
-                print(
-                    f"fdt worker {self._config.name}: the pool is gone: {statuses.from_rpc_error(error)}",
-                    file=sys.stderr,
-                )
-        self._incoming.put(None)
-        # The main thread may be in a step that never ends.
-        if not self._stop.wait(self._config.timing.stop_s):
-            os._exit(1)
-
-    def _beat(self) -> None:
-        sampler = Sampler()
-        while not self._stop.wait(self._config.timing.heartbeat_s):
-            sample = sampler.take()
-            self.series.add(sample)
-            heartbeat = worker_pb2.Heartbeat(sample=sample, idle_s=self.on_beat(sample))
-            self.send(worker_pb2.WorkerEvent(heartbeat=heartbeat))
 
 
 class Worker:

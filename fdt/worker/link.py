@@ -1,0 +1,116 @@
+"""A worker's stream to its pool: instructions in, events and heartbeats out."""
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fdt.base.config import Credentials
+from fdt.base.sampler import Sampler, Series
+from fdt.transport import rpc, statuses
+from fdt.v1 import job_pb2, worker_pb2
+from fdt.worker.gateway import Gateway
+from fdt.worker.worker_config import WorkerConfig
+
+
+class Link:
+    """The stream to the pool: any thread sends events; received instructions are queued."""
+
+    def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
+        """Attaches to the pool.
+
+        Args:
+            config: The worker's.
+            secret: The descriptor of a pipe from which the secret is read; it is closed.
+            gateway: Connects to the pool if this process's network does not reach it.
+        """
+        self._config = config
+        self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self.series = Series()
+        # Called before each heartbeat, in its thread; returns the heartbeat's `idle_s`.
+        self.on_beat: Callable[[job_pb2.Sample], float] = lambda sample: 0.0
+        credentials = Credentials(tls_ca=Path(config.tls_ca) if config.tls_ca is not None else None)
+        pool, behind = config.pool, None
+        if gateway is not None and config.joined:
+            pool, behind = gateway.to_pool(config.pool), config.pool
+        with open(secret, encoding="ascii") as pipe:
+            self._proof = rpc.SendToken(pipe.read())
+        self._channel = rpc.open_channel(pool, credentials, config.timing, behind)
+        self.channel = grpc.intercept_channel(self._channel, self._proof)
+        attach = self.channel.stream_stream(
+            "/fdt.v1.Workers/Attach",
+            request_serializer=worker_pb2.WorkerEvent.SerializeToString,
+            response_deserializer=worker_pb2.WorkerInstruction.FromString,
+        )
+        # Besides a job's calls, the only one without a deadline: the heartbeats take its place.
+        self._call: Any = attach(self._events())
+        # The secret is used up: the pool no longer accepts it.
+        self._proof.token = ""
+        self._threads = [
+            threading.Thread(target=self._receive, name="fdt-receive", daemon=True),
+            threading.Thread(target=self._beat, name="fdt-heartbeat", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Starts the threads that receive and send heartbeats."""
+        for thread in self._threads:
+            thread.start()
+
+    def serve(self, key: str) -> None:
+        """Uses the key of an assignment for further calls."""
+        self._proof.token = key
+
+    def send(self, event: worker_pb2.WorkerEvent) -> None:
+        """Queues an event."""
+        self._outgoing.put(event)
+
+    def receive(self, limit_s: float | None = None) -> worker_pb2.WorkerInstruction | None:
+        """Returns the next instruction, or None at the end of the stream.
+
+        Raises:
+            queue.Empty: Nothing came within `limit_s`.
+        """
+        return self._incoming.get(timeout=limit_s) if limit_s else self._incoming.get(block=limit_s is None)
+
+    def close(self) -> None:
+        """Ends the stream and the threads."""
+        self._stop.set()
+        self._outgoing.put(None)
+        self._call.cancel()
+        for thread in self._threads:
+            thread.join(self._config.timing.stop_s)
+        self._channel.close()
+
+    def _events(self) -> Iterator[worker_pb2.WorkerEvent]:
+        while (event := self._outgoing.get()) is not None:
+            yield event
+
+    def _receive(self) -> None:
+        try:
+            for instruction in self._call:
+                self._incoming.put(instruction)
+        except grpc.RpcError as error:
+            if not self._stop.is_set():
+                print(
+                    f"fdt worker {self._config.name}: the pool is gone: {statuses.from_rpc_error(error)}",
+                    file=sys.stderr,
+                )
+        self._incoming.put(None)
+        # The main thread may be in a step that never ends.
+        if not self._stop.wait(self._config.timing.stop_s):
+            os._exit(1)
+
+    def _beat(self) -> None:
+        sampler = Sampler()
+        while not self._stop.wait(self._config.timing.heartbeat_s):
+            sample = sampler.take()
+            self.series.add(sample)
+            heartbeat = worker_pb2.Heartbeat(sample=sample, idle_s=self.on_beat(sample))
+            self.send(worker_pb2.WorkerEvent(heartbeat=heartbeat))

@@ -1,0 +1,40 @@
+"""A worker process's settings, which the process that starts it passes in the environment."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+from fdt.base.config import Timing
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """The pool's settings for a worker process, passed in its environment; the secret to attach with comes by a pipe.
+
+    Attributes:
+        pool: The address to attach to: "unix:..." or, on a host that joined the pool, "host:port".
+        name: The worker's name.
+        store: Directory of the host's blobs.
+        folder: The worker's own folder, to write in.
+        timing: The pool's.
+        tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
+        joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
+    """
+
+    pool: str
+    name: str
+    store: str
+    folder: str
+    timing: Timing
+    tls_ca: str | None = None
+    joined: bool = False
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variable that `from_environment` reads."""
+        return {"FDT_WORKER": json.dumps(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
+        """Returns the configuration that `environment` wrote."""
+        fields = json.loads(environment["FDT_WORKER"])
+        return cls(**{**fields, "timing": Timing(**fields["timing"])})
