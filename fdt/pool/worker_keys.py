@@ -33,14 +33,18 @@ class WorkerKeys:
         self._lock = threading.Lock()
         # The worker that each unused secret was made for, by the secret's hash.
         self._unused: dict[bytes, str] = {}
-        self._attached: set[str] = set()
         self._serving: dict[bytes, Serving] = {}
+        # Each attached worker, and the hash of its key; None before its assignment.
+        self._attached: dict[str, bytes | None] = {}
+        # The hash of each worker's unused secret: there may be thousands, and each ends by itself.
+        self._secret_of: dict[str, bytes] = {}
 
     def issue(self, worker: str) -> str:
         """Returns a new secret with which a worker, about to be started, will attach."""
         secret = secrets.token_hex(32)
         with self._lock:
             self._unused[_hash(secret)] = worker
+            self._secret_of[worker] = _hash(secret)
         return secret
 
     def opens(self, method: str, given: bytes) -> bool:
@@ -59,14 +63,15 @@ class WorkerKeys:
                 raise AccessError(
                     "A worker attaches once, with the secret that was made for it and under its own name."
                 )
-            del self._unused[_hash(given)]
-            self._attached.add(worker)
+            del self._unused[self._secret_of.pop(worker)]
+            self._attached[worker] = None
 
     def assign(self, worker: str, job: str) -> str:
         """Returns a new key with which a worker makes calls for its job; the key is invalid if the worker is gone."""
         key = secrets.token_hex(32)
         with self._lock:
             if worker in self._attached:
+                self._attached[worker] = _hash(key)
                 self._serving[_hash(key)] = Serving(worker, job)
         return key
 
@@ -85,9 +90,8 @@ class WorkerKeys:
     def forget(self, worker: str) -> None:
         """Deletes a worker's secret and key: its stream or its process has ended."""
         with self._lock:
-            self._attached.discard(worker)
-            self._unused = {secret: other for secret, other in self._unused.items() if other != worker}
-            self._serving = {key: each for key, each in self._serving.items() if each.worker != worker}
+            self._unused.pop(self._secret_of.pop(worker, b""), None)
+            self._serving.pop(self._attached.pop(worker, None) or b"", None)
 
     def end(self, job: str) -> None:
         """Deletes the keys of a job's workers."""
