@@ -62,7 +62,7 @@ def test_a_job_is_put_away_and_goes_on_when_the_pool_is_back(tmp_path: Path, mon
 
     def noted(recovery: Recovery, base: object) -> None:
         bring(recovery, base)  # type: ignore[arg-type]
-        homes.append(recovery._history.home.steps)
+        homes.append(recovery._replay_log.home.steps)
 
     monkeypatch.setattr(Recovery, "_bring_home", noted)
     # Only because it goes down.

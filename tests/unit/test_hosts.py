@@ -36,6 +36,7 @@ from fdt.pool.state.events import (
     WorkerSilent,
 )
 from fdt.pool.state.worker_starts import MAX_FAILED_STARTS, Processes
+from fdt.pool.worker_keys import WorkerKeys
 from fdt.v1 import host_pb2
 from fdt.worker import network_namespace
 from fdt.worker.runtime import Place, Placement
@@ -373,8 +374,8 @@ def test_all_hosts_open_servers_or_none() -> None:
 
 
 def test_a_host_that_has_no_namespaces_is_named_with_what_is_missing() -> None:
-    able = hosts.JoinedHost("host-1", hello(), Outbox(1))
-    unable = hosts.JoinedHost("host-2", hello(unisolated="no\nnamespace"), Outbox(1))
+    able = hosts.JoinedHost("host-1", hello(), Outbox(1), WorkerKeys())
+    unable = hosts.JoinedHost("host-2", hello(unisolated="no\nnamespace"), Outbox(1), WorkerKeys())
     hosts.check_tunnels([able, able])
     with pytest.raises(UsageError) as caught:
         hosts.check_tunnels([able, unable])
@@ -420,11 +421,11 @@ def test_a_pool_that_takes_no_hosts() -> None:
 
 
 def test_a_pool_that_is_full_of_hosts() -> None:
-    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1)) for n in range(DEFAULT.hosts)]
+    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1), WorkerKeys()) for n in range(DEFAULT.hosts)]
     with pytest.raises(UsageError, match="as large as it may be"):
         admit(hello(), joined=others)
     with pytest.raises(UsageError, match="as large as it may be"):
-        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=DEFAULT.joined_workers), Outbox(1))])
+        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=DEFAULT.joined_workers), Outbox(1), WorkerKeys())])
 
 
 @pytest.mark.parametrize(
@@ -444,7 +445,7 @@ def test_pools_that_make_no_sense(config: ServeConfig) -> None:
 
 
 def test_a_name_from_elsewhere_is_shown_in_one_line() -> None:
-    host = hosts.JoinedHost("host-1", hello(name="no\nde\x1b[2J" + "x" * 1000), Outbox(1))
+    host = hosts.JoinedHost("host-1", hello(name="no\nde\x1b[2J" + "x" * 1000), Outbox(1), WorkerKeys())
     assert host.label.startswith("node[2J") and len(host.label) < 100
 
 

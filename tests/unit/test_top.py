@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fdt.base.config import ServeConfig
+from fdt.base.limits import DEFAULT
 from fdt.cli import top
 from fdt.errors import ProtocolError, UsageError
 from fdt.pool import server, view
@@ -138,7 +139,7 @@ def test_q_leaves_and_gives_the_screen_back(stub: Stub) -> None:
 def test_without_a_web_framework_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fdt.pool.page.app", None)
     with pytest.raises(UsageError, match=r"pip install 'fdt\[page\]'"):
-        server._page("127.0.0.1:0", None)  # type: ignore[arg-type]
+        server._page("127.0.0.1:0", None, DEFAULT)  # type: ignore[arg-type]
 
 
 def test_a_pool_has_no_page_unless_asked() -> None:
