@@ -421,11 +421,16 @@ def test_a_pool_that_takes_no_hosts() -> None:
 
 
 def test_a_pool_that_is_full_of_hosts() -> None:
-    others = [hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1), WorkerKeys()) for n in range(DEFAULT.hosts)]
+    others = [
+        hosts.JoinedHost(f"host-{n}", hello(num_workers=1), Outbox(1), WorkerKeys()) for n in range(DEFAULT.hosts)
+    ]
     with pytest.raises(UsageError, match="as large as it may be"):
         admit(hello(), joined=others)
     with pytest.raises(UsageError, match="as large as it may be"):
-        admit(hello(), joined=[hosts.JoinedHost("host-1", hello(num_workers=DEFAULT.joined_workers), Outbox(1), WorkerKeys())])
+        admit(
+            hello(),
+            joined=[hosts.JoinedHost("host-1", hello(num_workers=DEFAULT.joined_workers), Outbox(1), WorkerKeys())],
+        )
 
 
 @pytest.mark.parametrize(
