@@ -9,6 +9,7 @@ from fdt.division.walker import Node
 from fdt.program.body import Wire
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout
 from fdt.program.matrix_products import most_rows
+from fdt.program.size import value_of
 from fdt.program.value import Value
 
 
@@ -44,7 +45,7 @@ def _chosen(node: Node, terms: Sequence[str]) -> tuple[str, Divided] | None:
         letter = term[layout.dim]
         places = [(i, other.index(letter)) for i, other in enumerate(terms) if letter in other]
         sizes = [(node.inputs[i].shape or (None,) * (d + 1))[d] for i, d in places]
-        if all(size == layout.size for size in sizes) and term.count(letter) == 1:
+        if all(size is not None and size == layout.size for size in sizes) and term.count(letter) == 1:
             found.append((node.inputs[index].num_bytes, -index, letter, layout))
     best = max(found, default=None, key=lambda each: each[:2])
     return None if best is None else best[2:]
@@ -69,7 +70,9 @@ def _is_faster_turned(node: Node) -> bool:
     if node.inputs[0].dtype not in (tf.float32, tf.float64):
         return False
     length, depth = shape or (None, None)
-    return length is not None and depth is not None and max(rows.sizes) <= most_rows(length, depth)
+    if length is None or depth is None:
+        return False
+    return bool(max(map(value_of, rows.sizes)) <= most_rows(value_of(length), value_of(depth)))
 
 
 def _turned(_: int, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
@@ -137,7 +140,7 @@ def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value
             shape = node.constant(sizes)
             if shape is None or len(shape) < 3 or shape[0] != rows.size:
                 return None
-            inputs[sizes] = node.constants(lambda r: np.array([rows.sizes[r], *shape[1:]], shape.dtype))
+            inputs[sizes] = node.constants(sizes, lambda r: [rows.sizes[r], *shape[1:]])
         return run_rows(node, inputs, rows)
 
     return rule
@@ -148,7 +151,7 @@ def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> l
     if 0 not in rows.sizes:
         return node.run(inputs, rows)
     outputs = node.op.outputs
-    shapes = [output.shape for output in outputs]
+    shapes = [shape and tuple(None if size is None else int(size) for size in shape) for shape in node.shapes]
     if any(shape is None or None in shape[1:] for shape in shapes):
         return None
     runs = []

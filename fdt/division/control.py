@@ -11,6 +11,7 @@ from fdt.division.walker import Node
 from fdt.program.body import Body, Wire, attribute, named
 from fdt.program.graphs import functions_of
 from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.size import Size, is_same
 from fdt.program.value import Elements, Shape, Value
 
 # After how many passes over a loop's body the variables whose layout still changes become whole.
@@ -56,7 +57,9 @@ def _common(one: Shape, other: Shape) -> Shape:
     """Returns the most specific shape that both shapes match."""
     if one is None or other is None or len(one) != len(other):
         return None
-    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+    pairs = zip(one, other, strict=True)
+    # What is asked here is not asked again when the loop is written.
+    return tuple(a if is_same(a, b) else None for a, b in pairs)
 
 
 def _written(
@@ -183,6 +186,7 @@ def loop(node: Node) -> list[Value]:
         for i, layout, shape, each, tensors in zip(changing, layouts, shapes, elements, parts, strict=True):
             found[i] = node.value(layout, tensors, i)
             found[i].shape, found[i].source, found[i].elements = shape, node.inputs[i].source, each
+            found[i].is_of_sizes = walk.conditions is not None
         return found
 
     if walk.body.is_dry:
@@ -241,7 +245,15 @@ def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[L
 
 def _in_common(before: Elements, after: Elements) -> Elements:
     """Returns the common elements of two possible lists, None if they differ; an empty list fits any elements."""
-    return after if before in ((), after) else before if after == () else None
+    if before == () or after == ():
+        return after or before
+    if before is None or after is None or before[:2] != after[:2]:
+        return None
+    return before if all(map(_are_same, before[2], after[2])) else None
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    return is_same(one, other) if isinstance(one, Size) or isinstance(other, Size) else bool(one == other)
 
 
 def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape, elements: Elements = None) -> Value:
@@ -250,6 +262,7 @@ def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape, elements: 
     if isinstance(layout, Divided) and shape is not None and value.dtype != tf.variant:
         shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
     stand_in = Value(layout, value.source, shape, value.dtype, tensors, handle=value.handle, elements=elements)
+    stand_in.is_of_sizes = node.walk.conditions is not None
     if value.remake is not None and layout == WHOLE:
         # While the list is empty, its first element may decide its layout.
         stand_in.remake = lambda other: _stand_in(node, value, other, shape, elements)

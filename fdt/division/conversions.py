@@ -1,6 +1,8 @@
 """Converts values of a step to other layouts, by exchanges between workers where necessary."""
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +14,7 @@ from fdt.division import own_rows
 from fdt.division.exchange import Exchange, Exchanged
 from fdt.program.body import Body, Sketch, Spec, Wire
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.program.size import Dim, Shapes, Size, is_number
 from fdt.program.value import Value
 
 # Bytes above which computing a value in parts is worth more than cutting the whole value.
@@ -26,6 +29,27 @@ class MustBeWholeError(Exception):
         self.source = value.source
 
 
+class Numbers:
+    """The numbers that sizes have for a batch: an argument of the divided step, and places in it.
+
+    Attributes:
+        argument: Adds the argument to the step's function; int64 [places].
+    """
+
+    def __init__(self, argument: Callable[[], Wire]) -> None:
+        """See the class."""
+        self.argument = functools.cache(argument)
+        self._places: dict[Dim, int] = {}
+
+    def place(self, size: Dim) -> int:
+        """Returns the place of a size."""
+        return self._places.setdefault(size, len(self._places))
+
+    def of(self, shapes: Shapes) -> np.ndarray:
+        """Returns the argument for a batch."""
+        return np.array([size.of(shapes) if isinstance(size, Size) else size for size in self._places], np.int64)
+
+
 class Conversions:
     """Converts values to other layouts, each value once per layout.
 
@@ -35,6 +59,7 @@ class Conversions:
         made_whole: Keys of values that were exchanged.
         gradients: Keys of values that are gradients given to an optimizer.
         body: The function that is being written.
+        numbers: What sizes are that differ from batch to batch; None where all are the same.
     """
 
     def __init__(self, exchange: Exchange, body: Body, wanted: Collection[str], gradients: Collection[str]) -> None:
@@ -60,14 +85,49 @@ class Conversions:
         # Names of the nodes written so far for the script's operation that is being divided.
         self._made: list[str] = []
         self._sketches: dict[Any, Sketch] = {}
+        self.numbers: Numbers | None = None
+        self._looked_up: dict[Any, Wire] = {}
 
     def tensors(self, value: Value) -> tuple[Wire, ...]:
         """Returns a value's tensors; a constant's is made in each function that uses it."""
-        if value.constant is None or value.tensors:
+        elements = value.elements_known
+        if elements is None or value.tensors:
             return value.tensors
         if value.made is None or value.made.body is not self.body:
-            value.made = self.body.constant(value.constant)
+            value.made = self.constant(elements, value.dtype)
         return (value.made,) * len(self.exchange.ranks)
+
+    def constant(self, elements: np.ndarray, dtype: tf.DType) -> Wire:
+        """Writes a constant, or a tensor of the numbers that sizes have for a batch."""
+        if elements.dtype != object:
+            return self.body.constant(elements)
+        if self.body.is_dry:
+            return self.body.nothing
+        if not any(isinstance(element, Size) for element in elements.flat):
+            return self.body.constant(elements.astype(dtype.as_numpy_dtype))
+        assert self.numbers is not None
+        places = np.array([self.numbers.place(size) for size in elements.flat], np.int32).reshape(elements.shape)
+        key = self.body, places.tobytes(), places.shape, dtype
+        if key not in self._looked_up:
+
+            def look_up(numbers: tf.Tensor) -> tf.Tensor:
+                with tf.device("/cpu:0"):
+                    return tf.cast(tf.gather(numbers, places), dtype)
+
+            sketch = Sketch(look_up, [Spec(tf.int64, (None,))])
+            with self.waiting_for([]):
+                (self._looked_up[key],) = self.body.draw(sketch, [self.numbers.argument()], "sizes")
+        return self._looked_up[key]
+
+    def sizes(self, make: Callable[[int], Sequence[Dim]]) -> Value:
+        """Returns numbers, int64, for each worker its own.
+
+        Args:
+            make: Returns them for a rank.
+        """
+        each = [np.array([*make(rank)], object) for rank in self.exchange.ranks]
+        tensors = tuple(self.constant(sizes, tf.int64) for sizes in each)
+        return Value(WHOLE, "sizes", each[0].shape, tf.dtypes.int64, tensors)
 
     def computed(
         self, make: Callable[..., Any], values: Sequence[Value], key: Any = None, count: int = 1, alike: bool = False
@@ -150,7 +210,16 @@ class Conversions:
                 return part
         whole = self.converted(value, WHOLE, reader)
         with self.waiting_for([]):
+            if isinstance(layout, Divided) and not all(map(is_number, layout.sizes)):
+                return whole.held(layout, self._cut(whole, layout))
             return whole.held(layout, self.computed(partial(_part, layout), [whole], ("part", layout))[0])
+
+    def _cut(self, whole: Value, layout: Divided) -> tuple[Wire, ...]:
+        def part(_: int, tensor: tf.Tensor, spans: tf.Tensor) -> tf.Tensor:
+            return taken(tensor, layout.dim, [tf.unstack(span) for span in tf.unstack(tf.reshape(spans, (-1, 2)))])
+
+        spans = self.sizes(lambda rank: list(itertools.chain(*layout.spans(rank))))
+        return self.computed(part, [whole, spans], ("cut", layout.dim, len(layout.each)))[0]
 
     def _made_whole(self, value: Value, reader: str) -> Value:
         if value.whole is not None:
@@ -261,14 +330,14 @@ def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride:
         stride: The distance from one entry of a span to the next.
     """
     before = (slice(None),) * dim
-    filled = [(first, count) for first, count in spans if count] or [(0, 0)]
+    filled = [(first, count) for first, count in spans if isinstance(count, tf.Tensor) or count] or [(0, 0)]
     parts = [tensor[(*before, slice(first, first + count * stride, stride))] for first, count in filled]
     return parts[0] if len(parts) == 1 else tf.concat(parts, dim)
 
 
 def _order(layout: Divided) -> np.ndarray:
     """Returns the position of each entry of the whole tensor in the concatenation of all workers' parts."""
-    spans = [span for rank in range(len(layout.sizes)) for span in layout.spans(rank)]
+    spans = [tuple(map(int, span)) for rank in range(len(layout.sizes)) for span in layout.spans(rank)]
     return np.argsort(np.concatenate([np.arange(start, start + size) for start, size in spans]))
 
 

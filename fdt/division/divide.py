@@ -1,5 +1,6 @@
 """Divides a step: finds layouts in dry runs, then writes the divided function."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -11,13 +12,14 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.python.eager import context
 
-from fdt.division.conversions import MustBeWholeError
+from fdt.division.conversions import MustBeWholeError, Numbers
 from fdt.division.exchange import Exchange
 from fdt.division.table import RULES
 from fdt.division.walker import Walk
 from fdt.program.body import Wire, attribute, named
 from fdt.program.graphs import Description, Functions, sized
 from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.size import Conditions, value_of
 from fdt.program.value import Shape, Value
 
 # With each try one more list or variable becomes whole; scripts have a handful of them.
@@ -74,6 +76,12 @@ class DividedStep:
     library: list[Any]
 
     @property
+    def numbers(self) -> Numbers:
+        """The numbers that sizes have for a batch."""
+        assert self.walk.numbers is not None
+        return self.walk.numbers
+
+    @property
     def part_divided(self) -> float:
         """The fraction of the arithmetic (see `flops`) that is divided between workers; 1 for a step without arithmetic."""
         both = self.walk.flops_divided + self.walk.flops_whole
@@ -83,7 +91,7 @@ class DividedStep:
         """Calls the step in the current graph; returns its whole outputs.
 
         Args:
-            feeds: For each input of the step.
+            feeds: For each input of the step; behind them `numbers`, if it was divided for batches of several sizes.
         """
         given = []
         for number, place in self.sources:
@@ -129,6 +137,7 @@ def divide(
     inputs: Sequence[Input],
     marks: Collection[str] = (),
     relaxed: frozenset[str] = frozenset(),
+    conditions: Conditions | None = None,
 ) -> DividedStep:
     """Divides a step: walks it without writing until layouts settle, then writes it.
 
@@ -138,17 +147,21 @@ def divide(
         inputs: The layout and shape of each of its inputs.
         marks: See `Walk`.
         relaxed: See `fdt.base.relaxation`.
+        conditions: See `Walk`.
     """
     with tf.init_scope():
-        graph = sized(description, [each.shape for each in inputs], [each.handle for each in inputs])
+        shapes = [each.shape and tuple(map(value_of, each.shape)) for each in inputs]
+        graph = sized(description, shapes, [each.handle for each in inputs])
         layouts = [each.layout for each in inputs]
         whole: set[str] = set()
         functions = Functions(description)
         names = [placeholder.op.name for placeholder in graph.inputs]
         for _ in range(_MAX_TRIES):
-            seen = Walk(exchange, RULES, functions, True, whole, marks=marks, relaxed=relaxed)
+            seen = Walk(exchange, RULES, functions, True, whole, marks=marks, relaxed=relaxed, conditions=conditions)
             try:
-                _walked(seen, graph, inputs, layouts)
+                # The walk that writes asks all that it follows.
+                with conditions.trial() if conditions is not None else contextlib.nullcontext():
+                    _walked(seen, graph, inputs, layouts)
                 break
             except MustBeWholeError as error:
                 if error.source in names:
@@ -158,7 +171,9 @@ def divide(
                 whole.add(error.source)
         else:
             raise AssertionError(f"After {_MAX_TRIES} tries there are lists that cannot be divided: {sorted(whole)}")
-        walk = Walk(exchange, RULES, functions, False, whole, seen.made_whole, seen.gradients, marks, relaxed)
+        walk = Walk(
+            exchange, RULES, functions, False, whole, seen.made_whole, seen.gradients, marks, relaxed, conditions
+        )
         walk.loops = dict(seen.loops)
         sources, outputs = _walked(walk, graph, inputs, layouts)
     function = walk.body.finished(f"fdt_divided_{next(_numbers)}", outputs, [])
@@ -175,6 +190,12 @@ def _walked(walk: Walk, graph: Any, inputs: Sequence[Input], layouts: Sequence[L
     def argument(number: int, place: int | None) -> Wire:
         sources.append((number, place))
         return step.argument(graph.inputs[number].dtype)
+
+    def numbers() -> Wire:
+        sources.append((len(inputs), 0))
+        return step.argument(tf.int64)
+
+    walk.numbers = Numbers(numbers)
 
     arguments = []
     for number, (placeholder, given, layout) in enumerate(zip(graph.inputs, inputs, layouts, strict=True)):

@@ -5,25 +5,17 @@ If `--relax` allows it, a worker draws only the numbers of its rows, from a seed
 
 import math
 
-import numpy as np
 import tensorflow as tf
 
 from fdt.base.relaxation import RANDOM
+from fdt.division.kinds import DRAWING
 from fdt.division.walker import Node
 from fdt.program.layout import WHOLE, Divided
+from fdt.program.size import value_of
 from fdt.program.value import Value
 
-_DRAWING = """
-RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal ParameterizedTruncatedNormal RandomGamma RandomPoissonV2
-StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform StatefulUniformInt StatefulUniformFullInt
-StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformV2
-StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2
-StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessParameterizedTruncatedNormal
-""".split()
-
-
 # Operations whose second input is a seed or a key; operations with a seed in an attribute.
-_OF_A_SEED = frozenset(name for name in _DRAWING if name.startswith("Stateless") and "Parameterized" not in name)
+_OF_A_SEED = frozenset(name for name in DRAWING if name.startswith("Stateless") and "Parameterized" not in name)
 _OF_AN_ATTRIBUTE = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})
 
 
@@ -37,7 +29,7 @@ def drawn(node: Node) -> list[Value] | None:
     (value,) = node.all_whole()
     part = node.in_parts(value)
     if part is not value:
-        node.walk.numbers_drawn += math.prod(size or 0 for size in value.shape or ())
+        node.walk.numbers_drawn += math.prod(value_of(size or 0) for size in value.shape or ())
     return [part]
 
 
@@ -48,11 +40,11 @@ def _added(rank: int) -> int:
 
 def _own_numbers(node: Node) -> list[Value] | None:
     shape = node.constant(0)
-    sizes = node.walk.rows.get(int(shape[0])) if shape is not None and shape.size else None
+    sizes = node.walk.rows.get(shape[0]) if shape is not None and shape.size else None
     if shape is None or sizes is None:
         return None
     layout = Divided(0, sizes)
-    shapes = node.constants(lambda rank: np.array([sizes[rank], *shape[1:]], shape.dtype))
+    shapes = node.constants(0, lambda rank: [sizes[rank], *shape[1:]])
     rest = [node.whole(i) for i in range(1, len(node.inputs))]
     if node.op.type in _OF_A_SEED:
         seeds = node.walk.computed(lambda rank, seed: seed + tf.cast(_added(rank), seed.dtype), [node.held(1, WHOLE)])
@@ -69,4 +61,4 @@ def _own_numbers(node: Node) -> list[Value] | None:
 
 def rules() -> dict[str, object]:
     """Returns the rules of this file by operation."""
-    return dict.fromkeys(_DRAWING, drawn)
+    return dict.fromkeys(DRAWING, drawn)

@@ -4,28 +4,11 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import lists
+from fdt.division.kinds import BROADCASTING, UNARY
 from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.program.size import Dim
 from fdt.program.value import Value
-
-UNARY = """
-Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1
-Floor Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri OnesLike Real Reciprocal Relu Relu6 Rint
-Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh CheckNumerics CheckNumericsV2 ComplexAbs
-BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK1 BesselK0e BesselK1e BesselY0 BesselY1 Dawsn Expint FresnelCos FresnelSin
-Spence FakeQuantWithMinMaxArgs PopulationCount StringLower StringUpper StringLength
-StringStrip AsString StringToNumber StringToHashBucketFast StringToHashBucketStrong StringToHashBucket StaticRegexReplace
-StaticRegexFullMatch EncodeBase64 DecodeBase64 UnicodeTranscode Bucketize
-""".split()
-
-BROADCASTING = """
-AddV2 Add Sub Mul Div RealDiv FloorDiv TruncateDiv DivNoNan MulNoNan Xdivy Xlogy Xlog1py Mod FloorMod TruncateMod Pow Maximum
-Minimum SquaredDifference Atan2 Complex Igamma Igammac IgammaGradA Zeta Polygamma Betainc NextAfter Equal NotEqual Less
-LessEqual Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift
-SelectV2
-ClipByValue AddN EluGrad SeluGrad ReluGrad Relu6Grad LeakyReluGrad SigmoidGrad TanhGrad SqrtGrad RsqrtGrad SoftplusGrad
-SoftsignGrad InvGrad ReciprocalGrad FakeQuantWithMinMaxArgsGradient
-""".split()
 
 # Linear operations: applied to the parts of a sum, they give the parts of the result.
 _ADDING = frozenset({"AddV2", "Add", "Sub", "AddN"})
@@ -36,7 +19,7 @@ _LINEAR = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", 
 def passing(node: Node) -> list[Value]:
     """Identity and similar operations: returns the value itself, of any layout and type."""
     (value,) = node.inputs
-    if (value.constant is not None and not value.tensors) or value.dtype == tf.variant:
+    if (value.elements_known is not None and not value.tensors) or value.dtype == tf.variant:
         return [value]
     is_one = value.layout == WHOLE and value.own_rows is None
     tensors = [node.emit([tensor])[0] for tensor in (value.tensors[:1] if is_one else value.tensors)]
@@ -113,13 +96,17 @@ def _target(node: Node) -> tuple[int, Divided] | None:
         if not isinstance(value.layout, Divided) or value.shape is None:
             continue
         dim = value.layout.dim - len(value.shape)
-        fits = all(_size_at(other, dim) in (1, value.layout.size, None) for other in node.inputs)
+        fits = all(_fits(_size_at(other, dim), value.layout.size) for other in node.inputs)
         if fits and (best is None or value.num_bytes > best[0]):
             best = (value.num_bytes, dim, value.layout)
     return None if best is None else best[1:]
 
 
-def _size_at(value: Value, dim: int) -> int | None:
+def _fits(size: Dim | None, whole: Dim) -> bool:
+    return size is None or size == whole or size == 1
+
+
+def _size_at(value: Value, dim: int) -> Dim | None:
     shape = value.shape
     if shape is None:
         return None

@@ -22,9 +22,9 @@ def _own_shape(node: Node, index: int, layout: Layout) -> tuple[Wire, ...] | Non
         return node.whole(index)
     if shape is None:
         return _worked_out(node, index, layout)
-    if shape.ndim == 0 or int(shape[layout.dim]) < 0:
+    if shape.ndim == 0 or shape[layout.dim] < 0:
         return node.whole(index)
-    return node.own_shapes(shape, layout)
+    return node.own_shapes(index, shape, layout)
 
 
 def _worked_out(node: Node, index: int, layout: Divided) -> tuple[Wire, ...] | None:
@@ -32,11 +32,10 @@ def _worked_out(node: Node, index: int, layout: Divided) -> tuple[Wire, ...] | N
     if whole.shape is None or len(whole.shape) != 1:
         return None
 
-    def own(rank: int, shape: tf.Tensor) -> tf.Tensor:
-        size = tf.constant([layout.sizes[rank]], shape.dtype)
-        return tf.concat([shape[: layout.dim], size, shape[layout.dim + 1 :]], 0)
+    def own(_: int, shape: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+        return tf.concat([shape[: layout.dim], tf.cast(size, shape.dtype), shape[layout.dim + 1 :]], 0)
 
-    return node.walk.computed(own, [whole])[0]
+    return node.walk.computed(own, [whole, node.walk.sizes(lambda rank: [layout.sizes[rank]])])[0]
 
 
 def made(node: Node) -> list[Value]:
@@ -90,7 +89,7 @@ def with_item(node: Node) -> list[Value] | None:
 def pushed(node: Node) -> list[Value] | None:
     """TensorListPushBack."""
     (value,) = _added_to(node, 1, [])
-    value.elements = _with(node.inputs[0].elements, node.constant(1))
+    value.elements = _with(node.inputs[0].elements, node.constant(1), node.inputs[1].dtype)
     return [value]
 
 
@@ -116,16 +115,16 @@ def popped(node: Node) -> list[Value] | None:
     rest, element = node.run([node.own(0), own_shape], node.layouts[0])
     rest.source, rest.elements = node.inputs[0].source, node.inputs[0].elements
     if rest.elements:
-        kind, shape, entries = rest.elements
-        element = known(np.frombuffer(entries, kind).reshape(shape), node.op.name)
+        dtype, shape, entries = rest.elements
+        element = known(np.array(entries, object).reshape(shape), node.op.name, dtype)
     return [rest, element]
 
 
-def _with(elements: Elements, added: np.ndarray | None) -> Elements:
+def _with(elements: Elements, added: np.ndarray | None, dtype: tf.DType) -> Elements:
     """Returns a list's elements after one more is added."""
     if elements is None or added is None or added.size > _MAX_ENTRIES:
         return None
-    one = added.dtype.str, added.shape, added.tobytes()
+    one = dtype, added.shape, tuple(added.astype(object).flat)
     return one if elements in ((), one) else None
 
 
@@ -141,10 +140,10 @@ def element_shape(node: Node) -> list[Value] | None:
         return node.run([node.own(0)], WHOLE)
     own = node.value(WHOLE, node.emit([node.own(0)[0]]))
 
-    def whole(_: int, shape: tf.Tensor) -> tf.Tensor:
-        return tf.concat([shape[: layout.dim], tf.constant([layout.size], shape.dtype), shape[layout.dim + 1 :]], 0)
+    def whole(_: int, shape: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+        return tf.concat([shape[: layout.dim], tf.cast(size, shape.dtype), shape[layout.dim + 1 :]], 0)
 
-    return [node.computed(whole, [own], WHOLE)]
+    return [node.computed(whole, [own, node.walk.sizes(lambda _: [layout.size])], WHOLE)]
 
 
 def added(node: Node) -> list[Value] | None:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, WHOLE, Divided
+from fdt.program.size import Dim, is_number, product, value_of
 from fdt.program.value import Value
 
 # The index of the input `scale`.
@@ -27,14 +28,27 @@ def _summed(node: Node, make: Callable[..., tf.Tensor], values: Sequence[Value],
     return node.walk.converted(part, WHOLE, node.op.name)
 
 
-def _count(node: Node, axes: list[int]) -> float | None:
+class _Count:
+    """The number of entries over which moments are taken: a number, or a tensor where it differs from batch to batch.
+
+    Attributes:
+        values: The additional inputs of what is computed with it.
+    """
+
+    def __init__(self, node: Node, count: Dim) -> None:
+        self._count = count
+        self.values = [] if is_number(count) else [node.walk.sizes(lambda _: [count])]
+        self.key = float(value_of(count)) if is_number(count) else None
+
+    def of(self, given: Sequence[tf.Tensor], dtype: tf.DType) -> Any:
+        """Returns it, given the tensors of `values`."""
+        return tf.cast(given[0][0], dtype) if given else self.key
+
+
+def _count(node: Node, axes: list[int]) -> _Count | None:
     shape = node.inputs[0].shape
-    if shape is None or any(shape[axis] is None for axis in axes):
-        return None
-    count = 1.0
-    for axis in axes:
-        count *= shape[axis] or 0
-    return count
+    sizes = [size for axis in axes for size in [shape and shape[axis]] if size is not None]
+    return None if len(sizes) < len(axes) else _Count(node, product(sizes))
 
 
 def forward(node: Node) -> list[Value] | None:
@@ -51,31 +65,38 @@ def forward(node: Node) -> list[Value] | None:
     if count is None:
         return None
     epsilon, decay = node.attr("epsilon"), node.attr("exponential_avg_factor")
-    key = node.op.type, *spread, count, epsilon, decay
+    key = node.op.type, *spread, count.key, epsilon, decay
     x, (scale, offset, *old) = node.inputs[0], [node.held(i, WHOLE) for i in range(1, 5)]
     size = (x.shape or ())[spread.index(-1)] or 0
 
-    def centred(own: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-        return tf.cast(own, total.dtype) - tf.reshape(total / count, spread)
+    def centred(own: tf.Tensor, total: tf.Tensor, n: Any) -> tf.Tensor:
+        return tf.cast(own, total.dtype) - tf.reshape(total / n, spread)
 
-    def squares(_: int, own: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.square(centred(own, total)), axes)
+    def squares(_: int, own: tf.Tensor, total: tf.Tensor, *counted: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(centred(own, total, count.of(counted, total.dtype))), axes)
 
-    def normal(_: int, own: tf.Tensor, total: tf.Tensor, squared: tf.Tensor, by: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
-        factor = tf.reshape(tf.math.rsqrt(squared / count + epsilon) * by, spread)
-        return tf.cast(centred(own, total) * factor + tf.reshape(to, spread), own.dtype)
+    def normal(
+        _: int, own: tf.Tensor, total: tf.Tensor, squared: tf.Tensor, by: tf.Tensor, to: tf.Tensor, *counted: tf.Tensor
+    ) -> tf.Tensor:
+        n = count.of(counted, total.dtype)
+        factor = tf.reshape(tf.math.rsqrt(squared / n + epsilon) * by, spread)
+        return tf.cast(centred(own, total, n) * factor + tf.reshape(to, spread), own.dtype)
 
-    def moments(_: int, total: tf.Tensor, squared: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+    def moments(
+        _: int, total: tf.Tensor, squared: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *counted: tf.Tensor
+    ) -> list[tf.Tensor]:
+        n = count.of(counted, total.dtype)
         # The moving variance gets Bessel's correction: the sum is divided by the number of entries minus one.
-        told = total / count, squared / count * (count / max(count - 1.0, 1.0))
+        told = total / n, squared / n * (n / (tf.maximum(n - 1.0, 1.0) if counted else max(n - 1.0, 1.0)))
         kept = [tf.reshape(before, [-1]) * (1.0 - decay) for before in (mean, variance)] if decay != 1.0 else []
         moving = [before + new * decay for before, new in zip(kept, told, strict=True)] if kept else list(told)
-        return [*moving, total / count, squared / count, tf.zeros([0], total.dtype)]
+        return [*moving, total / n, squared / n, tf.zeros([0], total.dtype)]
 
     total = _summed(node, lambda _, own: tf.reduce_sum(tf.cast(own, scale.dtype), axes), [x], size, ("sum", key))
-    squared = _summed(node, squares, [x, total], size, ("squares", key))
-    y = node.computed(normal, [x, total, squared, scale, offset], layout, key)
-    whole = node.walk.computed(moments, [total, squared, *old], ("moments", key), count=5, alike=True)
+    squared = _summed(node, squares, [x, total, *count.values], size, ("squares", key))
+    y = node.computed(normal, [x, total, squared, scale, offset, *count.values], layout, key)
+    given = [total, squared, *old, *count.values]
+    whole = node.walk.computed(moments, given, ("moments", key), count=5, alike=True)
     return [y, *(node.value(WHOLE, tensors, place) for place, tensors in enumerate(whole, 1))]
 
 
@@ -111,7 +132,7 @@ def backward(node: Node) -> list[Value] | None:
     if count is None:
         return None
     epsilon = node.attr("epsilon")
-    key = node.op.type, *spread, count, epsilon
+    key = node.op.type, *spread, count.key, epsilon
     gradient, x = (node.held(i, layout) for i in (0, 1))
     scale, mean, variance = (node.held(i, WHOLE) for i in (2, 3, 4))
     size = (node.inputs[0].shape or ())[spread.index(-1)] or 0
@@ -125,9 +146,16 @@ def backward(node: Node) -> list[Value] | None:
         return tf.concat([tf.reduce_sum(g, axes), tf.reduce_sum(g * n, axes)], 0)
 
     def by_x(
-        _: int, dy: tf.Tensor, own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, by: tf.Tensor, sums: tf.Tensor
+        _: int,
+        dy: tf.Tensor,
+        own: tf.Tensor,
+        mean: tf.Tensor,
+        variance: tf.Tensor,
+        by: tf.Tensor,
+        sums: tf.Tensor,
+        *n: tf.Tensor,
     ) -> tf.Tensor:
-        d_offset, d_scale = (tf.reshape(total / count, spread) for total in tf.split(sums, 2))
+        d_offset, d_scale = (tf.reshape(total / count.of(n, mean.dtype), spread) for total in tf.split(sums, 2))
         g, n = tf.cast(dy, mean.dtype), normal(own, mean, variance)
         factor = tf.reshape(by * tf.math.rsqrt(variance + epsilon), spread)
         return tf.cast(factor * (g - d_offset - n * d_scale), own.dtype)
@@ -138,7 +166,7 @@ def backward(node: Node) -> list[Value] | None:
 
     given = [gradient, x, mean, variance]
     sums = _summed(node, summed, given, 2 * size, ("sums", key))
-    dx = node.computed(by_x, [*given, scale, sums], layout, key)
+    dx = node.computed(by_x, [*given, scale, sums, *count.values], layout, key)
     whole = node.walk.computed(by_weights, [sums], ("weights", key), count=4, alike=True)
     return [dx, *(node.value(WHOLE, tensors, place) for place, tensors in enumerate(whole, 1))]
 

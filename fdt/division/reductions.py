@@ -6,9 +6,10 @@ import tensorflow as tf
 from fdt.division.elementwise import COMBINE_OF
 from fdt.division.walker import Node, for_divided
 from fdt.program.layout import PARTIAL, Divided, Partial
+from fdt.program.size import Dim, is_number, product
 from fdt.program.value import Value
 
-Shape = tuple[int | None, ...]
+Shape = tuple[Dim | None, ...]
 
 
 def reduced(node: Node) -> list[Value] | None:
@@ -42,13 +43,18 @@ def _mean(node: Node, axes: set[int]) -> list[Value] | None:
     dtype = node.inputs[0].dtype
     if not dtype.is_floating or any(size is None for size in sizes):
         return None
-    count = float(np.prod([size for size in sizes if size is not None]))
+    count = product(size for size in sizes if size is not None)
     keep, order = node.attr("keep_dims"), sorted(axes)
 
-    def mean(_: int, own: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(own, order, keepdims=keep) / tf.constant(count, dtype)
+    def mean(_: int, own: tf.Tensor, entries: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(own, order, keepdims=keep) / tf.cast(entries[0], dtype)
 
-    return [node.computed(mean, node.inputs[:1], PARTIAL, (count, keep, *order))]
+    def fixed(_: int, own: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(own, order, keepdims=keep) / tf.constant(float(count), dtype)
+
+    if is_number(count):
+        return [node.computed(fixed, node.inputs[:1], PARTIAL, (count, keep, *order))]
+    return [node.computed(mean, [node.inputs[0], node.walk.sizes(lambda _: [count])], PARTIAL, (keep, *order))]
 
 
 @for_divided()

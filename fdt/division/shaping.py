@@ -1,6 +1,5 @@
 """Rules for operations that read shapes or move entries: reshapes, slices, joins."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,15 +9,15 @@ import tensorflow as tf
 from fdt.division import slices
 from fdt.division.walker import Node, Rule, for_divided
 from fdt.program.layout import PARTIAL, WHOLE, Divided, joined
+from fdt.program.size import Dim, is_number, product
 from fdt.program.value import Value
 
-Shape = tuple[int | None, ...]
+Shape = tuple[Dim | None, ...]
 
 
-def _known(shape: Sequence[int | None] | None) -> tuple[int, ...] | None:
-    if shape is None or any(size is None for size in shape):
-        return None
-    return tuple(int(size) for size in shape if size is not None)
+def _known(shape: Sequence[Dim | None] | None) -> tuple[Dim, ...] | None:
+    found = [size for size in shape or () if size is not None]
+    return None if shape is None or len(found) < len(shape) else tuple(found)
 
 
 # ---- shapes are those of the whole tensor ---------------------------------------------------------------------------
@@ -31,8 +30,13 @@ def shape(node: Node) -> list[Value] | None:
         known = _known(value.shape)
         if known is None:
             return _shape_when_it_runs(node)
-        values.append(np.array(known, output.dtype.as_numpy_dtype))
+        values.append(_numbers(known, output.dtype))
     return node.known(values)
+
+
+def _numbers(sizes: Any, dtype: tf.DType) -> np.ndarray:
+    numbers = np.array(sizes, object)
+    return numbers.astype(dtype.as_numpy_dtype) if all(map(is_number, numbers.flat)) else numbers
 
 
 def _shape_when_it_runs(node: Node) -> list[Value] | None:
@@ -46,20 +50,20 @@ def _with_size(node: Node, place: int) -> Value:
     value, dtype = node.inputs[place], node.op.outputs[place].dtype
     layout = value.layout
 
-    def whole(_: int, tensor: tf.Tensor) -> tf.Tensor:
+    def whole(_: int, tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
         own = tf.shape(tensor, out_type=dtype)
         if not isinstance(layout, Divided):
             return own
-        return tf.concat([own[: layout.dim], tf.constant([layout.size], dtype), own[layout.dim + 1 :]], 0)
+        return tf.concat([own[: layout.dim], tf.cast(size, dtype), own[layout.dim + 1 :]], 0)
 
-    return node.computed(whole, [value], WHOLE, output=place)
+    size = node.walk.sizes(lambda _: [layout.size if isinstance(layout, Divided) else 0])
+    return node.computed(whole, [value, size], WHOLE, output=place)
 
 
 def size(node: Node) -> list[Value] | None:
     """Size: of the whole tensor."""
     known = _known(node.inputs[0].shape)
-    dtype = node.op.outputs[0].dtype.as_numpy_dtype
-    return None if known is None else node.known([np.array(np.prod(known, dtype=np.int64), dtype)])
+    return None if known is None else node.known([_numbers(product(known), node.op.outputs[0].dtype)])
 
 
 def rank(node: Node) -> list[Value] | None:
@@ -71,7 +75,7 @@ def rank(node: Node) -> list[Value] | None:
 # ---- reshapes -------------------------------------------------------------------------------------------------------
 
 
-def reshaped(before: Sequence[int], after: Sequence[int], layout: Divided) -> Divided | None:
+def reshaped(before: Sequence[Dim], after: Sequence[Dim], layout: Divided) -> Divided | None:
     """Returns a reshaped tensor's layout, divided along the new dimension that begins where the divided one did.
 
     Args:
@@ -81,18 +85,17 @@ def reshaped(before: Sequence[int], after: Sequence[int], layout: Divided) -> Di
     """
     if 0 in before:
         return None
-    in_front = int(np.prod(before[: layout.dim], dtype=np.int64))
-    behind = int(np.prod(before[layout.dim + 1 :], dtype=np.int64))
-    product = 1
+    in_front, behind = product(before[: layout.dim]), product(before[layout.dim + 1 :])
+    passed: Dim = 1
     for dim, size in enumerate(after):
-        if product == in_front and (size != 1 or layout.size == 1):
+        if passed == in_front and (size != 1 or layout.size == 1):
             # Entries of one worker, in elements of the dimensions behind the new one.
-            behind_new = int(np.prod(after[dim + 1 :], dtype=np.int64))
+            behind_new = product(after[dim + 1 :])
             elements = [[own * behind for own in block] for block in layout.each]
             if behind_new and all(count % behind_new == 0 for block in elements for count in block):
                 return joined(dim, [tuple(count // behind_new for count in block) for block in elements])
             return None
-        product *= size
+        passed *= size
     return None
 
 
@@ -102,14 +105,15 @@ def reshape(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     before, wanted = _known(shape), node.constant(1)
     if before is None or wanted is None:
         return None
-    after, count = [int(size) for size in wanted], math.prod(before)
-    if -1 in after:
-        rest = math.prod(size for size in after if size != -1)
-        after[after.index(-1)] = count // rest if rest else 0
+    after, count = wanted.tolist(), product(before)
+    rests = [place for place, size in enumerate(after) if is_number(size) and size == -1]
+    for place in rests:
+        rest = product(size for other, size in enumerate(after) if other != place)
+        after[place] = count // rest if rest else 0
     divided = reshaped(before, after, layout)
     if divided is None:
         return None
-    return node.run([node.own(0), node.own_shapes(np.array(after, wanted.dtype), divided)], divided)
+    return node.run([node.own(0), node.own_shapes(1, after, divided)], divided)
 
 
 @for_divided(linear=True)
@@ -168,8 +172,8 @@ def concat(node: Node) -> list[Value] | None:
     layout = _agreed(node, range(last), lambda each: each.dim != along)
     if layout is None:
         return slices.put_together(node, along)
-    sizes = {value.shape[layout.dim] if value.shape else None for value in node.inputs[:last]}
-    if sizes != {layout.size}:
+    sizes = [value.shape[layout.dim] if value.shape else None for value in node.inputs[:last]]
+    if any(size is None or size != layout.size for size in sizes):
         return None
     return node.run([*(node.local(i, layout) for i in range(last)), node.whole(last)], layout)
 
@@ -208,7 +212,9 @@ def broadcast(node: Node) -> list[Value] | None:
     if not isinstance(layout, Divided):
         return None
     after = layout.at(layout.dim + len(target) - len(shape))
-    return None if target[after.dim] != layout.size else node.run([node.own(0), node.own_shapes(target, after)], after)
+    return (
+        None if target[after.dim] != layout.size else node.run([node.own(0), node.own_shapes(1, target, after)], after)
+    )
 
 
 def _broadcast_in_parts(node: Node, target: np.ndarray, rank: int, part: Divided) -> Value | None:
@@ -217,7 +223,7 @@ def _broadcast_in_parts(node: Node, target: np.ndarray, rank: int, part: Divided
     if size is None or (size != 1 and size != part.size):
         return None
     given = node.local(0, part.at(dim)) if dim >= 0 and size == part.size else node.whole(0)
-    return node.run([given, node.own_shapes(target, part)], part)[0]
+    return node.run([given, node.own_shapes(1, target, part)], part)[0]
 
 
 def ensure_shape(node: Node) -> list[Value] | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fdt.division import elementwise, slices
 from fdt.division.walker import Node, Rule
+from fdt.program.size import Dim, is_number
 from fdt.program.value import Value, known
 
 _elementwise = cast(Rule, elementwise.rules()["Minimum"])
@@ -53,7 +54,7 @@ def _with_rows(node: Node, dense: Value) -> Value:
     """Returns a dense ragged tensor, divided again without an exchange if it has as many rows as the batch."""
     size, partition = node.constant(0), node.inputs[3]
     # -1 in the requested shape means the actual number of rows.
-    if dense.shape is None or size is None or not size.shape or size[0] != -1:
+    if dense.shape is None or size is None or not size.shape or not is_number(size[0]) or size[0] != -1:
         return dense
     rows = _num_rows(node.attr("row_partition_types")[0], partition)
     if rows is None:
@@ -62,7 +63,7 @@ def _with_rows(node: Node, dense: Value) -> Value:
     return node.in_parts(dense)
 
 
-def _num_rows(kind: bytes, partition: Value) -> int | None:
+def _num_rows(kind: bytes, partition: Value) -> Dim | None:
     if kind == b"FIRST_DIM_SIZE":
         return _constant(partition)
     if kind == b"ROW_SPLITS" and partition.shape and partition.shape[0] is not None:
@@ -77,13 +78,14 @@ def _takes_first(node: Node) -> bool:
     )
 
 
-def _constant(value: Value) -> int | None:
-    whole = value.constant
-    return int(whole) if whole is not None and whole.ndim == 0 and np.issubdtype(whole.dtype, np.integer) else None
+def _constant(value: Value) -> Dim | None:
+    elements = value.elements_known
+    is_one = elements is not None and elements.ndim == 0 and value.dtype.is_integer
+    return cast(Dim, elements.item()) if is_one and elements is not None else None
 
 
-def _scalar(node: Node, size: int) -> Value:
-    return known(np.array(size, node.op.outputs[0].dtype.as_numpy_dtype), node.op.name)
+def _scalar(node: Node, size: Dim) -> Value:
+    return known(np.array(size, object), node.op.name, node.op.outputs[0].dtype)
 
 
 def rules() -> dict[str, object]:

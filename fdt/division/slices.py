@@ -8,21 +8,25 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division.conversions import taken
+from fdt.division.varying import picked
 from fdt.division.walker import Node, for_divided
 from fdt.program.body import Wire
 from fdt.program.layout import Divided, joined, shares
+from fdt.program.size import Dim, is_number
 from fdt.program.value import Value
 
-Shape = tuple[int | None, ...]
+Shape = tuple[Dim | None, ...]
 
 
 def _of_own(
-    node: Node, data: int, layout: Divided, begin: int, end: int, stride: int = 1
+    node: Node, data: int, layout: Divided, begin: int, end: Dim, stride: int = 1
 ) -> tuple[Divided, tuple[Wire, ...]]:
     """Returns the layout and each worker's tensor of the entries that a slice takes along the divided dimension."""
     if (begin, end, stride) == (0, layout.size, 1):
         return layout, node.own(data)
-    after, picks = layout.picked(begin, end, stride)
+    # Which worker has an entry decides how the step is written.
+    layout = layout.fixed()
+    after, picks = layout.picked(begin, int(end), stride)
     key = "taken", layout, begin, end, stride
     (own,) = node.walk.computed(
         lambda rank, tensor: taken(tensor, layout.dim, picks[rank], stride), [node.inputs[data]], key
@@ -31,7 +35,7 @@ def _of_own(
 
 
 def _put_back(
-    node: Node, parts: Value, size: int, begin: int, end: int, stride: int
+    node: Node, parts: Value, size: Dim, begin: int, end: Dim, stride: int
 ) -> tuple[Divided, tuple[Wire, ...]] | None:
     """Returns the layout and each worker's tensor of a slice's gradient: zeros, with the entries at the places of the slice.
 
@@ -41,9 +45,9 @@ def _put_back(
     assert isinstance(given, Divided)
     dim = given.dim
     for likely in node.walk.likely(size):
-        whole = likely.at(dim)
-        after, picks = whole.picked(begin, end, stride)
-        if after == given:
+        whole = likely.at(dim).fixed()
+        after, picks = whole.picked(begin, int(end), stride)
+        if after == given.fixed():
             spread = partial(_spread, dim, whole, picks, stride)
             return whole, node.walk.computed(spread, [parts], ("spread", whole, begin, end, stride))[0]
     return None
@@ -87,11 +91,11 @@ def put_together(node: Node, along: int) -> list[Value] | None:
     if not divided or sum(v.num_bytes for v in rest) >= sum(v.num_bytes for v in divided):
         return None
     lengths = [(v.shape or (None,) * (along + 1))[along] for v in values]
-    if any(isinstance(v.layout, Divided) for v in rest) or None in lengths:
+    if any(isinstance(v.layout, Divided) for v in rest) or any(length is None for length in lengths):
         return None
     num_workers = node.walk.exchange.num_workers
     layouts = [
-        v.layout if isinstance(v.layout, Divided) else Divided(along, shares(length or 0, num_workers))
+        v.layout if isinstance(v.layout, Divided) else Divided(along, shares(int(length or 0), num_workers))
         for v, length in zip(values, lengths, strict=True)
     ]
     together = joined(along, [block for layout in layouts for block in layout.each])
@@ -103,12 +107,12 @@ def put_together(node: Node, along: int) -> list[Value] | None:
 def parted(node: Node, data: int, layout: Divided) -> list[Value] | None:
     """Split and SplitV along the divided dimension."""
     count = len(node.op.outputs)
-    sizes = node.constant(1) if node.op.type == "SplitV" else np.full(count, layout.size // count)
+    sizes = node.constant(1) if node.op.type == "SplitV" else np.full(count, int(layout.size) // count)
     if sizes is None:
         return None
     lengths = [int(size) for size in sizes]
     if -1 in lengths:
-        lengths[lengths.index(-1)] = layout.size - sum(lengths) - 1
+        lengths[lengths.index(-1)] = int(layout.size) - sum(lengths) - 1
     values, begin = [], 0
     for place, length in enumerate(lengths):
         after, own = _of_own(node, data, layout, begin, begin + length)
@@ -129,7 +133,7 @@ def padded(node: Node, layout: Divided, paddings: np.ndarray) -> list[Value] | N
     whole, parts = found
     others = paddings.copy()
     others[whole.dim] = 0
-    return node.run([parts, node.constants(lambda _: others)], whole)
+    return node.run([parts, node.constants(1, lambda _: others.tolist())], whole)
 
 
 @for_divided(linear=True)
@@ -138,50 +142,21 @@ def plain(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     begin, sizes, dim = node.constant(1), node.constant(2), layout.dim
     if begin is None or sizes is None:
         return None
-    end = layout.size if sizes[dim] == -1 else int(begin[dim] + sizes[dim])
+    end = layout.size if is_number(sizes[dim]) and sizes[dim] == -1 else begin[dim] + sizes[dim]
     after, own = _of_own(node, 0, layout, int(begin[dim]), end)
     others, wanted = begin.copy(), sizes.copy()
     others[dim], wanted[dim] = 0, -1
-    return node.run([own, node.constants(lambda _: others), node.constants(lambda _: wanted)], after)
+    return node.run([own, node.constants(1, lambda _: others), node.constants(2, lambda _: wanted)], after)
 
 
 # ---- strided slices -------------------------------------------------------------------------------------------------
 
 
-def _picked(node: Node, first: int, old_rank: int) -> list[tuple[int, Any]] | None:
-    """Returns a StridedSlice's effect on each dimension of its input: (dimension, kept | gone | changed), in the order of
-    the output, with new dimensions as (-1, new); None if it is not known."""
-    begin, end, strides = (node.constant(first + i) for i in range(3))
-    if begin is None or end is None or strides is None:
-        return None
-    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    result: list[tuple[int, Any]] = []
-    dim, count = 0, len(begin)
-    after_ellipsis = 0
-    for i in range(count):
-        if masks["ellipsis"] >> i & 1:
-            after_ellipsis = sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, count))
-            while dim < old_rank - after_ellipsis:
-                result.append((dim, "kept"))
-                dim += 1
-        elif masks["new_axis"] >> i & 1:
-            result.append((-1, "new"))
-        elif masks["shrink_axis"] >> i & 1:
-            result.append((dim, "gone"))
-            dim += 1
-        else:
-            full = masks["begin"] >> i & 1 and masks["end"] >> i & 1 and int(strides[i]) == 1
-            result.append((dim, "kept" if full else (int(begin[i]), int(end[i]), int(strides[i]), i)))
-            dim += 1
-    result += [(d, "kept") for d in range(dim, old_rank)]
-    return result
-
-
 @for_divided(linear=True)
 def strided(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     """StridedSlice: with positive strides along the divided dimension; other dimensions may change in any way."""
-    picked = _picked(node, 1, len(shape))
-    kept = [each for each in picked or () if each[1] != "gone"]
+    changes = picked(node, 1, len(shape))
+    kept = [each for each in changes or () if each[1] != "gone"]
     place = next((i for i, (dim, _) in enumerate(kept) if dim == layout.dim), None)
     if place is None:
         return None
@@ -193,14 +168,14 @@ def strided(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     return node.run(inputs, after.at(place), **_by_masks(node, kept[place][1]))
 
 
-def _range(node: Node, what: Any, size: int) -> tuple[int, int, int]:
+def _range(node: Node, what: Any, size: Dim) -> tuple[int, Dim, int]:
     """Returns begin, end and stride of the entries that are taken from a dimension."""
     if what == "kept":
         return 0, size, 1
     begin, end, stride, i = what
     first, last, _ = slice(
         None if node.attr("begin_mask") >> i & 1 else begin, None if node.attr("end_mask") >> i & 1 else end, stride
-    ).indices(size)
+    ).indices(int(size))
     return first, max(first, last), stride
 
 
@@ -208,22 +183,22 @@ def _range(node: Node, what: Any, size: int) -> tuple[int, int, int]:
 def strided_gradient(node: Node, layout: Divided, shape: Shape) -> list[Value] | None:
     """StridedSliceGrad(shape, begin, end, strides, dy)."""
     whole = node.constant(0)
-    picked = None if whole is None else _picked(node, 1, len(whole))
-    if whole is None or picked is None:
+    changes = None if whole is None else picked(node, 1, len(whole))
+    if whole is None or changes is None:
         return None
-    dim, what = [each for each in picked if each[1] != "gone"][layout.dim]
+    dim, what = [each for each in changes if each[1] != "gone"][layout.dim]
     if dim < 0:
         return None
-    begin, end, stride = _range(node, what, int(whole[dim]))
+    begin, end, stride = _range(node, what, whole[dim])
     if stride < 1:
         return None
     given = layout.at(dim)
-    inputs = [node.own_shapes(whole, given), node.whole(1), node.whole(2), _strides(node, what), node.own(4)]
+    inputs = [node.own_shapes(0, whole, given), node.whole(1), node.whole(2), _strides(node, what), node.own(4)]
     (value,) = node.run(inputs, given, **_by_masks(node, what))
-    if (begin, end, stride) == (0, int(whole[dim]), 1):
+    if (begin, end, stride) == (0, whole[dim], 1):
         return [value]
-    value.shape = tuple(given.size if d == dim else int(size) for d, size in enumerate(whole))
-    found = _put_back(node, value, int(whole[dim]), begin, end, stride)
+    value.shape = tuple(given.size if d == dim else size for d, size in enumerate(whole))
+    found = _put_back(node, value, whole[dim], begin, end, stride)
     return None if found is None else [node.value(*found)]
 
 
@@ -233,7 +208,7 @@ def _strides(node: Node, what: Any) -> tuple[Wire, ...]:
     ones = strides.copy()
     if what != "kept":
         ones[what[3]] = 1
-    return node.constants(lambda _: ones)
+    return node.constants(3, lambda _: ones)
 
 
 def _by_masks(node: Node, what: Any) -> dict[str, int]:

@@ -12,13 +12,14 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
-from fdt.division import arithmetic, folding
+from fdt.division import arithmetic, folding, varying
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
 from fdt.program.body import Body, Wire, attribute, names_functions
 from fdt.program.graphs import Functions, Operation, functions_of, infer, is_call, writes
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial
-from fdt.program.value import Value, known
+from fdt.program.size import Conditions, Dim, value_of
+from fdt.program.value import Shape, Value, known
 
 # Types that have no NumPy form.
 _NO_ARRAYS = (tf.variant, tf.resource, tf.string)
@@ -65,9 +66,14 @@ class Node:
         shape = self.inputs[index].shape
         return None if shape is None else len(shape)
 
+    @functools.cached_property
+    def shapes(self) -> list[Shape]:
+        """The shapes of its outputs."""
+        return varying.shapes(self)
+
     def constant(self, index: int) -> np.ndarray | None:
-        """Returns an input's elements; None if they are not known."""
-        return self.inputs[index].constant
+        """Returns an input's elements, among which may be sizes; None if they are not known."""
+        return self.inputs[index].elements_known
 
     def whole(self, index: int) -> tuple[Wire, ...]:
         """Returns an input as a whole tensor."""
@@ -85,16 +91,21 @@ class Node:
         """Returns an input in its current layout."""
         return self.walk.tensors(self.inputs[index])
 
-    def constants(self, make: Callable[[int], np.ndarray]) -> tuple[Wire, ...]:
-        """Returns a constant for each worker whose part is built, made from its rank."""
-        return tuple(self.walk.body.constant(make(rank)) for rank in self.walk.exchange.ranks)
+    def constants(self, index: int, make: Callable[[int], Sequence[Any]]) -> tuple[Wire, ...]:
+        """Returns what replaces an input of numbers for each worker whose part is built.
 
-    def own_shapes(self, whole: np.ndarray, layout: Divided) -> tuple[Wire, ...]:
-        """Returns the shape of each worker's part, given the whole tensor's shape."""
-        of = [*whole.tolist()]
-        return self.constants(
-            lambda r: np.array([*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]], whole.dtype)
-        )
+        Args:
+            index: The input, whose type it has.
+            make: Returns its elements for a rank.
+        """
+        dtype = self.inputs[index].dtype
+        each = [np.array(make(rank), object) for rank in self.walk.exchange.ranks]
+        return tuple(self.walk.constant(elements, dtype) for elements in each)
+
+    def own_shapes(self, index: int, whole: Sequence[Any], layout: Divided) -> tuple[Wire, ...]:
+        """Returns the shape of each worker's part in place of an input, given the whole tensor's shape."""
+        of = [*whole]
+        return self.constants(index, lambda r: [*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]])
 
     def emit(self, inputs: Sequence[Wire], **attributes: Any) -> list[Wire]:
         """Writes the operation once, with these inputs; given attributes replace the script's."""
@@ -125,7 +136,7 @@ class Node:
     def value(self, layout: Layout, tensors: Sequence[Wire], output: int = 0) -> Value:
         """Returns an output of the operation; a whole output may have a single tensor."""
         made = self.op.outputs[output]
-        shape = made.shape
+        shape = self.shapes[output]
         if isinstance(layout, Divided) and shape is not None and made.dtype != tf.variant:
             shape = (*shape[: layout.dim], layout.size, *shape[layout.dim + 1 :])
         each = tuple(tensors) * (self.num_local if len(tensors) == 1 else 1)
@@ -133,8 +144,9 @@ class Node:
         return Value(layout, self.op.name, shape, made.dtype, each, handle=handle)
 
     def known(self, constants: Sequence[np.ndarray]) -> list[Value]:
-        """Returns outputs of the operation whose elements are known."""
-        return [known(constant, self.op.name) for constant in constants]
+        """Returns outputs of the operation whose elements are known: numbers, or numbers and sizes."""
+        pairs = zip(constants, self.op.outputs, strict=True)
+        return [known(constant, self.op.name, output.dtype) for constant, output in pairs]
 
     def computed(
         self, make: Callable[..., Any], values: Sequence[Value], layout: Layout, key: Any = None, output: int = 0
@@ -148,8 +160,9 @@ class Node:
         for value in self.inputs:
             if value.layout != WHOLE and value.dtype in (tf.resource, tf.variant):
                 raise MustBeWholeError(value)
-        if self.walk.folds(self):
-            return self.walk.folded(self)
+        folded = self.walk.folded(self)
+        if folded is not None:
+            return folded
         if any(isinstance(layout, Divided) for layout in self.layouts):
             self.walk.computed_whole.append(self.op)
         inputs = [self.whole(i) for i in range(len(self.inputs))]
@@ -165,7 +178,7 @@ class Node:
 
     def in_parts(self, value: Value) -> Value:
         """Returns a whole value divided, if it has as many rows as the batch; it also stays available whole."""
-        sizes = self.walk.rows.get(value.shape[0]) if value.shape else None
+        sizes = self.walk.rows.get(value.shape[0]) if value.shape and value.shape[0] is not None else None
         if sizes is None:
             return value
         layout = Divided(0, sizes)
@@ -182,7 +195,7 @@ class Node:
 
 Rule = Callable[[Node], list[Value] | None]
 # A rule for an operation with a divided input of known rank.
-DividedRule = Callable[[Node, Divided, tuple[int | None, ...]], list[Value] | None]
+DividedRule = Callable[[Node, Divided, tuple[Dim | None, ...]], list[Value] | None]
 
 
 def for_divided(data: int = 0, linear: bool = False) -> Callable[[DividedRule], Rule]:
@@ -233,6 +246,7 @@ class Walk(Conversions):
         gradients: Collection[str] = (),
         marks: Collection[str] = (),
         relaxed: frozenset[str] = frozenset(),
+        conditions: Conditions | None = None,
     ) -> None:
         """Begins a division.
 
@@ -246,18 +260,19 @@ class Walk(Conversions):
             gradients: See `Conversions`.
             marks: Names of functions that receive gradients for an optimizer.
             relaxed: What need not be exact; see `fdt.base.relaxation`.
+            conditions: Where sizes that differ from batch to batch record what they are taken for; None if all are the same.
         """
         super().__init__(exchange, Body(None, is_dry, exchange.in_turn), wanted, gradients)
         self.computed_whole: list[Operation] = []
         self.flops_divided = self.flops_whole = 0
         self.must_be_whole = frozenset(whole)
-        self.marks, self.relaxed = frozenset(marks), relaxed
+        self.marks, self.relaxed, self.conditions = frozenset(marks), relaxed, conditions
         self.numbers_drawn = 0
         self.functions = functions
         self.library: dict[str, Any] = {}
         self.loops: dict[Any, Any] = {}
-        self.rows: dict[int | None, tuple[int, ...]] = {}
-        self.joined: dict[int, Divided] = {}
+        self.rows: dict[Dim, tuple[Dim, ...]] = {}
+        self.joined: dict[Dim, Divided] = {}
         self._rules = rules
         self._paths: list[str] = []
 
@@ -304,8 +319,9 @@ class Walk(Conversions):
             return [known(op.folded[()][0], op.name)]
         inputs = self._given(op, [scope.values[name] for name in op.inputs])
         node = Node(self, op, inputs)
-        if self.folds(node):
-            return self.folded(node)
+        folded = self.folded(node)
+        if folded is not None:
+            return folded
         if not all(output.is_known for output in op.outputs):
             infer(op, inputs)
         rule = self._rules.get(op.type)
@@ -316,14 +332,21 @@ class Walk(Conversions):
             for place, value in enumerate(result):
                 if _follows(node, value):
                     value.again = functools.partial(self._again, node, place)
-        return self._marked(node, result)
+        return self._marked(node, self._of_sizes(node, result))
+
+    def _of_sizes(self, node: Node, result: list[Value]) -> list[Value]:
+        if self.conditions is not None and (node.op.type in _OF_SHAPES or any(map(_is_of_sizes, node.inputs))):
+            for value in result:
+                value.is_of_sizes = value.elements_known is None
+        return result
 
     @contextlib.contextmanager
     def on_own_rows(self, function: str, inputs: Sequence[Value]) -> Iterator[None]:
         """Makes workers use their own rows as the batch in this context, if the called function is marked OWN_ROWS."""
         before = self.own_rows
         if BATCH_NORM in self.relaxed and OWN_ROWS in function:
-            self.own_rows = next((v.layout.sizes for v in inputs if isinstance(v.layout, Divided)), None)
+            sizes = (v.layout.sizes for v in inputs if isinstance(v.layout, Divided))
+            self.own_rows = next((tuple(map(int, each)) for each in sizes), None)
         yield
         self.own_rows = before
 
@@ -390,7 +413,7 @@ class Walk(Conversions):
         yield self.body
         self.body, self._made, self._ready = outer
 
-    def likely(self, size: int) -> list[Divided]:
+    def likely(self, size: Dim) -> list[Divided]:
         """Returns the layouts known so far for dimensions of a size."""
         found = [self.joined[size]] if size in self.joined else []
         return [*found, *([Divided(0, self.rows[size])] if size in self.rows else [])]
@@ -418,20 +441,25 @@ class Walk(Conversions):
         """Counts an operation's arithmetic."""
         if self.body.is_dry:
             return
-        flops = arithmetic.flops(op.made, max((size for size in self.rows if size), default=1))
+        flops = arithmetic.flops(op.made, max(map(value_of, self.rows), default=1) or 1)
         if is_divided:
             self.flops_divided += flops
         else:
             self.flops_whole += flops
 
-    def folds(self, node: Node) -> bool:
-        """Whether the operation's outputs can be computed now."""
-        return folding.folds(node.op, [value.constant for value in node.inputs])
-
-    def folded(self, node: Node) -> list[Value]:
-        """Returns the outputs of an operation on constants."""
+    def folded(self, node: Node) -> list[Value] | None:
+        """Returns an operation's outputs, if they can be computed now from constants and sizes."""
+        if any(value.sizes is not None for value in node.inputs):
+            elements = varying.elements(node)
+            return None if elements is None else node.known(elements)
         inputs = [value.constant for value in node.inputs]
+        if not folding.folds(node.op, inputs):
+            return None
         return node.known(folding.fold(node.op, inputs))  # type: ignore[arg-type]
+
+
+def _is_of_sizes(value: Value) -> bool:
+    return value.is_of_sizes or value.sizes is not None
 
 
 def _follows(node: Node, value: Value) -> bool:

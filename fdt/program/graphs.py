@@ -13,6 +13,7 @@ from tensorflow.python.framework import func_graph, function_def_to_graph
 from tensorflow.python.ops import handle_data_util
 
 from fdt.program.body import attribute, is_stateful, named, names_functions
+from fdt.program.size import value_of
 from fdt.program.value import Shape
 
 
@@ -182,8 +183,10 @@ class Functions:
             name: The function's name.
             arguments: The values of its arguments.
         """
-        constants = [None if value.constant is None else value.constant.tobytes() for value in arguments]
-        key = name, *((v.shape, id(v.handle), c) for v, c in zip(arguments, constants, strict=True))
+        # TensorFlow infers shapes for the batch with which the step is divided; `shapes.py` says how those of others differ.
+        shapes = [v.shape and tuple(map(value_of, v.shape)) for v in arguments]
+        constants = [None if v.constant is None else v.constant.tobytes() for v in arguments]
+        key = name, *((s, id(v.handle), c) for v, s, c in zip(arguments, shapes, constants, strict=True))
         if key not in self._sized:
             definition = self.definitions[name]
             # The function may call those of `around`.
@@ -196,7 +199,7 @@ class Functions:
                     [flat[definition.ret[output.name]] for output in signature.output_arg],
                     list(definition.control_ret.values()),
                 )
-                self._sized[key] = sized(description, [v.shape for v in arguments], [v.handle for v in arguments])
+                self._sized[key] = sized(description, shapes, [v.handle for v in arguments])
             self._kept += [value.handle for value in arguments]
         return self._sized[key]
 
@@ -304,11 +307,13 @@ def infer(op: Operation, values: Sequence[Any]) -> None:
     with graph.as_default():
         given = []
         for value in values:
-            given.append(
-                tf.constant(value.constant)
-                if value.constant is not None
-                else tf.compat.v1.placeholder(value.dtype, value.shape)
-            )
+            elements, shape = value.elements_known, value.shape and tuple(map(value_of, value.shape))
+            if elements is None:
+                given.append(tf.compat.v1.placeholder(value.dtype, shape))
+            elif value.constant is not None:
+                given.append(tf.constant(elements))
+            else:
+                given.append(tf.constant([value_of(each) for each in elements.flat], value.dtype, shape))
             if value.handle is not None:
                 handle_data_util.copy_handle_data(value.handle, given[-1])
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}

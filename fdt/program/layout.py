@@ -2,7 +2,10 @@
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Sequence
+
+from fdt.program.size import Dim, Size, derived
 
 
 class Combine(enum.Enum):
@@ -31,32 +34,38 @@ class Divided:
     """
 
     dim: int
-    sizes: tuple[int, ...]
-    blocks: tuple[tuple[int, ...], ...] = ()
+    sizes: tuple[Dim, ...]
+    blocks: tuple[tuple[Dim, ...], ...] = ()
 
-    @property
-    def size(self) -> int:
+    @functools.cached_property
+    def size(self) -> Dim:
         """The dimension's size."""
         return sum(self.sizes)
+
+    def fixed(self) -> "Divided":
+        """The same, of numbers, which are those of the batch with which the step is divided."""
+        blocks = tuple(tuple(map(int, block)) for block in self.blocks)
+        return Divided(self.dim, tuple(map(int, self.sizes)), blocks)
 
     def at(self, dim: int) -> "Divided":
         """The same entries along another dimension."""
         return dataclasses.replace(self, dim=dim)
 
     @property
-    def each(self) -> tuple[tuple[int, ...], ...]:
+    def each(self) -> tuple[tuple[Dim, ...], ...]:
         """How many entries each worker holds of each block."""
         return self.blocks or (self.sizes,)
 
-    def spans(self, rank: int) -> list[tuple[int, int]]:
+    def spans(self, rank: int) -> list[tuple[Dim, Dim]]:
         """Returns, for each block, the start of a worker's entries in the whole tensor, and their number."""
-        found, before = [], 0
+        found: list[tuple[Dim, Dim]] = []
+        before: Dim = 0
         for sizes in self.each:
             found.append((before + sum(sizes[:rank]), sizes[rank]))
             before += sum(sizes)
         return found
 
-    def picked(self, begin: int, end: int, stride: int) -> "tuple[Divided, list[list[tuple[int, int]]]]":
+    def picked(self, begin: int, end: Dim, stride: int) -> "tuple[Divided, list[list[tuple[Dim, Dim]]]]":
         """Selects every `stride`-th entry in [begin, end), each staying on its worker.
 
         Returns:
@@ -81,7 +90,7 @@ class Partial:
     combine: Combine = Combine.SUM
 
 
-def joined(dim: int, blocks: Sequence[tuple[int, ...]]) -> Divided:
+def joined(dim: int, blocks: Sequence[tuple[Dim, ...]]) -> Divided:
     """Returns the layout of concatenated blocks, given how many entries of each block every worker holds."""
     full = tuple(block for block in blocks if sum(block)) or tuple(blocks[:1])
     sizes = tuple(map(sum, zip(*full, strict=True)))
@@ -100,7 +109,23 @@ def shares(num_rows: int, num_workers: int) -> tuple[int, ...]:
     return tuple(small + (rank < extra) for rank in range(num_workers))
 
 
-def batch_layouts(shapes: Sequence[Sequence[int]], dim: int, num_workers: int) -> list[Layout]:
+def sized_shares(num_rows: Dim, num_workers: int) -> tuple[Dim, ...]:
+    """Returns the same for a number of rows that may differ from batch to batch."""
+    if not isinstance(num_rows, Size):
+        return shares(num_rows, num_workers)
+    # The last worker's is what the others leave, so that all of them add up to the number of rows.
+    first = [
+        derived(f"share {rank} of {num_workers} of", functools.partial(_share, rank, num_workers), num_rows)
+        for rank in range(num_workers - 1)
+    ]
+    return (*first, num_rows - sum(first))
+
+
+def _share(rank: int, num_workers: int, num_rows: int) -> int:
+    return shares(num_rows, num_workers)[rank]
+
+
+def batch_layouts(shapes: Sequence[Sequence[Dim]], dim: int, num_workers: int) -> list[Layout]:
     """Returns the layouts of a batch's arrays.
 
     Every worker gets arrays without the batch's number of rows, and scalars, in full. A wrong guess costs an exchange.
@@ -112,8 +137,8 @@ def batch_layouts(shapes: Sequence[Sequence[int]], dim: int, num_workers: int) -
     """
     num_rows = next((shape[dim] for shape in shapes if len(shape) > dim), 0)
 
-    def layout(shape: Sequence[int]) -> Layout:
+    def layout(shape: Sequence[Dim]) -> Layout:
         of_rows = len(shape) > dim + 1 or (len(shape) == dim + 1 and shape[dim] == num_rows)
-        return Divided(dim, shares(shape[dim], num_workers)) if of_rows else WHOLE
+        return Divided(dim, sized_shares(shape[dim], num_workers)) if of_rows else WHOLE
 
     return [layout(shape) for shape in shapes]

@@ -11,6 +11,7 @@ import tensorflow as tf
 from fdt.division import divide
 from fdt.program.graphs import described
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial, shares
+from fdt.program.size import Conditions, Dim, Size
 from tests.helpers.together import Together
 
 
@@ -41,6 +42,8 @@ class DividedStep:
         num_workers: int,
         in_part: Sequence[tf.Variable] = (),
         relaxed: frozenset[str] = frozenset(),
+        shapes: Sequence[Sequence[Dim]] | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         """Divides it.
 
@@ -50,6 +53,8 @@ class DividedStep:
             num_workers: Simulated.
             in_part: Variables of the step that the workers hold in part.
             relaxed: What workers may do each for itself.
+            shapes: The arguments' shapes, where they differ from batch to batch.
+            conditions: Where these record what they are taken for.
         """
         self._graph, self._exchange, self._relaxed = concrete.graph, Together(num_workers), relaxed
         self._captured = list(concrete.captured_inputs)
@@ -62,11 +67,12 @@ class DividedStep:
             self.parts[place] = [
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
             ]
-        inputs = [
-            divide.Input(layout, _sized(t.shape, layout), t)
-            for layout, t in zip(layouts, self._graph.inputs, strict=True)
-        ]
-        self.divided = divide.divide(described(self._graph), self._exchange, inputs, relaxed=relaxed)
+        sized = [_sized(t.shape, layout) for layout, t in zip(layouts, self._graph.inputs, strict=True)]
+        sized[: self._num_arguments] = shapes or sized[: self._num_arguments]
+        given = zip(layouts, sized, self._graph.inputs, strict=True)
+        inputs = [divide.Input(layout, shape, tensor) for layout, shape, tensor in given]
+        description = described(self._graph)
+        self.divided = divide.divide(description, self._exchange, inputs, relaxed=relaxed, conditions=conditions)
         exchanged, whole = self.divided.walk.exchanged, self.divided.walk.computed_whole
         self.account = Account(
             collections.Counter(op.type for op in whole),
@@ -76,15 +82,40 @@ class DividedStep:
         )
         self.function = tf.function(self._step, autograph=False)
 
+    def varied(self, *arguments: np.ndarray) -> list[tf.Tensor]:
+        """Runs the step on a batch of other shapes."""
+        shapes = [array.shape for array in arguments]
+        specs = [tf.TensorSpec([None] * array.ndim, array.dtype) for array in arguments]
+        if not hasattr(self, "_varied"):
+            numbers = tf.TensorSpec([None], tf.int64)
+            self._varied = tf.function(self._on, autograph=False, input_signature=[numbers, *specs])
+            self._varied.get_concrete_function()
+        return self._varied(tf.constant(self.divided.numbers.of(shapes), tf.int64), *map(tf.constant, arguments))
+
+    def _on(self, numbers: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        def of(size: Any) -> Any:
+            return numbers[self.divided.numbers.place(size)] if isinstance(size, Size) else size
+
+        layouts = [
+            Divided(each.dim, tuple(map(of, each.sizes))) if isinstance(each, Divided) else each
+            for each in self.divided.layouts
+        ]
+        return self._called(layouts, arguments, [divide.Feed([numbers])])
+
     def _step(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
-        inputs = [self._cut(a, layout) for a, layout in zip(arguments, self.divided.layouts, strict=False)]
+        return self._called(self.divided.layouts, arguments, [])
+
+    def _called(
+        self, layouts: Sequence[Layout], arguments: Sequence[tf.Tensor], more: list[divide.Feed]
+    ) -> list[tf.Tensor]:
+        inputs = [self._cut(a, layout) for a, layout in zip(arguments, layouts, strict=False)]
         graph: Any = tf.compat.v1.get_default_graph()
         num = self._exchange.num_workers
         for place, tensor in enumerate(self._captured):
             layout = self.divided.layouts[self._num_arguments + place]
             own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
             inputs.append([graph.capture(each) for each in own])
-        return self.divided([divide.Feed(parts) for parts in inputs])
+        return self.divided([*(divide.Feed(parts) for parts in inputs), *more])
 
     def _cut(self, tensor: tf.Tensor, layout: Layout) -> list[tf.Tensor]:
         num = self._exchange.num_workers

@@ -1,0 +1,643 @@
+"""Shapes and sizes of an operation's outputs where they differ from batch to batch (see `fdt/program/size.py`).
+
+TensorFlow infers shapes for the batch with which the step is divided. A function of this file says how an output's dimensions
+follow from its inputs'. An operation without a function gets numbers for sizes, which makes them conditions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.division.kinds import BROADCASTING, DRAWING, UNARY
+from fdt.program.body import names_functions
+from fdt.program.layout import Divided
+from fdt.program.size import Dim, Size, is_number, product, value_of
+from fdt.program.value import Shape, Value
+
+if TYPE_CHECKING:
+    from fdt.division.walker import Node
+
+Dims = tuple[Dim | None, ...]
+# Returns an output's shape, or one for each output; None if it is not known how it follows from the inputs' shapes.
+Of = Callable[["Node"], Shape | list[Shape] | None]
+
+
+def varies(value: Value) -> bool:
+    """Whether a value's shape or elements are other ones for other batches, and it is known how."""
+    return value.sizes is not None or any(isinstance(size, Size) for size in value.shape or ())
+
+
+def shapes(node: "Node") -> list[Shape]:
+    """Returns the shapes of an operation's outputs."""
+    outputs = node.op.outputs
+    inferred = [output.shape for output in outputs]
+    if node.walk.conditions is None or not outputs or names_functions(node.op.type):
+        return inferred
+    if not any(varies(value) or value.is_of_sizes for value in node.inputs):
+        return inferred
+    of = _SHAPES.get(node.op.type)
+    found = of(node) if of is not None else None
+    if found is None:
+        return [_unknown(shape) for shape in inferred] if _of_sizes(node) else _fixed(node, inferred)
+    each = found if isinstance(found, list) else [found] * len(outputs)
+    return [_checked(node, one, other) for one, other in zip(each, inferred, strict=True)]
+
+
+def _of_sizes(node: "Node") -> bool:
+    """Whether integers that other batches have otherwise, in an unknown way, may decide the shapes of outputs."""
+    return any(value.is_of_sizes and value.dtype.is_integer for value in node.inputs)
+
+
+def _unknown(shape: Shape) -> Shape:
+    return shape and (None,) * len(shape)
+
+
+def _fixed(node: "Node", inferred: list[Shape]) -> list[Shape]:
+    """Makes the sizes of an operation's inputs conditions, so that the shapes inferred from them hold."""
+    for value in node.inputs:
+        for size in [*(value.shape or ()), *(value.sizes.flat if value.sizes is not None else ())]:
+            if isinstance(size, Size):
+                int(size)
+    return inferred
+
+
+def _checked(node: "Node", found: Shape, inferred: Shape) -> Shape:
+    if found is None or inferred is None:
+        return found
+    pairs = zip(found, inferred, strict=True)
+    assert all(None in (one, other) or value_of(one) == other for one, other in pairs), (
+        f"{node.op.type} {node.op.name} has the shape {inferred}, not {found}, for {[v.shape for v in node.inputs]}."
+    )
+    # TensorFlow may know a size that does not depend on the batch's where a function does not.
+    return found
+
+
+# ---- elements -------------------------------------------------------------------------------------------------------
+
+
+def elements(node: "Node") -> list[np.ndarray] | None:
+    """Returns the elements of an operation's outputs, computed of sizes; None if they are computed when the step runs."""
+    of = _ELEMENTS.get(node.op.type)
+    given = [value.elements_known for value in node.inputs]
+    if of is None or any(each is None for each in given):
+        return None
+    if not all(output.dtype.is_integer or output.dtype == tf.bool for output in node.op.outputs):
+        return None
+    found = of(node, *(np.asarray(each).astype(object) for each in given))
+    return (
+        None
+        if found is None
+        else [np.asarray(each, object) for each in (found if isinstance(found, list) else [found])]
+    )
+
+
+def _sliced(node: "Node", data: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> Any:
+    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    if masks["ellipsis"] or masks["new_axis"] or data.ndim != 1 or len(begin) != 1:
+        return None
+    if masks["shrink_axis"]:
+        return np.array(data[int(begin[0])], object)
+    return data[None if masks["begin"] else int(begin[0]) : None if masks["end"] else int(end[0]) : int(strides[0])]
+
+
+def _reduced(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def of(node: "Node", data: np.ndarray, axes: np.ndarray) -> Any:
+        axis = tuple(int(each) for each in np.ravel(axes))
+        return reduce(data, axis=axis, keepdims=bool(node.attr("keep_dims"))) if data.ndim else data
+
+    return of
+
+
+def _gathered(node: "Node", data: np.ndarray, indices: np.ndarray, axis: Any = 0) -> Any:
+    if node.op.type == "GatherV2" and node.attr("batch_dims"):
+        return None
+    return np.take(data, indices.astype(np.int64), axis=int(axis))
+
+
+def _broadcast_elements(node: "Node", one: np.ndarray, other: np.ndarray) -> Any:
+    return np.array(list(_broadcast(tuple(one), tuple(other))), object)
+
+
+def _axes_to_sum(node: "Node", one: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
+    """BroadcastGradientArgs: the dimensions along which each of two shapes was broadcast."""
+    rank = max(len(one), len(other))
+    padded = [[1] * (rank - len(shape)) + list(shape) for shape in (one, other)]
+    axes: list[list[int]] = [[], []]
+    for dim, (a, b) in enumerate(zip(*padded, strict=True)):
+        ones = (a == 1, b == 1) if not _same(a, b) else (False, False)
+        if _same(a, b) and value_of(a) == 1:
+            # TensorFlow sums over both where both are 1.
+            ones = (a == 1, b == 1)
+        for k in range(2):
+            if ones[k]:
+                axes[k].append(dim)
+    return [np.array(each, object) for each in axes]
+
+
+def _same(one: Dim, other: Dim) -> bool:
+    return one is other or (value_of(one) == value_of(other) and bool(one == other))
+
+
+def _range(node: "Node", start: Any, limit: Any, delta: Any) -> Any:
+    numbers = [each.item() for each in (start, limit, delta)]
+    # A range of a size has as many elements: those are made when the step runs.
+    return None if any(isinstance(each, Size) for each in numbers) else np.arange(*numbers)
+
+
+def _selected(node: "Node", choice: np.ndarray, one: np.ndarray, other: np.ndarray) -> Any:
+    return np.where(choice.astype(bool), one, other)
+
+
+def _stitched(node: "Node", *given: np.ndarray) -> np.ndarray:
+    """DynamicStitch(places, elements): as gradients of sums make shapes in which some dimensions are 1."""
+    count = len(given) // 2
+    found = {}
+    for places, data in zip(given[:count], given[count:], strict=True):
+        found.update(zip(map(int, np.ravel(places)), np.ravel(data), strict=True))
+    return np.array([found[place] for place in range(len(found))], object)
+
+
+def _split(node: "Node", axis: np.ndarray, data: np.ndarray) -> list[np.ndarray]:
+    return np.split(data, len(node.op.outputs), int(axis))
+
+
+def _elementwise(function: Any) -> Callable[..., Any]:
+    return lambda node, *given: function(*given)
+
+
+def _compared(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    return lambda node, one, other: np.vectorize(lambda a, b: bool(function(a, b)), otypes=[object])(one, other)
+
+
+_ELEMENTS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), lambda node, data: data),
+    "Cast": lambda node, data: data if node.inputs[0].dtype.is_integer else None,
+    "Pack": lambda node, *given: np.stack(given, node.attr("axis")),
+    "Unpack": lambda node, data: [*np.moveaxis(data, node.attr("axis"), 0)],
+    "ConcatV2": lambda node, *given: np.concatenate(given[:-1], int(given[-1])),
+    "ExpandDims": lambda node, data, axis: np.expand_dims(data, int(axis.item() if axis.ndim else axis)),
+    "Squeeze": lambda node, data: np.squeeze(data, tuple(node.attr("squeeze_dims")) or None),
+    "Reshape": lambda node, data, shape: data.reshape([int(size) for size in shape]),
+    "StridedSlice": _sliced,
+    "Slice": lambda node, data, begin, size: (
+        data[int(begin[0]) :][: None if size[0] == -1 else int(size[0])] if data.ndim == 1 else None
+    ),
+    "GatherV2": _gathered, "Gather": _gathered, "Split": _split,
+    "Mul": _elementwise(np.multiply), "AddV2": _elementwise(np.add), "Add": _elementwise(np.add),
+    "Sub": _elementwise(np.subtract), "FloorDiv": _elementwise(np.floor_divide), "FloorMod": _elementwise(np.mod),
+    "Neg": _elementwise(np.negative), "Maximum": _elementwise(np.maximum), "Minimum": _elementwise(np.minimum),
+    "Prod": _reduced(np.prod), "Sum": _reduced(np.sum), "Max": _reduced(np.max), "Min": _reduced(np.min),
+    "Equal": _compared(lambda a, b: a == b), "NotEqual": _compared(lambda a, b: a != b),
+    "Less": _compared(lambda a, b: a < b), "LessEqual": _compared(lambda a, b: a <= b),
+    "Greater": _compared(lambda a, b: a > b), "GreaterEqual": _compared(lambda a, b: a >= b),
+    "DynamicStitch": _stitched, "Select": _selected, "SelectV2": _selected, "Range": _range,
+    "BroadcastArgs": _broadcast_elements, "BroadcastGradientArgs": _axes_to_sum,
+}  # fmt: skip
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def _shape(node: "Node", index: int) -> Dims:
+    """Returns an input's shape.
+
+    Raises:
+        _UnknownError: Its rank is not known.
+    """
+    shape = node.inputs[index].shape
+    if shape is None:
+        raise _UnknownError
+    return shape
+
+
+class _UnknownError(Exception):
+    pass
+
+
+def _given(node: "Node", index: int) -> list[Any]:
+    """Returns an input's elements, numbers and sizes.
+
+    Raises:
+        _UnknownError: They are not known.
+    """
+    known = node.inputs[index].elements_known
+    if known is None:
+        raise _UnknownError
+    return [each if isinstance(each, Size) else int(each) for each in known.astype(object).flat]
+
+
+def _broadcast(*shapes: Dims) -> Iterator[Dim | None]:
+    rank = max(map(len, shapes))
+    for dims in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
+        found: Dim | None = 1
+        for size in dims:
+            if size is None or found is None:
+                found = None
+            elif is_number(found) and found == 1:
+                found = size
+            elif not (is_number(size) and size == 1) and not _same(found, size):
+                # One of both is 1 for this batch.
+                found = size if found == 1 else found
+        yield found
+
+
+def _product(terms: Sequence[str], result: str, inputs: Sequence[Dims]) -> Dims:
+    sizes = {
+        letter: size
+        for term, shape in zip(terms, inputs, strict=True)
+        for letter, size in zip(term, shape, strict=True)
+    }
+    return tuple(sizes[letter] for letter in result)
+
+
+def _matrices(node: "Node") -> Shape:
+    a, b = _shape(node, 0), _shape(node, 1)
+    return a[1 if node.attr("transpose_a") else 0], b[0 if node.attr("transpose_b") else 1]
+
+
+def _batches_of_matrices(node: "Node") -> Shape:
+    a, b = _shape(node, 0), _shape(node, 1)
+    return (*_broadcast(a[:-2], b[:-2]), a[-1 if node.attr("adj_x") else -2], b[-2 if node.attr("adj_y") else -1])
+
+
+def _einsum(node: "Node") -> Shape:
+    equation = node.attr("equation").decode().replace(" ", "")
+    if "." in equation or "->" not in equation:
+        return None
+    given, result = equation.split("->")
+    return _product(given.split(","), result, [_shape(node, i) for i in range(len(node.inputs))])
+
+
+def _kept(index: int = 0) -> Of:
+    return lambda node: [_shape(node, index)] * len(node.op.outputs)
+
+
+def _of_elements(index: int) -> Of:
+    return lambda node: tuple(_given(node, index))
+
+
+def _without_axes(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    axes = {axis % len(shape) for axis in _given(node, 1)} if shape else set()
+    if node.attr("keep_dims"):
+        return tuple(1 if dim in axes else size for dim, size in enumerate(shape))
+    return tuple(size for dim, size in enumerate(shape) if dim not in axes)
+
+
+def _without_axis(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    (axis,) = _given(node, 1)
+    return tuple(size for dim, size in enumerate(shape) if dim != axis % len(shape))
+
+
+def _reshaped(node: "Node") -> Shape:
+    before, after = _shape(node, 0), _given(node, 1)
+    if any(is_number(size) and size == -1 for size in after):
+        if None in _numbers(before):
+            return tuple(None if is_number(size) and size == -1 else size for size in after)
+        place = next(i for i, size in enumerate(after) if is_number(size) and size == -1)
+        rest = product(size for i, size in enumerate(after) if i != place)
+        after[place] = product(before) // rest
+    return tuple(after)
+
+
+def _numbers(shape: Dims) -> list[int | None]:
+    return [None if size is None else value_of(size) for size in shape]
+
+
+def _expanded(node: "Node") -> Shape:
+    shape, (axis,) = list(_shape(node, 0)), _given(node, 1)
+    shape.insert(axis % (len(shape) + 1), 1)
+    return tuple(shape)
+
+
+def _squeezed(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    named = {axis % len(shape) for axis in node.attr("squeeze_dims")}
+    if not named:
+        if None in _numbers(shape):
+            return None
+        named = {dim for dim, size in enumerate(shape) if size == 1}
+    return tuple(size for dim, size in enumerate(shape) if dim not in named)
+
+
+def _transposed(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    return tuple(shape[dim] for dim in _given(node, 1))
+
+
+def _packed(node: "Node") -> Shape:
+    shape = list(_shape(node, 0))
+    shape.insert(node.attr("axis") % (len(shape) + 1), len(node.inputs))
+    return tuple(shape)
+
+
+def _unpacked(node: "Node") -> list[Shape]:
+    shape = list(_shape(node, 0))
+    del shape[node.attr("axis") % len(shape)]
+    return [tuple(shape)] * len(node.op.outputs)
+
+
+def _concatenated(node: "Node") -> Shape:
+    (axis,) = _given(node, len(node.inputs) - 1)
+    inputs = [_shape(node, i) for i in range(len(node.inputs) - 1)]
+    along = axis % len(inputs[0])
+    sizes = [shape[along] for shape in inputs]
+    whole = None if any(size is None for size in sizes) else sum(size for size in sizes if size is not None)
+    return (*inputs[0][:along], whole, *inputs[0][along + 1 :])
+
+
+def _parted(node: "Node") -> list[Shape]:
+    data, at = (0, 2) if node.op.type == "SplitV" else (1, 0)
+    shape, (axis,), count = _shape(node, data), _given(node, at), len(node.op.outputs)
+    along = axis % len(shape)
+    size = shape[along]
+    if size is None:
+        raise _UnknownError
+    sizes = _given(node, 1) if node.op.type == "SplitV" else [size // count] * count
+    rest = size - sum(each for each in sizes if not (is_number(each) and each == -1))
+    sizes = [rest if is_number(each) and each == -1 else each for each in sizes]
+    return [(*shape[:along], each, *shape[along + 1 :]) for each in sizes]
+
+
+def _gathered_shape(node: "Node") -> Shape:
+    data, indices = _shape(node, 0), _shape(node, 1)
+    axis = _given(node, 2)[0] % len(data) if len(node.inputs) > 2 else 0
+    batch_dims = node.attr("batch_dims") if node.op.type == "GatherV2" else 0
+    batch_dims = batch_dims % (len(indices) + 1) if batch_dims < 0 else batch_dims
+    return (*data[:axis], *indices[batch_dims:], *data[axis + 1 :])
+
+
+def _rows_of_variable(node: "Node") -> Shape:
+    shape = node.op.outputs[0].shape
+    indices = _shape(node, 1)
+    return None if shape is None or node.attr("batch_dims") else (*indices, *shape[len(indices) :])
+
+
+def _gathered_places(node: "Node") -> Shape:
+    data, indices = _shape(node, 0), _shape(node, 1)
+    return None if not is_number(indices[-1]) else (*indices[:-1], *data[indices[-1] :])
+
+
+def _segments(node: "Node") -> Shape:
+    data, ids, (count,) = _shape(node, 0), _shape(node, 1), _given(node, 2)
+    return (count, *data[len(ids) :])
+
+
+def _padded(node: "Node") -> Shape:
+    shape, paddings = _shape(node, 0), _given(node, 1)
+    return tuple(
+        None if size is None else size + paddings[2 * dim] + paddings[2 * dim + 1] for dim, size in enumerate(shape)
+    )
+
+
+def _tiled(node: "Node") -> Shape:
+    pairs = zip(_shape(node, 0), _given(node, 1), strict=True)
+    return tuple(None if size is None else size * by for size, by in pairs)
+
+
+def _one_hot(node: "Node") -> Shape:
+    shape, (depth,) = list(_shape(node, 0)), _given(node, 1)
+    axis = node.attr("axis")
+    shape.insert(len(shape) if axis == -1 else axis, depth)
+    return tuple(shape)
+
+
+def _plain_slice(node: "Node") -> Shape:
+    shape, begin, sizes = _shape(node, 0), _given(node, 1), _given(node, 2)
+    return tuple(
+        size if not (is_number(size) and size == -1) else None if whole is None else whole - first
+        for whole, first, size in zip(shape, begin, sizes, strict=True)
+    )
+
+
+def picked(node: "Node", first: int, old_rank: int) -> list[tuple[int, Any]] | None:
+    """Returns what a StridedSlice, whose bounds begin with the input `first`, does to each dimension of its input.
+
+    Returns:
+        (dimension, "kept" | "gone" | (begin, end, stride, place in the masks)), in the order of the output, with new dimensions
+        as (-1, "new"); None if it is not known.
+    """
+    begin, end, strides = (node.constant(first + i) for i in range(3))
+    if begin is None or end is None or strides is None:
+        return None
+    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    result: list[tuple[int, Any]] = []
+    dim, count = 0, len(begin)
+    after_ellipsis = 0
+    for i in range(count):
+        if masks["ellipsis"] >> i & 1:
+            after_ellipsis = sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, count))
+            while dim < old_rank - after_ellipsis:
+                result.append((dim, "kept"))
+                dim += 1
+        elif masks["new_axis"] >> i & 1:
+            result.append((-1, "new"))
+        elif masks["shrink_axis"] >> i & 1:
+            result.append((dim, "gone"))
+            dim += 1
+        else:
+            full = masks["begin"] >> i & 1 and masks["end"] >> i & 1 and int(strides[i]) == 1
+            result.append((dim, "kept" if full else (_dim(begin[i]), _dim(end[i]), int(strides[i]), i)))
+            dim += 1
+    result += [(d, "kept") for d in range(dim, old_rank)]
+    return result
+
+
+def _dim(size: Any) -> Dim:
+    return size if isinstance(size, Size) else int(size)
+
+
+def _strided(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    taken = picked(node, 1, len(shape))
+    if taken is None:
+        return None
+    found: list[Dim | None] = []
+    for dim, what in taken:
+        if what == "new":
+            found.append(1)
+        elif what == "kept":
+            found.append(shape[dim])
+        elif what != "gone":
+            found.append(_taken(node, shape[dim], *what))
+    return tuple(found)
+
+
+def _taken(node: "Node", size: Dim | None, begin: Dim, end: Dim, stride: int, i: int) -> Dim | None:
+    """Returns how many entries a slice takes of a dimension."""
+    is_whole = node.attr("begin_mask") >> i & 1, node.attr("end_mask") >> i & 1
+    if size is None or (stride < 0 and not all(is_whole)):
+        return None
+    first = 0 if is_whole[0] else _within(begin, size)
+    last = size if is_whole[1] else _within(end, size)
+    return (last - first + abs(stride) - 1) // abs(stride) if last > first else 0
+
+
+def _within(place: Dim, size: Dim) -> Dim:
+    """Returns where a slice begins or ends: counted from the end if negative, and no further than the end."""
+    place = place + size if place < 0 else place
+    return 0 if place < 0 else size if place > size else place
+
+
+def _convolved(node: "Node") -> Shape:
+    """Conv2D, MaxPool and their like: windows of a fixed size along the dimensions of an image."""
+    form = node.attr("data_format").decode()
+    kind = node.op.type
+    is_pool = "Pool" in kind
+    shape = _shape(node, 0)
+    strides, padding = node.attr("strides"), node.attr("padding")
+    if padding == b"EXPLICIT" or (not is_pool and kind not in ("Conv2D", "Conv3D", "DepthwiseConv2dNative")):
+        return None
+    windows = node.attr("ksize") if is_pool else _windows(node, form)
+    if windows is None:
+        return None
+    found: list[Dim | None] = []
+    for dim, (letter, size) in enumerate(zip(form, shape, strict=True)):
+        if letter == "C":
+            found.append(size if is_pool else (node.op.outputs[0].shape or (None,) * len(form))[dim])
+        elif letter == "N" or size is None:
+            found.append(size)
+        else:
+            room = size if padding == b"SAME" else size - windows[dim] + 1
+            found.append((room + strides[dim] - 1) // strides[dim])
+    return tuple(found)
+
+
+def _windows(node: "Node", form: str) -> list[int] | None:
+    weights, dilations = _shape(node, 1), node.attr("dilations")
+    places = iter(weights[: len(form) - 2])
+    found = []
+    for dim, letter in enumerate(form):
+        width = 1 if letter in "NC" else next(places)
+        if not is_number(width):
+            return None
+        found.append((int(width) - 1) * dilations[dim] + 1)  # type: ignore[arg-type]
+    return found
+
+
+def _normalized(index: int) -> Of:
+    """FusedBatchNorm: the first output is as the input; the others have a number for each channel."""
+    return lambda node: [_shape(node, index), *(output.shape for output in node.op.outputs[1:])]
+
+
+def _row_losses(node: "Node") -> list[Shape]:
+    shape = (
+        tuple(_broadcast(_shape(node, 0), _shape(node, 1)))
+        if not node.op.type.startswith("Sparse")
+        else _shape(node, 0)
+    )
+    return [shape[:1], shape]
+
+
+def _constant_shape(node: "Node") -> list[Shape]:
+    """The outputs' shapes are the same for all batches."""
+    return [output.shape for output in node.op.outputs]
+
+
+def _range_shape(node: "Node") -> Shape:
+    (start,), (limit,), (delta,) = (_given(node, i) for i in range(3))
+    return (-((start - limit) // delta),) if is_number(delta) and delta == 1 else None
+
+
+def _top(node: "Node") -> list[Shape] | None:
+    shape = _shape(node, 0)
+    (count,) = _given(node, 1) if node.op.type == "TopKV2" else (node.attr("k"),)
+    return [(*shape[:-1], count)] * 2
+
+
+def _resized(node: "Node") -> Shape:
+    shape = _shape(node, 0)
+    return (shape[0], *_given(node, 1), shape[3])
+
+
+def _listed(first: int, element: int) -> Of:
+    """Returns a function for an operation that puts tensors into a list.
+
+    Elements of a list have the same sizes for all batches, except along the dimension along which workers have their own.
+
+    Args:
+        first: The dimension of the input at which the elements' begin.
+        element: The input.
+    """
+
+    def of(node: "Node") -> list[Shape]:
+        value, listed = node.inputs[element], node.inputs[0]
+        layout = value.layout if listed.dtype != tf.variant or listed.remake is not None else listed.layout
+        own = None if not isinstance(layout, Divided) else layout.dim + (first if listed.dtype == tf.variant else 0)
+        for dim, size in enumerate(_shape(node, element)):
+            if dim >= first and dim != own and isinstance(size, Size):
+                int(size)
+        return [output.shape for output in node.op.outputs]
+
+    return of
+
+
+def _safe(of: Of) -> Of:
+    """Makes a function return None where something that it needs is not known."""
+
+    def found(node: "Node") -> Shape | list[Shape] | None:
+        try:
+            return of(node)
+        except _UnknownError:
+            return None
+
+    return found
+
+
+_ALL: dict[tuple[str, ...], Of] = {
+    tuple(UNARY): _kept(),
+    tuple(BROADCASTING): lambda node: tuple(_broadcast(*(_shape(node, i) for i in range(len(node.inputs))))),
+    ("Identity", "StopGradient", "PreventGradient", "Snapshot", "Cast", "ZerosLike", "Neg", "Conj",
+     "EnsureShape", "BiasAdd", "Softmax", "LogSoftmax", "ReverseV2", "Cumsum", "Cumprod", "CumulativeLogsumexp", "Roll",
+     "MatrixBandPart", "LRN", "LRNGrad", "MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad",
+     "MatrixSetDiagV3"): _kept(),
+    ("LookupTableFindV2", "Select", "ResizeBilinearGrad", "ResizeBicubicGrad"): _kept(1),
+    ("IdentityN",): lambda node: [value.shape for value in node.inputs],
+    ("MatMul",): _matrices,
+    ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"): _batches_of_matrices,
+    ("Einsum",): _einsum,
+    ("Sum", "Mean", "Max", "Min", "All", "Any", "Prod", "EuclideanNorm", "ReduceJoin"): _without_axes,
+    ("ArgMax", "ArgMin"): _without_axis,
+    ("Reshape",): _reshaped,
+    ("ExpandDims",): _expanded,
+    ("Squeeze",): _squeezed,
+    ("Transpose",): _transposed,
+    ("Pack",): _packed,
+    ("Unpack",): _unpacked,
+    ("ConcatV2",): _concatenated,
+    ("Split", "SplitV"): _parted,
+    ("GatherV2", "Gather"): _gathered_shape,
+    ("ResourceGather",): _rows_of_variable,
+    ("GatherNd",): _gathered_places,
+    ("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"): _segments,
+    ("Pad", "PadV2", "MirrorPad"): _padded,
+    ("TensorListFromTensor",): _listed(1, 0),
+    ("TensorListSetItem",): _listed(0, 2),
+    ("TensorListPushBack",): _listed(0, 1),
+    ("Tile",): _tiled,
+    ("OneHot",): _one_hot,
+    ("Slice",): _plain_slice,
+    ("StridedSlice",): _strided,
+    ("BroadcastTo",): _of_elements(1),
+    ("Fill", "StridedSliceGrad", "Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput",
+     "AvgPoolGrad", "AvgPool3DGrad",
+     *(name for name in DRAWING if not name.startswith(("Stateful", "RandomGamma", "RandomPoisson")))): _of_elements(0),
+    tuple(name for name in DRAWING if name.startswith("Stateful")): _of_elements(2),
+    ("ScatterNd",): _of_elements(2),
+    ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"): _of_elements(1),
+    ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D"): _convolved,
+    ("FusedBatchNormV3",): _normalized(0),
+    ("FusedBatchNormGradV3",): _normalized(1),
+    ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"): _row_losses,
+    ("InTopKV2", "InTopK"): lambda node: _shape(node, 1),
+    ("TopK", "TopKV2"): _top,
+    ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"): _resized,
+    ("Range",): _range_shape,
+    ("L2Loss", "BiasAddGrad", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "Assert", "TensorListLength",
+     "TensorListReserve", "EmptyTensorList", "TensorListElementShape", "TensorListGetItem", "TensorListStack",
+     "TensorListPopBack"): _constant_shape,
+}  # fmt: skip
+_SHAPES: dict[str, Of] = {name: _safe(of) for names, of in _ALL.items() for name in names}
