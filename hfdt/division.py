@@ -1,33 +1,66 @@
-"""Divides a program's step over the ranks, once for each size of batch."""
+"""Divides a program's step over the ranks: for one size of batch, and where sizes differ for all that one division serves."""
 
 import collections
-from collections.abc import Sequence
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.base.relaxation import BATCH_NORM
 from fdt.division import divide, own_rows
+from fdt.division.conversions import Numbers
 from fdt.division.divide import DividedStep, Feed, Input
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
+from fdt.program.size import Conditions, Dim, of_inputs
 from fdt.program.step_program import LoadedProgram, num_samples
 from fdt.v1 import job_pb2, program_pb2
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
 from hfdt.mesh import Mesh
 
-# How many batch sizes keep their divided steps; an epoch with a shorter last batch has two.
-_MAX_SIZES = 32
+# How many divisions are kept: one for the first size of batch, one or two for all others, more where sizes decide layouts.
+_MAX_DIVISIONS = 32
+# For how many sizes of batch it is remembered which division serves them.
+_MAX_SIZES = 4096
 
 Shape = tuple[int, ...]
+Shapes = tuple[Shape, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """A divided step, and the batches that it serves.
+
+    Attributes:
+        shapes: Those of the batch with which it was made.
+        conditions: What other batches must meet; None if it serves batches of these shapes alone.
+        loop: Runs it.
+        numbers: What sizes are for a batch; None as for `conditions`.
+        account: How it is divided, for the report.
+    """
+
+    shapes: Shapes
+    conditions: Conditions | None
+    loop: StepLoop
+    numbers: Numbers | None
+    account: job_pb2.DividedStep
+
+    def serves(self, shapes: Shapes) -> bool:
+        """Whether it is right for a batch of these shapes."""
+        return shapes == self.shapes if self.conditions is None else self.conditions.hold(shapes)
 
 
 class DividedProgram:
-    """Divides a step when the first batch of a size comes.
+    """Divides a step when a batch comes that no division serves.
+
+    The first division is for batches as the first one alone, since a step with known sizes is the fastest. Sizes that are other
+    ones in a later batch stay unknown in the divisions made from then on.
 
     Attributes:
         in_part: Indices of the variables whose value is the sum over ranks.
-        accounts: How steps of each size are divided.
     """
 
     def __init__(
@@ -49,14 +82,24 @@ class DividedProgram:
             relaxed: See `fdt.base.relaxation`.
         """
         self._loaded, self._num_ranks, self._relaxed = loaded, num_ranks, relaxed
-        # Names of exchanges may repeat for each size: steps of different sizes never overlap.
+        # Names of exchanges may repeat in each division: steps of different ones never overlap.
         self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
         self._places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
         self.in_part = self._begin_in_part() if self._exchange else set()
-        self._loops: collections.OrderedDict[tuple[Shape, ...], StepLoop] = collections.OrderedDict()
         self._number = number
-        self.accounts: collections.OrderedDict[tuple[Shape, ...], job_pb2.DividedStep] = collections.OrderedDict()
+        self._undivided = StepLoop(loaded, undivided(loaded)) if self._exchange is None else None
+        self._divisions: list[Division] = []
+        # The division that serves a size, and its numbers.
+        self._known: collections.OrderedDict[Shapes, tuple[Division, np.ndarray]] = collections.OrderedDict()
+        # The inputs and dimensions that had different sizes so far.
+        self._first: Shapes | None = None
+        self._differing: set[tuple[int, int]] = set()
+
+    @property
+    def accounts(self) -> list[job_pb2.DividedStep]:
+        """How steps are divided, for each division."""
+        return [division.account for division in self._divisions]
 
     def _begin_in_part(self) -> set[int]:
         metrics = set(filter(self._adds_up, self._loaded.with_role(program_pb2.ROLE_METRIC)))
@@ -71,76 +114,131 @@ class DividedProgram:
         dtype = self._loaded.variables[index].dtype
         return bool(dtype.is_floating or dtype.is_integer)
 
-    def loop(self, shapes: Sequence[Shape]) -> tuple[StepLoop, set[int]]:
+    def loop(self, shapes: Sequence[Shape]) -> tuple[StepLoop, np.ndarray, set[int]]:
         """Returns the loop for batches of a size.
 
         Args:
             shapes: The shapes of a batch's inputs.
 
         Returns:
-            The loop, and the variables that were in part and have to be made whole before it runs.
+            The loop, the numbers that it gets, and the variables that were in part and have to be made whole before it runs.
         """
-        key = tuple(shapes) if self._exchange else ()
-        no_longer: set[int] = set()
-        if key not in self._loops:
-            step, no_longer = self._divided(key) if self._exchange else (undivided(self._loaded), no_longer)
-            if no_longer:
-                self._loops.clear()
-                self.in_part -= no_longer
-            self._loops[key] = StepLoop(self._loaded, step)
-        self._loops.move_to_end(key)
-        if len(self._loops) > _MAX_SIZES:
-            self._loops.popitem(last=False)
-        return self._loops[key], no_longer
+        if self._undivided is not None:
+            return self._undivided, np.zeros(0, np.int64), set()
+        key, no_longer = tuple(shapes), set[int]()
+        if key not in self._known:
+            division = next((each for each in reversed(self._divisions) if each.serves(key)), None)
+            if division is None:
+                division, no_longer = self._divided(key)
+            numbers = np.zeros(0, np.int64) if division.numbers is None else division.numbers.of(key)
+            self._known[key] = division, numbers
+            if len(self._known) > _MAX_SIZES:
+                self._known.popitem(last=False)
+        division, numbers = self._known[key]
+        return division.loop, numbers, no_longer
 
-    def _divided(self, shapes: tuple[Shape, ...]) -> tuple[Step, set[int]]:
+    def _divided(self, shapes: Shapes) -> tuple[Division, set[int]]:
         assert self._exchange is not None
-        loaded, exchange, places = self._loaded, self._exchange, self._places
+        began_s = time.perf_counter()
+        conditions = self._sizes_that_differ(shapes)
+        loaded, places = self._loaded, self._places
         handles = [resource.handle for resource in loaded.resources]
-        of_batch = [
-            Input(layout, shape, is_readable=True)
-            for layout, shape in zip(batch_layouts(shapes, self._dim, self._num_ranks), shapes, strict=True)
-        ]
+        sizes: Sequence[tuple[Dim, ...]] = shapes
+        if conditions is not None:
+            sizes = of_inputs(shapes, self._differing, conditions)
+        layouts = batch_layouts(sizes, self._dim, self._num_ranks)
+        of_batch = [Input(layout, shape, is_readable=True) for layout, shape in zip(layouts, sizes, strict=True)]
         held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, (), h) for h in handles]
         divided = divide.divide(
-            loaded.description, exchange, [Input(WHOLE, ()), *of_batch, *held], loaded.holes, self._relaxed
+            loaded.description,
+            self._exchange,
+            [Input(WHOLE, ()), *of_batch, *held],
+            loaded.holes,
+            self._relaxed,
+            conditions,
         )
-        self._account(shapes, divided)
-
-        def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
-            graph: Any = tf.compat.v1.get_default_graph()
-            feeds = [Feed([tf.constant(1.0)])]
-            for array, shape, layout in zip(arrays, shapes, divided.layouts[1 : 1 + len(shapes)], strict=True):
-                feeds.append(_feed(array, rows, shape, layout, exchange.ranks[0]))
-            feeds += [Feed([graph.capture(handle)]) for handle in handles]
-            return divided(feeds)
-
         # The rules need a variable whole if they cannot divide its use.
         still = zip(handles, divided.layouts[1 + len(shapes) :], strict=True)
         whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
-        return step, self.in_part & whole
+        no_longer = self.in_part & whole
+        if no_longer:
+            self._divisions.clear()
+            self._known.clear()
+            self.in_part -= no_longer
+        feeds = [
+            _feed(shape, layout, self._exchange.ranks[0], divided.numbers)
+            for shape, layout in zip(sizes, divided.layouts[1:], strict=False)
+        ]
+        loop = StepLoop(loaded, self._step(divided, feeds, conditions is not None))
+        numbers = divided.numbers if conditions is not None else None
+        account = self._account(shapes, divided, time.perf_counter() - began_s)
+        self._divisions.append(Division(shapes, conditions, loop, numbers, account))
+        if len(self._divisions) > _MAX_DIVISIONS:
+            forgotten = self._divisions.pop(0)
+            for key in [key for key, (division, _) in self._known.items() if division is forgotten]:
+                del self._known[key]
+        return self._divisions[-1], no_longer
 
-    def _account(self, shapes: tuple[Shape, ...], divided: DividedStep) -> None:
-        self.accounts[shapes] = job_pb2.DividedStep(
+    def _sizes_that_differ(self, shapes: Shapes) -> Conditions | None:
+        """Notes the sizes that are other ones than in the first batch; returns None while there are none."""
+        if self._first is None:
+            self._first = shapes
+        for place, (before, shape) in enumerate(zip(self._first, shapes, strict=True)):
+            self._differing |= {(place, dim) for dim, size in enumerate(shape) if size != before[dim]}
+        return Conditions() if self._differing else None
+
+    def _step(self, divided: DividedStep, feeds: Sequence["_FeedOf"], varies: bool) -> Step:
+        handles = [resource.handle for resource in self._loaded.resources]
+
+        def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> Sequence[tf.Tensor]:
+            graph: Any = tf.compat.v1.get_default_graph()
+            given = [Feed([tf.constant(1.0)]), *(feed(a, rows, numbers) for feed, a in zip(feeds, arrays, strict=True))]
+            given += [Feed([graph.capture(handle)]) for handle in handles]
+            # The loop's argument, in its body.
+            return divided([*given, Feed([tf.identity(numbers)])] if varies else given)
+
+        return step
+
+    def _account(self, shapes: Shapes, divided: DividedStep, seconds: float) -> job_pb2.DividedStep:
+        return job_pb2.DividedStep(
             program=self._number,
             rows=num_samples(self._loaded.source, shapes),
             arithmetic_divided=divided.part_divided,
             exchanges=len(divided.walk.exchanged),
             exchanged_bytes=sum(exchanged.num_bytes for exchanged in divided.walk.exchanged),
             computed_whole=collections.Counter(op.type for op in divided.walk.computed_whole),
+            seconds=seconds,
+            serves_other_sizes=divided.walk.conditions is not None,
         )
-        if len(self.accounts) > _MAX_SIZES:
-            self.accounts.popitem(last=False)
 
 
-def _feed(array: tf.Tensor, rows: tf.Tensor, shape: Shape, layout: Layout, rank: int) -> Feed:
-    def whole() -> tf.Tensor:
-        return tf.ensure_shape(taken(array, rows), shape)
+# Makes a step's input of an array, the batch's rows and the numbers of sizes.
+_FeedOf = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Feed]
 
+
+def _feed(shape: Sequence[Dim], layout: Layout, rank: int, numbers: Numbers) -> _FeedOf:
+    static = [size if isinstance(size, int) else None for size in shape]
     if not isinstance(layout, Divided):
-        return Feed([whole()])
+        return lambda array, rows, _: Feed([tf.ensure_shape(taken(array, rows), static)])
     ((start, size),) = layout.spans(rank)
-    if layout.dim:
-        return Feed([whole()[:, start : start + size]], whole)
-    own = tf.ensure_shape(taken(array, rows[start : start + size]), (size, *shape[1:]))
-    return Feed([own], whole)
+    dim, (first, count) = layout.dim, (_number(numbers, each) for each in (start, size))
+    static_own = [size if isinstance(size, int) else None, *static[1:]]
+
+    def feed(array: tf.Tensor, rows: tf.Tensor, given: tf.Tensor) -> Feed:
+        def whole() -> tf.Tensor:
+            return tf.ensure_shape(taken(array, rows), static)
+
+        begin, end = first(given), first(given) + count(given)
+        if dim:
+            return Feed([whole()[:, begin:end]], whole)
+        return Feed([tf.ensure_shape(taken(array, rows[begin:end]), static_own)], whole)
+
+    return feed
+
+
+def _number(numbers: Numbers, size: Dim) -> Callable[[tf.Tensor], Any]:
+    """Returns what reads a size from the numbers for a batch."""
+    if isinstance(size, int):
+        return lambda _: size
+    place = numbers.place(size)
+    return lambda given: given[place]

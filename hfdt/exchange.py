@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from fdt.base.native import library
 from fdt.program.layout import Combine
+from fdt.program.size import Dim
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
@@ -69,16 +70,18 @@ class HorovodExchange:
         return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `fdt.division.exchange.Exchange.gather`."""
         (mine,) = tensors
         if mine.dtype == tf.string:
             return self._gathered_texts(mine, sizes, name, inside)
-        largest = tf.TensorShape([max(sizes)]).concatenate(mine.shape[1:])
-        if not (gradients or inside) and self._is_small([mine], [largest]):
-            (met,) = self._met(lambda: [self._mesh.gather(mine, sum(sizes))])
-            return met
+        numbers = [size for size in sizes if isinstance(size, int)]
+        if not (gradients or inside) and len(numbers) == len(sizes):
+            largest = tf.TensorShape([max(numbers)]).concatenate(mine.shape[1:])
+            if self._is_small([mine], [largest]):
+                (met,) = self._met(lambda: [self._mesh.gather(mine, sum(numbers))])
+                return met
         rounded = self._as_sent(mine, gradients)
         (gathered,) = _metered(
             [encode(rounded)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
@@ -97,7 +100,7 @@ class HorovodExchange:
         with tf.device("/cpu:0"):
             return meet()
 
-    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[int], name: str, inside: bool) -> tf.Tensor:
+    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[Dim], name: str, inside: bool) -> tf.Tensor:
         """Gathers strings as integers: each byte plus one, padded with zeros to the longest string."""
         lengths = tf.strings.length(mine)
         own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))

@@ -9,8 +9,8 @@ import tensorflow as tf
 from fdt.program.packing import as_array, empty
 from fdt.program.step_program import LoadedProgram, shape_of
 
-# Makes a step on rows (int64 [batch]) of arrays ([num_samples, ...]); returns its outputs.
-Step = Callable[[Sequence[tf.Tensor], tf.Tensor], Sequence[tf.Tensor]]
+# Makes a step on rows (int64 [batch]) of arrays ([num_samples, ...]), with the numbers that sizes have; returns its outputs.
+Step = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 
 
 class StepLoop:
@@ -26,26 +26,30 @@ class StepLoop:
         self._outputs = [output.tensor for output in loaded.source.outputs]
         specs = [tf.TensorSpec(_any_length(shape_of(t)), t.dtype) for t in loaded.source.batch]
         self._function = tf.function(
-            self._loop, autograph=False, input_signature=[specs, tf.TensorSpec([None, None], tf.int64)]
+            self._loop,
+            autograph=False,
+            input_signature=[specs, tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.int64)],
         )
 
-    def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray) -> list[np.ndarray]:
+    def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
         """Runs one step for each line of `rows`.
 
         Args:
             arrays: [num_samples, ...], one for each input of the batch.
             rows: int64 [num_steps, batch], of whole batches.
+            numbers: See `DividedProgram.loop`.
 
         Returns:
             The last step's outputs.
         """
-        return [as_array(output) for output in self._function(list(arrays), tf.constant(rows, tf.int64))]
+        given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
+        return [as_array(output) for output in self._function(list(arrays), *given)]
 
-    def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
+    def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:
         num_steps = tf.shape(rows)[0]
 
         def body(i: tf.Tensor, _: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            outputs = self._step(arrays, rows[i])
+            outputs = self._step(arrays, rows[i], numbers)
             return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
 
         shapes = [shape_of(s) for s in self._outputs]
@@ -63,7 +67,7 @@ class StepLoop:
 def undivided(loaded: LoadedProgram) -> Step:
     """Returns a program's step unchanged."""
 
-    def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> Sequence[tf.Tensor]:
+    def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor, _: tf.Tensor) -> Sequence[tf.Tensor]:
         outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *[taken(array, rows) for array in arrays])
         return outputs
 

@@ -94,7 +94,7 @@ class HorovodEngine:
 
     def forget(self, program: int) -> None:
         """Frees a program; the accounts of its divided steps are kept."""
-        self._accounts += self._divided[program].accounts.values()
+        self._accounts += self._divided[program].accounts
         for known in (self._programs, self._divided):
             del known[program]
         self._last.pop(program, None)
@@ -153,10 +153,10 @@ class HorovodEngine:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
         arrays = self._data[data]
         shapes = [(batch_size, *array.shape[1:].as_list()) for array in arrays]
-        loop, no_longer_in_part = self._divided[program].loop(shapes)
+        loop, numbers, no_longer_in_part = self._divided[program].loop(shapes)
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
-        self._last[program] = loop.run(arrays, rows)
+        self._last[program] = loop.run(arrays, rows, numbers)
         samples = shares(num_samples(self._programs[program].source, shapes), self._size)
         self._usage.samples += num_steps * samples[self._rank]
 
@@ -185,7 +185,7 @@ class HorovodEngine:
         self._usage.exchange_s, self._usage.exchanged_bytes = seconds, num_bytes
         self._usage.compute_s = max(0.0, self._run_s - seconds)
         # These are equal on all ranks, so only rank 0 reports them.
-        accounts = [*self._accounts, *(a for d in self._divided.values() for a in d.accounts.values())]
+        accounts = [*self._accounts, *(account for divided in self._divided.values() for account in divided.accounts)]
         del self._usage.divided[:]
         self._usage.divided.extend([] if self._rank else accounts[-_MAX_ACCOUNTS:])
         return [self._usage]

@@ -245,11 +245,16 @@ def _fixed_point(node: Node, body: str, changing: Sequence[int]) -> tuple[list[L
 
 def _in_common(before: Elements, after: Elements) -> Elements:
     """Returns the common elements of two possible lists, None if they differ; an empty list fits any elements."""
-    if before == () or after == ():
-        return after or before
-    if before is None or after is None or before[:2] != after[:2]:
+    if before == ():
+        return after
+    if after == ():
+        return before
+    if before is None or after is None:
         return None
-    return before if all(map(_are_same, before[2], after[2])) else None
+    (kind, shape, entries), (other_kind, other_shape, others) = before, after
+    if (kind, shape) != (other_kind, other_shape):
+        return None
+    return before if all(map(_are_same, entries, others)) else None
 
 
 def _are_same(one: Any, other: Any) -> bool:

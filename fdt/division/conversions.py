@@ -320,7 +320,7 @@ def neutral(tensor: tf.Tensor, combine: Combine) -> tf.Tensor:
     return tf.fill(tf.shape(tensor), tf.cast(limit, tensor.dtype))
 
 
-def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[int, int]], stride: int = 1) -> tf.Tensor:
+def taken(tensor: tf.Tensor, dim: int, spans: Sequence[tuple[Any, Any]], stride: int = 1) -> tf.Tensor:
     """Returns entries of a tensor along a dimension: those of all spans, concatenated.
 
     Args:

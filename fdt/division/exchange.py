@@ -7,6 +7,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from fdt.program.layout import Combine
+from fdt.program.size import Dim
 
 
 class Exchange(Protocol):
@@ -35,7 +36,7 @@ class Exchange(Protocol):
         """
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """Returns all workers' entries, concatenated along dimension 0 in the order of workers.
 
@@ -86,9 +87,9 @@ class Alone:
         return [tf.identity(tensor) for (tensor,) in values]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
-        others = tf.concat([[sum(sizes[1:])], tf.shape(mine)[1:]], 0)
+        others = tf.concat([[int(sum(sizes[1:]))], tf.shape(mine)[1:]], 0)
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)

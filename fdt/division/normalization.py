@@ -47,7 +47,7 @@ class _Count:
 
 def _count(node: Node, axes: list[int]) -> _Count | None:
     shape = node.inputs[0].shape
-    sizes = [size for axis in axes for size in [shape and shape[axis]] if size is not None]
+    sizes = [size for dim, size in enumerate(shape or ()) if dim in axes and size is not None]
     return None if len(sizes) < len(axes) else _Count(node, product(sizes))
 
 
@@ -67,7 +67,7 @@ def forward(node: Node) -> list[Value] | None:
     epsilon, decay = node.attr("epsilon"), node.attr("exponential_avg_factor")
     key = node.op.type, *spread, count.key, epsilon, decay
     x, (scale, offset, *old) = node.inputs[0], [node.held(i, WHOLE) for i in range(1, 5)]
-    size = (x.shape or ())[spread.index(-1)] or 0
+    size = int((x.shape or ())[spread.index(-1)] or 0)
 
     def centred(own: tf.Tensor, total: tf.Tensor, n: Any) -> tf.Tensor:
         return tf.cast(own, total.dtype) - tf.reshape(total / n, spread)
@@ -135,7 +135,7 @@ def backward(node: Node) -> list[Value] | None:
     key = node.op.type, *spread, count.key, epsilon
     gradient, x = (node.held(i, layout) for i in (0, 1))
     scale, mean, variance = (node.held(i, WHOLE) for i in (2, 3, 4))
-    size = (node.inputs[0].shape or ())[spread.index(-1)] or 0
+    size = int((node.inputs[0].shape or ())[spread.index(-1)] or 0)
 
     def normal(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
         inverse = tf.math.rsqrt(variance + epsilon)

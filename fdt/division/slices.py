@@ -54,7 +54,7 @@ def _put_back(
 
 
 def _spread(
-    dim: int, whole: Divided, all_picks: Sequence[Sequence[tuple[int, int]]], stride: int, rank: int, tensor: tf.Tensor
+    dim: int, whole: Divided, all_picks: Sequence[Sequence[tuple[Any, Any]]], stride: int, rank: int, tensor: tf.Tensor
 ) -> tf.Tensor:
     """Puts a worker's entries back into its blocks."""
     sizes, picks = [block[rank] for block in whole.each], all_picks[rank]

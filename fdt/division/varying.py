@@ -153,7 +153,7 @@ def _selected(node: "Node", choice: np.ndarray, one: np.ndarray, other: np.ndarr
 def _stitched(node: "Node", *given: np.ndarray) -> np.ndarray:
     """DynamicStitch(places, elements): as gradients of sums make shapes in which some dimensions are 1."""
     count = len(given) // 2
-    found = {}
+    found: dict[int, Any] = {}
     for places, data in zip(given[:count], given[count:], strict=True):
         found.update(zip(map(int, np.ravel(places)), np.ravel(data), strict=True))
     return np.array([found[place] for place in range(len(found))], object)
@@ -295,11 +295,12 @@ def _without_axis(node: "Node") -> Shape:
 def _reshaped(node: "Node") -> Shape:
     before, after = _shape(node, 0), _given(node, 1)
     if any(is_number(size) and size == -1 for size in after):
-        if None in _numbers(before):
+        known = [size for size in before if size is not None]
+        if len(known) < len(before):
             return tuple(None if is_number(size) and size == -1 else size for size in after)
         place = next(i for i, size in enumerate(after) if is_number(size) and size == -1)
         rest = product(size for i, size in enumerate(after) if i != place)
-        after[place] = product(before) // rest
+        after[place] = product(known) // rest
     return tuple(after)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ class Node:
         """Returns an input in its current layout."""
         return self.walk.tensors(self.inputs[index])
 
-    def constants(self, index: int, make: Callable[[int], Sequence[Any]]) -> tuple[Wire, ...]:
+    def constants(self, index: int, make: Callable[[int], Iterable[Any]]) -> tuple[Wire, ...]:
         """Returns what replaces an input of numbers for each worker whose part is built.
 
         Args:
@@ -99,10 +99,10 @@ class Node:
             make: Returns its elements for a rank.
         """
         dtype = self.inputs[index].dtype
-        each = [np.array(make(rank), object) for rank in self.walk.exchange.ranks]
+        each = [np.array([*make(rank)], object) for rank in self.walk.exchange.ranks]
         return tuple(self.walk.constant(elements, dtype) for elements in each)
 
-    def own_shapes(self, index: int, whole: Sequence[Any], layout: Divided) -> tuple[Wire, ...]:
+    def own_shapes(self, index: int, whole: Iterable[Any], layout: Divided) -> tuple[Wire, ...]:
         """Returns the shape of each worker's part in place of an input, given the whole tensor's shape."""
         of = [*whole]
         return self.constants(index, lambda r: [*of[: layout.dim], layout.sizes[r], *of[layout.dim + 1 :]])

@@ -77,7 +77,8 @@ class Value:
         if isinstance(self.layout, Divided) and shape is not None and self.dtype != tf.variant:
             dim = self.layout.dim
             shape = (*shape[:dim], self.layout.sizes[rank], *shape[dim + 1 :])
-        return Spec(self.dtype, shape and tuple(size if isinstance(size, int) else None for size in shape))
+        static = None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
+        return Spec(self.dtype, static)
 
     def held(self, layout: Layout, tensors: Sequence[Wire]) -> "Value":
         """Returns the same value in another layout, given its tensors."""

@@ -412,7 +412,7 @@ class WorkerUsage(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ..., held_s: _Optional[float] = ..., divided: _Optional[_Iterable[_Union[DividedStep, _Mapping]]] = ...) -> None: ...
 
 class DividedStep(_message.Message):
-    __slots__ = ("program", "rows", "arithmetic_divided", "exchanges", "exchanged_bytes", "computed_whole")
+    __slots__ = ("program", "rows", "arithmetic_divided", "exchanges", "exchanged_bytes", "computed_whole", "seconds", "serves_other_sizes")
     class ComputedWholeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -426,10 +426,14 @@ class DividedStep(_message.Message):
     EXCHANGES_FIELD_NUMBER: _ClassVar[int]
     EXCHANGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SERVES_OTHER_SIZES_FIELD_NUMBER: _ClassVar[int]
     program: int
     rows: int
     arithmetic_divided: float
     exchanges: int
     exchanged_bytes: int
     computed_whole: _containers.ScalarMap[str, int]
-    def __init__(self, program: _Optional[int] = ..., rows: _Optional[int] = ..., arithmetic_divided: _Optional[float] = ..., exchanges: _Optional[int] = ..., exchanged_bytes: _Optional[int] = ..., computed_whole: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    seconds: float
+    serves_other_sizes: bool
+    def __init__(self, program: _Optional[int] = ..., rows: _Optional[int] = ..., arithmetic_divided: _Optional[float] = ..., exchanges: _Optional[int] = ..., exchanged_bytes: _Optional[int] = ..., computed_whole: _Optional[_Mapping[str, int]] = ..., seconds: _Optional[float] = ..., serves_other_sizes: bool = ...) -> None: ...

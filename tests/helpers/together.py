@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from fdt.program.layout import Combine
+from fdt.program.size import Dim
 
 
 class Together:
@@ -24,7 +25,7 @@ class Together:
         return [_reduced(tensors, combine) for tensors in values]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[int], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         return tf.concat(list(tensors), 0)
