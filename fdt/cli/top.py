@@ -144,11 +144,12 @@ def _hosts(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _jobs(jobs: Sequence[Mapping[str, Any]], now_s: float) -> list[str]:
-    rows = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "STEPS/S", "TIME", "FAULTS", "SCRIPT")]
+    rows = [("JOB", "OWNER", "STATE", "MODE", "WORKERS", "STEPS", "STEPS/S", "TIME", "FAULTS", "SCRIPT")]
     for job in jobs:
         rows.append(
             (
                 _one_line(job["name"]),
+                _one_line(job["owner"]) or "-",
                 _one_line(job["state"]),
                 _one_line(job["mode"]),
                 str(job["workers"]),
@@ -159,7 +160,7 @@ def _jobs(jobs: Sequence[Mapping[str, Any]], now_s: float) -> list[str]:
                 _one_line(job["script"]),
             )
         )
-    return aligned(rows, right=range(3, 8))
+    return aligned(rows, right=range(4, 9))
 
 
 def _one_line(text: str) -> str:
