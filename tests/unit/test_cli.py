@@ -50,8 +50,8 @@ _OPTIONS = {
     "serve": sorted([
         *_PLACING_OPTIONS, "--admit", "--audit-log", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file",
         "--limit", "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token",
-        "--no-walls", "--open-servers", "--page", "--record-events", "--share", "--state", "--tls-ca", "--tls-cert", "--tls-key",
-        "--token-file", "--tokens", "--workers",
+        "--no-walls", "--open-servers", "--page", "--record-events", "--share", "--state", "--tls-ca", "--tls-cert",
+        "--tls-key", "--token-file", "--tokens", "--workers",
     ]),
     "token": ["--expires", "--listen", "--state", "--tokens"],
     "predict": sorted([
