@@ -475,6 +475,13 @@ def test_a_download_that_goes_on_is_ended_too(of_two: Team) -> None:
 # ---- bounds ---------------------------------------------------------------------------------------------------------
 
 
+def begun(who: Person) -> TrainStream:
+    """A job that the pool has taken: it waits or runs."""
+    stream = who.train()
+    stream._wait(lambda: stream.seen)
+    return stream
+
+
 def test_bounds_are_of_a_person_not_of_a_connection(tmp_path: Path) -> None:
     found = team(tmp_path, limits=Limits(jobs_each=2))
     try:
@@ -482,14 +489,12 @@ def test_bounds_are_of_a_person_not_of_a_connection(tmp_path: Path) -> None:
         token = token_file.add(found.tokens, "carl", 0.0)
         many = [Person(found.pool, token) for _ in range(3)]
         for carl in many[:2]:
-            streams.append(carl.train())
-            streams[-1].wait("queued")
+            streams.append(begun(carl))
         refused = many[2].train()
         refused.wait_end()
         assert refused.status() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "2 jobs of one client" in refused._call.details()
-        streams.append(found.bob.train())
-        streams[-1].wait("queued")
+        streams.append(begun(found.bob))
         for stream in streams:
             stream.cancel()
         for carl in many:
