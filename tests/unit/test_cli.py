@@ -572,14 +572,20 @@ def test_missing_script_needs_no_pool(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_table_of_jobs() -> None:
     jobs = [
         pool_pb2.JobSummary(job="a1", state="running", script="train.py", mode="sync", num_workers=4, steps=12345,
-                            submitted_s=1000.0, owner="anna"),
+                            submitted_s=1000.0),
         pool_pb2.JobSummary(job="b22", state="failed", script="x\n.py", mode="sync", num_workers=1, submitted_s=1000.0,
                             ended_s=8265.0, reason="rank 0 died:\n  killed"),
     ]  # fmt: skip
     assert pool_commands.format_jobs(jobs, now_s=1061.5) == [
-        "JOB  OWNER  STATE    MODE  WORKERS   STEPS    TIME  SCRIPT    REASON",
-        "a1   anna   running  sync        4  12,345  1m 01s  train.py",
-        "b22  -      failed   sync        1       0  2h 01m  x .py     rank 0 died: killed",
+        "JOB  STATE    MODE  WORKERS   STEPS    TIME  SCRIPT    REASON",
+        "a1   running  sync        4  12,345  1m 01s  train.py",
+        "b22  failed   sync        1       0  2h 01m  x .py     rank 0 died: killed",
+    ]
+    jobs[0].owner = "anna"
+    assert pool_commands.format_jobs(jobs, now_s=1061.5) == [
+        "JOB  STATE    MODE  WORKERS   STEPS    TIME  OWNER  SCRIPT    REASON",
+        "a1   running  sync        4  12,345  1m 01s  anna   train.py",
+        "b22  failed   sync        1       0  2h 01m  -      x .py     rank 0 died: killed",
     ]
 
 

@@ -43,7 +43,7 @@ JOBS = (
     job(1, "finished", submitted_s=10, ended_s=75),
     job(2, "failed", submitted_s=20, ended_s=25, lost=(("job-0", "failed"),)),
     job(3, "queued", submitted_s=90),
-    job(4, "running", submitted_s=70, rate=12.34, owner="anna"),
+    job(4, "running", submitted_s=70, rate=12.34),
 )
 
 
@@ -56,11 +56,19 @@ def test_a_pool_as_lines() -> None:
         "this machine                2/4   0.0/8     0 B  41 MB/s    2 kB/s  -",
         "node\\x1b[2J (10.0.0.2)      0/2  0.0/16     0 B    0 B/s     0 B/s  -",
         "",
-        "JOB    OWNER  STATE     MODE  WORKERS  STEPS  STEPS/S    TIME  FAULTS  SCRIPT",
-        "job-4  anna   running   sync        2  1,200     12.3     30s       -  train.py",
-        "job-3  -      queued    sync        2  1,200        -     10s       -  train.py",
-        "job-2  -      failed    sync        2  1,200        -      5s       1  train.py",
-        "job-1  -      finished  sync        2  1,200        -  1m 05s       -  train.py",
+        "JOB    STATE     MODE  WORKERS  STEPS  STEPS/S    TIME  FAULTS  SCRIPT",
+        "job-4  running   sync        2  1,200     12.3     30s       -  train.py",
+        "job-3  queued    sync        2  1,200        -     10s       -  train.py",
+        "job-2  failed    sync        2  1,200        -      5s       1  train.py",
+        "job-1  finished  sync        2  1,200        -  1m 05s       -  train.py",
+    ]
+
+
+def test_owners_are_shown_where_there_are_some() -> None:
+    owned = job(5, "running", submitted_s=90, owner="anna")
+    assert top.screen(shown(*JOBS, owned))[6:8] == [
+        "JOB    STATE     MODE  WORKERS  STEPS  STEPS/S    TIME  FAULTS  OWNER  SCRIPT",
+        "job-4  running   sync        2  1,200     12.3     30s       -  -      train.py",
     ]
 
 
@@ -95,7 +103,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
 def test_once_and_plain_where_there_is_no_terminal(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     assert top.top(OPTIONS) == 0
     printed = capsys.readouterr().out
-    assert stub.asked == 1 and "job-4  anna   running" in printed and "\x1b" not in printed
+    assert stub.asked == 1 and "job-4  running" in printed and "\x1b" not in printed
 
 
 def test_a_view_that_is_none(stub: Stub) -> None:
@@ -130,7 +138,7 @@ def test_q_leaves_and_gives_the_screen_back(stub: Stub) -> None:
     with terminal() as far:
         thread.start()
         shown = read_until(far, "q: quit")
-        assert shown.startswith(top._ENTER) and "job-4  anna   running" in shown and stub.asked == 1
+        assert shown.startswith(top._ENTER) and "job-4  running" in shown and stub.asked == 1
         os.write(far, b"q")
         read_until(far, top._LEAVE)
         thread.join(LIMIT_S)

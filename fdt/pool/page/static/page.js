@@ -36,8 +36,8 @@ const percent = (part) => (part == null ? "–" : `${Math.round(100 * part)} %`)
 // Each cell: its text, and the class of its place.
 const cells = {
   jobs: (row) => [
-    [row.name, "name"], [row.owner, ""], [row.state, `state ${row.state}`], [row.mode, ""], [number(row.workers), "number"], [number(row.steps), "number"],
-    [rate(row.rate), "number"], [lasted(row), "number time"], [row.script, "script"],
+    [row.name, "name"], [row.state, `state ${row.state}`], [row.mode, ""], [number(row.workers), "number"], [number(row.steps), "number"],
+    [rate(row.rate), "number"], [lasted(row), "number time"], [row.owner, ""], [row.script, "script"],
   ],
   workers: (row) => [
     [row.name, ""], [row.host, ""], [row.state, ""], [row.job, ""], [row.rank == null ? "" : String(row.rank), "number"],
@@ -74,7 +74,7 @@ function show_row(table, row) {
   fill(line, cells[table](row));
   if (table !== "jobs") return;
   line.cells[8].title = row.script;
-  line.cells[2].title = row.reason;
+  line.cells[1].title = row.reason;
   line.classList.toggle("chosen", row.name === chosen);
   const mark = line.cells[0].querySelector(".fault");
   if (row.faults && !mark) {
