@@ -98,7 +98,8 @@ def _parsed(raw: bytes) -> list[PersonToken]:
     for token in tokens:
         check_name(token.name)
         times = (token.added_s, 0.0 if token.expires_s is None else token.expires_s)
-        if not _HASH.fullmatch(token.sha256) or not all(type(each) in (int, float) for each in times):
+        are_times = all(type(each) in (int, float) and 0 <= each < float("inf") for each in times)
+        if not _HASH.fullmatch(token.sha256) or not are_times:
             raise ValueError(f"the token of {token.name} is malformed")
     if len({token.name for token in tokens}) < len(tokens):
         raise ValueError("a name comes twice")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fdt.cli import command_line, option_values
 from fdt.cli import main as cli
-from fdt.cli import option_values
 from fdt.errors import UsageError
 from fdt.pool import token_file
 from fdt.pool.access import WRONG_TOKEN, Access, Caller
@@ -102,6 +102,7 @@ def test_a_pool_sees_what_has_changed(path: Path) -> None:
         (lambda path: path.write_text('{"version": 1, "tokens": [{"name": "eve"}]}'), "is damaged"),
         (lambda path: path.write_text(written(sha256="00")), "malformed"),
         (lambda path: path.write_text(written(expires_s="never")), "malformed"),
+        (lambda path: path.write_text(written(expires_s=float("nan"))), "malformed"),
         (lambda path: path.write_text(written(name="operator")), "expected a name"),
         (lambda path: path.write_text(written(times=2)), "a name comes twice"),
         (lambda path: path.write_text(" " * (2 << 20)), "more than"),
@@ -201,17 +202,20 @@ def test_a_state_folder_that_others_may_open(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "said"),
     [
-        (["add"], "add NAME"),
-        (["list", "anna"], "Received: list anna"),
-        (["revoke", "anna", "--expires", "1d"], "--expires says how long a new token"),
-        (["add", "anna", "--expires", "30"], "such as 30d"),
+        ("token add", "add NAME"),
+        ("token list anna", "Received: list anna"),
+        ("token revoke anna --expires 1d", "--expires says how long a new token"),
+        ("token add anna --expires 30", "such as 30d"),
+        ("serve --no-token --tokens t", "--no-token lets everybody do everything"),
+        ("serve --join 10.0.0.1:1 --slots 1 --trusted-network lo --share", "--share is the pool's own"),
+        ("serve --join 10.0.0.1:1 --slots 1 --trusted-network lo --tokens t", "--tokens is the pool's own"),
     ],
 )
-def test_what_cannot_be_meant(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_meant(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["token", *arguments])
+        command_line.parse("fdt", ("sync", "async"), command.split())
     assert said in capsys.readouterr().err
 
 
