@@ -179,6 +179,12 @@ class ServeConfig:
     modes: tuple[str, ...] = ("sync",)
     num_workers: int = 2
     token: str | None = None
+    # A file with tokens of persons, who may do what is theirs; None for none. See `fdt.pool.token_file`.
+    tokens: Path | None = None
+    # Whether persons see, use and cancel what belongs to others.
+    share: bool = False
+    # A file for what callers did and what was refused; None for no file. See `fdt.pool.audit`.
+    audit_log: Path | None = None
     # The token with which hosts join, and which permits nothing else; None if they use the clients' token.
     join_token: str | None = None
     tls_cert: Path | None = None
@@ -246,7 +252,7 @@ def serve_config_of(fields: Mapping[str, Any]) -> ServeConfig:
     fields["timing"], fields["limits"] = Timing(**fields["timing"]), Limits(**fields["limits"])
     fields["modes"], fields["bounds"] = tuple(fields["modes"]), Bounds(**fields["bounds"])
     fields["admitted"] = tuple(fields["admitted"])
-    for name in ("tls_cert", "tls_key"):
+    for name in ("tls_cert", "tls_key", "tokens", "audit_log"):
         fields[name] = _path(fields[name])
     if fields["network"] is not None:
         fields["network"] = Network(**fields["network"])

@@ -1,7 +1,7 @@
 """Holds every bound of a pool's control process, per client and in total.
 
-`each` means per connection, by which the pool tells clients apart: on loopback all have the same address. An error that
-refuses a client names the bound.
+`each` means per client: a person, where the pool has tokens of persons; else a connection, since on loopback all have the same
+address. An error that refuses a client names the bound.
 """
 
 import dataclasses
@@ -47,12 +47,12 @@ class Limits:
     # Open streams of jobs: queued, running, and just being refused.
     jobs: int = 256
     jobs_each: int = 16
-    # A client sends two blobs at once, and pieces of a stream.
+    # A script sends two blobs at once, and pieces of a stream; a person may run several.
     uploads: int = 64
-    uploads_each: int = 8
+    uploads_each: int = 16
     # A joined host fetches one blob at a time.
     downloads: int = 128
-    downloads_each: int = 8
+    downloads_each: int = 16
     # Answered in milliseconds; so many at a time are thousands a second.
     short_calls: int = 128
     short_calls_each: int = 64

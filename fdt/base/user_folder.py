@@ -1,4 +1,4 @@
-"""Finds and makes folders that only this user can open: data kept between runs, and what the user has set."""
+"""Finds and makes folders that only this user can open, and checks files: data kept between runs, and what the user has set."""
 
 import os
 import platform
@@ -46,4 +46,21 @@ def complaint(folder: Path) -> str | None:
         return f"{folder} belongs to another user"
     if status.st_mode & 0o077:
         return f"others may open {folder}: mend it with chmod 700"
+    return None
+
+
+def file_complaint(descriptor: int, path: Path) -> str | None:
+    """Returns why an open file is not private to this user, or None.
+
+    Args:
+        descriptor: Of the file.
+        path: Its name, for the message.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return f"{path} is not a plain file"
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to another user"
+    if status.st_mode & 0o077:
+        return f"others may open {path}: mend it with chmod 600"
     return None

@@ -13,6 +13,9 @@ _POOLS_OWN = {
     "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
     "--page": "the pool's page shows all its hosts; give it where the pool is served",
     "--state": "a host keeps nothing; give it where the pool is served",
+    "--tokens": "persons speak to the pool; give it where the pool is served",
+    "--share": "the pool keeps what persons send; give it where the pool is served",
+    "--audit-log": "the pool writes down what callers do; give it where the pool is served",
     "--admit": "the pool looks at programs; give it where the pool is served",
     "--limit": "the pool bounds what is taken of it; give it where the pool is served",
     "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
@@ -70,6 +73,10 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error(
             f"expected --no-token or a token, not both. Received: --no-token --token-file {options.token_file}"
         )
+    if options.no_token and options.tokens is not None:
+        parser.error(
+            f"--no-token lets everybody do everything: expected it or --tokens. Received: --no-token --tokens {options.tokens}"
+        )
     if options.interface is not None and options.trusted_network is None:
         parser.error("--interface says which address on the --trusted-network; expected both")
     if options.open_servers and options.trusted_network is None:
@@ -88,7 +95,7 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
     for flag, remedy in _POOLS_OWN.items():
         value = getattr(options, flag[2:].replace("-", "_"))
-        if value not in (None, ()):
+        if value not in (None, ()) and value is not False:
             parser.error(f"{flag} is the pool's own, and means nothing with --join: {remedy}. Received: {flag} {value}")
     if options.slots is None:
         parser.error("--join needs --slots N: how many workers this host offers")
@@ -131,6 +138,16 @@ def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
             "--scale-lr goes with --batch per-worker: with the global batch kept, the script's learning rate is right "
             f"as it is. Received: --scale-lr {options.scale_lr} --batch {options.batch}"
         )
+
+
+def check_token(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Checks the combination of arguments and options of `token`."""
+    if (options.name is None) != (options.action == "list"):
+        parser.error(
+            f"expected `fdt token add NAME`, `revoke NAME` or `list`. Received: {options.action} {options.name or ''}"
+        )
+    if options.expires is not None and options.action != "add":
+        parser.error("--expires says how long a new token is valid: expected `fdt token add NAME --expires 30d`")
 
 
 def check_predict(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -85,7 +85,12 @@ def _check(
         combinations.check_script(command, options, script, arguments)
     if isinstance(options, Serve):
         options.scheduler_args = scheduler_args
-    checks = {"run": combinations.check_run, "predict": combinations.check_predict, "serve": combinations.check_serve}
+    checks = {
+        "run": combinations.check_run,
+        "predict": combinations.check_predict,
+        "serve": combinations.check_serve,
+        "token": combinations.check_token,
+    }
     if options.command in checks:
         checks[options.command](command, options)
 

@@ -102,6 +102,10 @@ def _command(name: str) -> Callable[[Any], int]:
         from fdt.cli.setup import setup
 
         return setup
+    if name == "token":
+        from fdt.cli.person_tokens import token
+
+        return token
     if name == "top":
         from fdt.cli.top import top
 
@@ -384,11 +388,17 @@ def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitS
     import dataclasses
 
     from fdt.pool.server import Server
+    from fdt.pool.state_folder import AUDIT_LOG, TOKENS
     from fdt.transport import tokens
 
     kept = _kept(options)
     if kept is not None:
         ending.callback(kept.close)
+        config = dataclasses.replace(
+            config,
+            tokens=config.tokens or kept.path / TOKENS,
+            audit_log=config.audit_log or kept.path / AUDIT_LOG,
+        )
         if makes_token(options) and config.token is not None:
             config = dataclasses.replace(config, token=kept.token(config.token))
     server = Server(config, kept=kept)
@@ -418,6 +428,8 @@ def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -
         )
     workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
     print(f"fdt: pool at {address}, {workers}, mode {mode}", flush=True)
+    if server.persons and config.token is not None:
+        notice(f"{len(server.persons)} person(s) have tokens of their own: {config.tokens}")
     if config.page is not None:
         print(f"fdt: page at {server.link} (for one browser, once; `fdt page` prints others)", flush=True)
     if config.network is not None:

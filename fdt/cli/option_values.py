@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 # A name, an IPv4 address, or an IPv6 address in brackets.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGTkmgt])(i?)[Bb]")
+_PERIOD = re.compile(r"(\d{1,6})([mhd])")
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]")
 
 
@@ -66,6 +67,14 @@ def wait(text: str) -> float:
 def seconds(text: str) -> float:
     """Returns a time above 0."""
     return _number(text, lambda value: 0 < value < float("inf"), "seconds, more than 0, such as 5")
+
+
+def period(text: str) -> float:
+    """Returns seconds: of "30d" thirty days."""
+    match = _PERIOD.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise argparse.ArgumentTypeError(f"expected a time with its unit (m, h or d), such as 30d. Received: {text}")
+    return int(match[1]) * {"m": 60.0, "h": 3600.0, "d": 86400.0}[match[2]]
 
 
 def tolerance(text: str) -> float:

@@ -326,6 +326,11 @@ class Compare(OfPool, OfScript):
         "DIR", Path)
 
 
+_TOKENS = "tokens of persons, as `fdt token` writes them (default: tokens.json in the state folder)"
+_STATE = ("folder of the pool's own for the list of its jobs, tokens and the audit log, from one start to the next "
+    "(default: one for this address in the user's state folder)")
+
+
 @dataclass
 class Serve(OfScheduler, OfBounds, OfAdmission):
     """Offer this machine's workers to others' runs: a pool."""
@@ -340,6 +345,10 @@ class Serve(OfScheduler, OfBounds, OfAdmission):
     token_file: Path | None = option(None, "shared secret that clients and hosts must know (default: on loopback one "
         "that the pool makes, and that this user's clients find)", "FILE", Path)
     no_token: bool = switch("on loopback: let every user of this machine in")
+    tokens: Path | None = option(None, _TOKENS, "FILE", Path)
+    share: bool = switch("persons with tokens of their own see, use and cancel what others have sent, too")
+    audit_log: Path | None = option(None, "who did what and what was refused, one JSON object a line, in at most 40 MiB "
+        "(default: audit.log in the state folder)", "FILE", Path)
     tls_cert: Path | None = option(None, "certificate of the pool, PEM", "FILE", Path)
     tls_key: Path | None = option(None, "its private key, PEM", "FILE", Path)
     log_level: str | None = option(None, "what is logged on standard error, with times: jobs, workers and hosts from info on "
@@ -354,8 +363,7 @@ class Serve(OfScheduler, OfBounds, OfAdmission):
         "tells which walls stand otherwise")
     limit: tuple[str, ...] | None = option(None, "another bound of what clients and hosts may take of the pool, such as "
         "hosts=1000; a wrong name shows all of them; may be given several times", "NAME=N", is_repeated=True)
-    state: Path | None = option(None, "folder of the pool's own for the list of its jobs, and its token, from one "
-        "start to the next (default: one for this address in the user's state folder)", "DIR", Path)
+    state: Path | None = option(None, _STATE, "DIR", Path)
     grace: float | None = option(None, "after SIGTERM: seconds for running jobs to be put away, which go on when the "
         f"pool is back (default: {DEFAULT_GRACE_S:g})", "S", option_values.wait)
     join: str | None = option(None, "make this machine a host of the pool that is served there", "HOST:PORT",
@@ -415,6 +423,22 @@ class Page(OfRunningPool):
 
 
 @dataclass
+class Token(Options):
+    """Give the persons who use a pool tokens of their own; on the machine that serves it."""
+
+    epilog: ClassVar[str | None] = ("The token is printed once, for --token-file of that person. A pool that runs takes it, "
+        "and refuses one that was revoked, without a new start.")
+    action: str = option("", "make a token, show who has one, or end one and the jobs that were started with it",
+        choices=("add", "list", "revoke"), is_positional=True)
+    name: str | None = option(None, "whose", "NAME", is_positional=True, is_left_away=True)
+    expires: float | None = option(None, "with add: for how long it is valid, such as 30d or 12h (default: for ever)", "TIME",
+        option_values.period, is_typed=True)
+    listen: str | None = option(None, f"where the pool listens (default: {DEFAULT_LISTEN})", "HOST:PORT")
+    state: Path | None = option(None, _STATE, "DIR", Path)
+    tokens: Path | None = option(None, _TOKENS, "FILE", Path)
+
+
+@dataclass
 class Top(OfRunningPool):
     """Show what a pool does, again and again."""
 
@@ -454,7 +478,8 @@ class Completion(Options):
 COMMANDS: dict[str, type[Options]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Run, Check, Verify, Predict, Compare, Serve, Jobs, Logs, Cancel, Page, Top, Attach, Doctor, Setup, Config, Completion,
+        Run, Check, Verify, Predict, Compare, Serve, Token, Jobs, Logs, Cancel, Page, Top, Attach, Doctor, Setup, Config,
+        Completion,
     )
 }  # fmt: skip
 RUNTIME_OPTIONS = tuple(name for _, name, _, about in described(OfRuntime) if about.for_runtime)

@@ -64,14 +64,23 @@ def format_jobs(found: Sequence[pool_pb2.JobSummary], now_s: float) -> list[str]
         found: The jobs, in the order of the table.
         now_s: The time in seconds since the epoch, for jobs that have not ended.
     """
-    rows: list[tuple[str, ...]] = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "TIME", "SCRIPT", "REASON")]
+    rows: list[tuple[str, ...]] = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "TIME", "OWNER", "SCRIPT", "REASON")]
     for job in found:
         lasted = duration(max(0.0, (job.ended_s or now_s) - job.submitted_s))
         numbers = (str(job.num_workers), f"{job.steps:,}", lasted)
+        texts = (job.job, job.state, job.mode, job.owner or "-", job.script, job.reason)
         # Collapses white space: a script's name or a reason may contain line breaks.
-        texts = [printable(" ".join(text.split())) for text in (job.job, job.state, job.mode, job.script, job.reason)]
-        rows.append((*texts[:3], *numbers, *texts[3:]))
-    return aligned(rows, right=(3, 4, 5))
+        shown = [printable(" ".join(text.split())) for text in texts]
+        rows.append((*shown[:3], *numbers, *shown[3:]))
+    return aligned(with_owners(rows), right=(3, 4, 5))
+
+
+def with_owners(rows: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+    """Returns a table without its column OWNER if nobody owns anything, as where all have the pool's own token."""
+    column = rows[0].index("OWNER")
+    if any(row[column] != "-" for row in rows[1:]):
+        return rows
+    return [row[:column] + row[column + 1 :] for row in rows]
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:

@@ -20,6 +20,7 @@ from fdt.cli.options import (
     Predict,
     Run,
     Serve,
+    Token,
     Verify,
 )  # fmt: skip
 
@@ -238,6 +239,9 @@ def serve_config(options: Serve) -> "ServeConfig":
         modes=offered(options),
         num_workers=(DEFAULT_WORKERS if options.on is None else 0) if options.workers is None else options.workers,
         token=token,
+        tokens=options.tokens.absolute() if options.tokens is not None else None,
+        share=options.share,
+        audit_log=options.audit_log.absolute() if options.audit_log is not None else None,
         join_token=join_token,
         tls_cert=_readable(options.tls_cert, "--tls-cert"),
         tls_key=_readable(options.tls_key, "--tls-key"),
@@ -254,7 +258,7 @@ def serve_config(options: Serve) -> "ServeConfig":
     )
 
 
-def state_folder(options: Serve) -> tuple[Path | None, bool]:
+def state_folder(options: Serve | Token) -> tuple[Path | None, bool]:
     """Returns the pool's state folder, None for none, and whether --state named it.
 
     A pool whose port the system chooses has none: clients would not find the next pool.

@@ -15,7 +15,7 @@ from typing import Any
 from fdt.base.config import Timing
 from fdt.base.printable import printable
 from fdt.cli.options import Top
-from fdt.cli.pool_commands import aligned, connect, duration
+from fdt.cli.pool_commands import aligned, connect, duration, with_owners
 from fdt.errors import ProtocolError
 from fdt.transport import statuses
 from fdt.v1 import pool_pb2, pool_pb2_grpc
@@ -144,7 +144,7 @@ def _hosts(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _jobs(jobs: Sequence[Mapping[str, Any]], now_s: float) -> list[str]:
-    rows = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "STEPS/S", "TIME", "FAULTS", "SCRIPT")]
+    rows = [("JOB", "STATE", "MODE", "WORKERS", "STEPS", "STEPS/S", "TIME", "FAULTS", "OWNER", "SCRIPT")]
     for job in jobs:
         rows.append(
             (
@@ -156,10 +156,11 @@ def _jobs(jobs: Sequence[Mapping[str, Any]], now_s: float) -> list[str]:
                 f"{job['rate']:.1f}" if job["rate"] else "-",
                 duration(max(0.0, (job["ended_s"] or now_s) - job["submitted_s"])),
                 str(job["faults"] or "-"),
+                _one_line(job["owner"]) or "-",
                 _one_line(job["script"]),
             )
         )
-    return aligned(rows, right=range(3, 8))
+    return aligned(with_owners(rows), right=range(3, 8))
 
 
 def _one_line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 One JSON object a line: the arguments of the state's constructor, then each event with its instructions. The state has no I/O,
 so the same events give the same instructions, and a user's record becomes a test (`tests/helpers/replay.py`). The file holds
-names of scripts, error messages and the ends of workers' logs; it holds no token, no data and no program.
+names of persons and scripts, error messages and the ends of workers' logs; it holds no token, no data and no program.
 """
 
 import dataclasses

@@ -7,6 +7,7 @@ from typing import Any
 from fdt.base.failure import MAX_FAILURE
 from fdt.base.limits import Limits, check_name
 from fdt.base.versions import versions
+from fdt.pool.access import Caller
 from fdt.pool.journal import Entry, number_of
 from fdt.pool.relay import JobRelay, Room
 from fdt.pool.state import events
@@ -54,10 +55,12 @@ class JobStreams:
         check_name("The path of a script", opening.script, self._limits.script_bytes)
         check_name("The name of a mode", opening.mode, self._limits.name_bytes)
 
-    def open(self, opening: job_pb2.OpenJob) -> JobRelay:
+    def open(self, opening: job_pb2.OpenJob, caller: Caller) -> JobRelay:
         """Adds a job under a new name; returns its relay."""
         self._num_jobs += 1
-        relay = JobRelay(f"job-{self._num_jobs}", opening.session, self._limits, self.unread)
+        # With the person's name, which has no zero byte: who learns another's session cannot go on with it.
+        session = b"\0".join((caller.name.encode(), opening.session)) if opening.session else b""
+        relay = JobRelay(f"job-{self._num_jobs}", caller, session, self._limits, self.unread)
         self._streams[relay.job] = JobStream(opening, relay)
         return relay
 

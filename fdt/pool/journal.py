@@ -16,7 +16,7 @@ from fdt.pool.state.entities import Job, JobState
 
 FILE = "journal.sqlite"
 # In the file's header: the application, and the version of the format.
-_APPLICATION, _VERSION = 0x66647431, 1
+_APPLICATION, _VERSION = 0x66647431, 2
 # The longest wait for another program that reads the file.
 _BUSY_S = 0.5
 _LOST = "its pool ended"
@@ -36,20 +36,21 @@ class Entry:
     ended_s: float
     reason: str
     session: bytes
+    owner: str
 
     @classmethod
     def of(cls, job: Job, steps: int) -> "Entry":
         """Returns a job's entry."""
         return cls(
             job.name, job.state.value, job.mode, job.num_workers, job.script, steps, job.submitted_s, job.ended_s,
-            job.reason, job.session,
+            job.reason, job.session, job.owner,
         )  # fmt: skip
 
     def job(self) -> Job:
         """Returns the entry as a job that has ended."""
         return Job(
             self.name, self.mode, self.num_workers, self.script, self.submitted_s, False, self.session,
-            JobState(self.state), ended_s=self.ended_s, reason=self.reason,
+            JobState(self.state), ended_s=self.ended_s, reason=self.reason, owner=self.owner,
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 
 from fdt.base.limits import Limits
 from fdt.errors import CapacityError, ProtocolError
+from fdt.pool.access import Caller
 from fdt.transport import wire
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
@@ -135,16 +136,17 @@ def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
 class JobRelay:
     """Connects the streams of one job's client and workers."""
 
-    def __init__(self, job: str, session: bytes, limits: Limits, unread: Room) -> None:
+    def __init__(self, job: str, caller: Caller, session: bytes, limits: Limits, unread: Room) -> None:
         """Begins without workers.
 
         Args:
             job: Its name.
-            session: See `job_pb2.OpenJob`.
+            caller: Who has opened it.
+            session: See `job_pb2.OpenJob`; no session of another person's is equal.
             limits: The pool's.
             unread: The bound on unread bytes of all clients together.
         """
-        self.job = job
+        self.job, self.caller = job, caller
         self._limits = limits
         # Called when the client does not read; the servicer sets it.
         self.on_unread: Callable[[str], None] = lambda bound: None

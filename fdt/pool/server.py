@@ -19,6 +19,8 @@ from fdt.base.limits import Limits, open_descriptors
 from fdt.base.temporary_folders import OwnFolder
 from fdt.errors import UsageError
 from fdt.pool import hosts
+from fdt.pool.access import WRONG_TOKEN, Access
+from fdt.pool.audit import AuditLog
 from fdt.pool.examiner import Examiner
 from fdt.pool.reconciler import Reconciler
 from fdt.pool.services.blobs import Blobs
@@ -29,6 +31,7 @@ from fdt.pool.services.workers import Workers
 from fdt.pool.state import events
 from fdt.pool.state_folder import StateFolder
 from fdt.pool.supervisor import Supervisor
+from fdt.pool.token_file import OPERATOR, TokenFile
 from fdt.pool.worker_keys import WorkerKeys
 from fdt.scheduling.request import HostRequest, find_scheduler
 from fdt.transport import rpc
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from fdt.pool.page.server import PageServer
 
 
+_WORKERS = worker_pb2.DESCRIPTOR.services_by_name["Workers"]
 # Threads of a call that streams both ways.
 _THREADS_EACH = 2
 # A service, its servicer, and those of its methods that take and return raw bytes.
@@ -75,6 +79,9 @@ class Server:
         self._launchers = dict(launchers) if launchers is not None else find_launchers(config.modes)
         self._directory, self._kept = directory, kept
         self._folder: OwnFolder | None = None
+        self._audit = AuditLog(config.audit_log)
+        self._persons = TokenFile(config.tokens, on_change=self._tokens_changed) if config.tokens is not None else None
+        self._access = Access(config.token, config.join_token, self._persons, config.share, self._audit)
         self._servers: list[grpc.Server] = []
         self._limiters: list[RateLimiter] = []
         self._metrics: MetricsServer | None = None
@@ -95,11 +102,12 @@ class Server:
             self._directory = self._folder.path
         directory = self._directory
         socket = f"unix:{directory}/workers.sock"
-        supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, self._kept)
+        access = self._access
+        supervisor = self._supervisor = Supervisor(config, self._launchers, directory, socket, access, self._kept)
         examiner = self._examiner = Examiner(admitted=config.admitted)
-        pool = Pool(supervisor, config)
+        pool = Pool(supervisor, config, access)
         timing, limits = config.timing, config.limits
-        blobs = Blobs(supervisor.store, limits, timing)
+        blobs = Blobs(supervisor.store, limits, timing, access)
         # Warm and ending processes of each mode, and the processes here of jobs whose workers are on other hosts.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
         own_keys, keys = supervisor.own_keys, supervisor.hosts.worker_keys
@@ -109,14 +117,15 @@ class Server:
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
             (blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], blobs, {"Put", "Get"}),
-            (job_pb2.DESCRIPTOR.services_by_name["Jobs"], Jobs(supervisor, examiner), {"Train"}),
-            (host_pb2.DESCRIPTOR.services_by_name["Hosts"], Hosts(supervisor), {"Attach"}),
+            (job_pb2.DESCRIPTOR.services_by_name["Jobs"], Jobs(supervisor, examiner, access), {"Train"}),
+            (host_pb2.DESCRIPTOR.services_by_name["Hosts"], Hosts(supervisor, access), {"Attach"}),
             (pool_pb2.DESCRIPTOR.services_by_name["Pool"], pool, ()),
             (health_pb2.DESCRIPTOR.services_by_name["Health"], Health(), ()),
         ]
         if config.network is not None:
             services.append(_workers(Workers(supervisor, keys, blobs)))
-        public = self._open(services, RateLimiter(limits, timing, *joined), keys, open_descriptors(limits))
+        public_limiter = RateLimiter(limits, timing, *joined, access.counted_as)
+        public = self._open(services, public_limiter, keys, open_descriptors(limits))
         futexes.make_room(_THREADS_EACH * sum(limiter.max_calls for limiter in self._limiters))
         if config.metrics is not None:
             # Imported late: Prometheus's library is optional.
@@ -124,7 +133,7 @@ class Server:
 
             self._metrics = serve(config.metrics, supervisor.snapshot, limits)
         if config.page is not None:
-            self._page = _page(config.page, supervisor, limits)
+            self._page = _page(config.page, supervisor, limits, access.audit)
             pool.link = self._page.link
         # This machine's workers have a server of their own: an overloaded public port does not keep them out.
         rpc.listen(own, socket)
@@ -158,12 +167,15 @@ class Server:
     def _open(
         self, services: Iterable[_Service], limiter: RateLimiter, keys: WorkerKeys, connections: int | None = None
     ) -> grpc.Server:
-        config = self._config
-        tokens: dict[str, tuple[str | None, ...]] = {}
-        if config.join_token is not None:
-            # Clients and hosts begin with a health check; see `fdt.transport.rpc.connect`.
-            tokens = {"fdt.v1.Hosts": (config.join_token,), rpc.HEALTH: (config.token, config.join_token)}
-        interceptor = rpc.RequireToken(config.token, tokens, {"fdt.v1.Workers": keys.opens})
+        config, access = self._config, self._access
+
+        def complaint(method: str, given: bytes) -> str | None:
+            service, _, name = method.rpartition("/")
+            if service == _WORKERS.full_name:
+                return None if keys.opens(name, given) else WRONG_TOKEN
+            return access.complaint(method, given)
+
+        interceptor = rpc.RequireToken(complaint, access.refused)
         server = rpc.create_server(interceptor, limiter, config.limits, config.timing, connections)
         server.add_generic_rpc_handlers(
             tuple(rpc.service(service, servicer, limiter, raw) for service, servicer, raw in services)
@@ -172,6 +184,14 @@ class Server:
         self._limiters.append(limiter)
         limiter.start()
         return server
+
+    @property
+    def persons(self) -> list[str]:
+        """The names of persons who have tokens."""
+        return self._persons.names() if self._persons is not None else []
+
+    def _tokens_changed(self, added: list[str], gone: list[str]) -> None:
+        self._audit.write("tokens changed", OPERATOR, added=", ".join(added), revoked=", ".join(gone))
 
     def leave(self, grace_s: float) -> None:
         """Accepts no more jobs, and ends when running jobs have taken a snapshot, or after `grace_s`."""
@@ -203,6 +223,7 @@ class Server:
             stopped.wait(self._config.timing.stop_s)
         for limiter in self._limiters:
             limiter.close()
+        self._audit.close()
         if self._folder is not None:
             self._folder.remove()
         elif self._directory is not None:
@@ -210,10 +231,10 @@ class Server:
 
 
 def _workers(servicer: Workers) -> _Service:
-    return worker_pb2.DESCRIPTOR.services_by_name["Workers"], servicer, {"Attach", "PutBlob", "GetBlob"}
+    return _WORKERS, servicer, {"Attach", "PutBlob", "GetBlob"}
 
 
-def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":
+def _page(address: str, supervisor: Supervisor, limits: Limits, audit: AuditLog) -> "PageServer":
     # Imported late: the web framework is optional.
     try:
         from fdt.pool.page.app import PoolActions
@@ -224,8 +245,14 @@ def _page(address: str, supervisor: Supervisor, limits: Limits) -> "PageServer":
         raise UsageError(
             f"--page needs a web framework, which is not installed: {remedy}. Received: {error}"
         ) from error
+
+    def cancel(job: str) -> str:
+        state = supervisor.cancel(job)
+        audit.write("job cancelled", OPERATOR, job=job, peer="page")
+        return state
+
     feed = Feed(supervisor.snapshot, supervisor.seen.curves)
-    return PageServer(address, feed, PoolActions(supervisor.cancel, supervisor.logs), limits)
+    return PageServer(address, feed, PoolActions(cancel, supervisor.logs), limits)
 
 
 def main() -> None:

@@ -26,8 +26,13 @@ class SessionBlobs:
         """
         self._store, self._processes, self._hosts, self._workers, self._most = store, processes, hosts, workers, most
 
-    def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+    def adopt(self, worker: str, refs: Sequence[blobs_pb2.BlobRef], owner: str) -> None:
         """Moves blobs from the folder of a worker of this machine into the store.
+
+        Args:
+            worker: The worker, which names the blobs.
+            refs: The blobs.
+            owner: Whose job it serves; see `BlobStore.owns`.
 
         Raises:
             ProtocolError: A file differs from what the worker reported.
@@ -36,7 +41,7 @@ class SessionBlobs:
         # A missing folder was removed with its worker, whose end is reported.
         if refs and isinstance(self._workers.host_of(worker), OwnHost) and folder.exists():
             for ref in refs:
-                self._store.adopt(ref, folder)
+                self._store.adopt(ref, folder, owner)
 
     def keep(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Keeps the blobs of a snapshot for a session's next job.

@@ -37,6 +37,7 @@ class JobSnapshot:
         rate: The recent number of steps a second.
         lost: The earlier jobs of the same run, which it replaces, and how each ended.
         num_processes: The job's processes; each has, or had, a log.
+        owner: The person who sent it; "" for the operator.
     """
 
     name: str
@@ -54,6 +55,7 @@ class JobSnapshot:
     rate: float = 0.0
     lost: tuple[tuple[str, str], ...] = ()
     num_processes: int = 0
+    owner: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,4 +146,5 @@ def _of_job(job: Job, steps: int, seen: Observations, runs: dict[bytes, list[tup
         0.0 if job.state.ended else seen.rate(job.name),
         lost,
         len(job.workers),
+        job.owner,
     )

@@ -1,4 +1,4 @@
-"""Keeps a pool's list of jobs and its token for the pool that is started in its place.
+"""Keeps a pool's list of jobs and its token for the pool that is started in its place; other parts keep files of theirs there.
 
 One pool uses such a folder at a time. If the folder becomes unwritable or is deleted, the pool goes on and reports it.
 """
@@ -15,6 +15,8 @@ from fdt.errors import UsageError
 from fdt.pool.journal import FILE, Entry, Journal
 
 _LOCK, _TOKEN = "lock", "token"
+# Tokens of persons, which `fdt token` writes, and what callers did.
+TOKENS, AUDIT_LOG = "tokens.json", "audit.log"
 _MAX_TOKEN_BYTES = 4096
 
 
@@ -66,7 +68,9 @@ class StateFolder:
                 f"The state folder of a pool holds its token, so it must be this user's alone: {complaint}. Received: "
                 f"{self.path}"
             )
-        others = [each.name for each in self.path.iterdir() if each.name not in (_LOCK, _TOKEN)]
+        names = [each.name for each in self.path.iterdir() if each.name not in (_LOCK, _TOKEN)]
+        # Older audit logs have a number behind the name.
+        others = [name for name in names if not name.startswith((TOKENS, AUDIT_LOG))]
         if others and FILE not in others:
             raise UsageError(
                 f"The state folder of a pool is its own: expected an empty folder, or one that a pool has kept ({FILE}). Give "

@@ -10,8 +10,9 @@ from fdt.base import log
 from fdt.base.config import ServeConfig
 from fdt.base.limits import cut
 from fdt.base.printable import printable
-from fdt.errors import CapacityError, FdtError, ProtocolError
+from fdt.errors import AccessError, CapacityError, FdtError, ProtocolError
 from fdt.pool import snapshot
+from fdt.pool.access import Access, Caller
 from fdt.pool.assigner import Assigner
 from fdt.pool.event_log import EventLog
 from fdt.pool.failure_detector import FailureDetector
@@ -36,7 +37,7 @@ from fdt.worker.processes import Processes, last_words, oom_kills
 from fdt.worker.rendezvous import RendezvousTable
 from fdt.worker.runtime import Launcher
 
-# Seconds between two readings of the jobs' steps, for their curves.
+# Seconds between two readings of the jobs' steps, for their curves, and two looks at their owners' tokens.
 _LOOK_S = 1.0
 
 
@@ -49,6 +50,7 @@ class Supervisor:
         launchers: Mapping[str, Launcher],
         directory: Path,
         socket: str,
+        access: Access,
         kept: StateFolder | None = None,
     ) -> None:
         """
@@ -57,10 +59,11 @@ class Supervisor:
             launchers: A launcher for each mode that the pool serves.
             directory: For blobs and logs; the pool's own.
             socket: The address at which workers attach.
+            access: Knows whose tokens are valid.
             kept: Keeps the list of jobs; None to keep nothing.
         """
         self._kept, entries = kept, kept.entries if kept is not None else ()
-        self._config, self._launchers = config, launchers
+        self._config, self._launchers, self._access = config, launchers, access
         self.limits, timing = config.limits, config.timing
         self._logs = LogFolder(directory / "logs")
         self.store = BlobStore(directory / STORE, config.store_limit_bytes, timing.chunk_s, self.limits)
@@ -144,8 +147,8 @@ class Supervisor:
         """Queues an event; any thread may call."""
         self._events.put(event)
 
-    def submit(self, opening: job_pb2.OpenJob) -> JobRelay:
-        """Adds a job.
+    def submit(self, opening: job_pb2.OpenJob, caller: Caller) -> JobRelay:
+        """Adds a caller's job.
 
         Raises:
             CapacityError: Its names are too long, or the pool is stopping.
@@ -155,7 +158,7 @@ class Supervisor:
             self._check_alive()
             launcher = self._launchers.get(opening.mode)
             needs_pool = launcher is not None and launcher.needs_pool(opening.options)
-            relay = self._streams.open(opening)
+            relay = self._streams.open(opening, caller)
         self.post(
             events.Submitted(
                 time.time(),
@@ -164,8 +167,9 @@ class Supervisor:
                 opening.num_workers,
                 opening.script,
                 needs_pool,
-                opening.session,
+                relay.session,
                 opening.least_workers,
+                caller.name,
             )
         )
         return relay
@@ -272,6 +276,15 @@ class Supervisor:
         self.post(events.Cancelled(time.time(), job))
         return (found.state if found.state.ended else JobState.CANCELLED).value
 
+    def owner(self, job: str) -> str:
+        """Returns the person whose job it is; "" for the operator.
+
+        Raises:
+            ProtocolError: No such job.
+        """
+        with self._lock:
+            return self._known(job).owner
+
     def _known(self, job: str) -> Job:
         if job not in self._state.jobs:
             raise ProtocolError(f"The pool knows no such job; `fdt jobs` lists them. Received: job={cut(job, 40)}")
@@ -352,16 +365,26 @@ class Supervisor:
                 self._do[type(instruction)](instruction)
             if isinstance(event, events.WorkerExited):
                 self._forget_worker(event.worker)
-            self._count()
+            self._look()
 
-    def _count(self) -> None:
-        """Records the running jobs' steps, unless that was done in the last second."""
+    def _look(self) -> None:
+        """Records the running jobs' steps, and looks at their owners' tokens, unless that was done in the last second."""
         now_s = time.time()
         if abs(now_s - self._looked_s) >= _LOOK_S:
             self._looked_s = now_s
             running = [job.name for job in self._state.jobs.values() if job.state is JobState.RUNNING]
             self.seen.counted([(job, self._streams.steps(job)) for job in running], now_s)
             self.seen.forget(self._state.jobs, {"", *(host.label for host in self.hosts.joined.values())})
+            self._end_strangers(now_s)
+
+    def _end_strangers(self, now_s: float) -> None:
+        """Ends the jobs of persons whose tokens are not valid any more."""
+        for job in self._streams:
+            caller = self._streams[job].relay.caller
+            lost = self._access.lost(caller)
+            if lost is not None:
+                self.post(events.JobRefused(now_s, job, AccessError.__name__, lost))
+                self._access.audit.write("job ended", caller.label, job=job, reason=lost)
 
     def _keep(self) -> None:
         """Writes the jobs into the journal."""

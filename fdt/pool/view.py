@@ -116,6 +116,7 @@ def _number(value: float) -> float | None:
 def _job(job: JobSnapshot) -> Row:
     return {
         "name": job.name,
+        "owner": job.owner,
         "state": job.state,
         "mode": job.mode,
         "workers": job.num_workers,

@@ -58,6 +58,8 @@ class BlobStore:
         self._users: dict[str, dict[str, blobs_pb2.BlobRef]] = {}
         # The CRC-32 of the content of each sealed blob, by file name.
         self._seals: dict[str, int] = {}
+        # Who has each blob, by file name; see `owns`.
+        self._owners: dict[str, set[str]] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, ref: blobs_pb2.BlobRef) -> Path:
@@ -94,19 +96,28 @@ class BlobStore:
             os.close(descriptor)
         return found
 
-    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], sender: str = "") -> None:
+    def put(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], sender: str = "", owner: str = "") -> None:
         """Writes a blob; it appears complete or not at all.
 
         Args:
             ref: The blob's name and size.
             chunks: Its content.
-            sender: The peer that sends it; the disk space of one sender's unfinished blobs is bounded. "" for no bound.
+            sender: The client that sends it; the disk space of one sender's unfinished blobs is bounded. "" for no bound.
+            owner: See `owns`.
 
         Raises:
             ProtocolError: The content does not fit the reference.
             CapacityError: The store or its disk is full.
         """
-        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender)
+        self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender, owner)
+
+    def owns(self, owner: str, ref: blobs_pb2.BlobRef) -> bool:
+        """Returns whether a blob is an owner's: whether they, or a worker of theirs, have sent its content.
+
+        Of equal contents the store keeps one copy. Who knows its name alone has not shown that they know the content.
+        """
+        with self._lock:
+            return owner in self._owners.get(self.path(ref).name, ())
 
     def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
         """Returns the payload of a message: small content itself, larger content as a one-time blob."""
@@ -133,7 +144,7 @@ class BlobStore:
         import numpy as np
 
         if not self.has(ref):
-            raise _not_here(ref)
+            raise not_here(ref)
         if not ref.size_bytes:
             return np.empty(0, np.uint8)
         return np.memmap(self.path(ref), np.uint8, "c")
@@ -145,7 +156,7 @@ class BlobStore:
             ProtocolError: The blob is not here, is cut short, or has changed since it was sealed.
         """
         if not self.has(ref):
-            raise _not_here(ref)
+            raise not_here(ref)
         sealed, found = self._seals.get(self.path(ref).name), 0
         with open(self.path(ref), "rb", buffering=0) as file:
             for start in range(0, ref.size_bytes, CHUNK_BYTES):
@@ -181,8 +192,13 @@ class BlobStore:
             return False
         return True
 
-    def adopt(self, ref: blobs_pb2.BlobRef, folder: Path) -> None:
+    def adopt(self, ref: blobs_pb2.BlobRef, folder: Path, owner: str = "") -> None:
         """Moves a blob from a worker's own folder into the store.
+
+        Args:
+            ref: The blob's name and size.
+            folder: The worker's.
+            owner: See `owns`.
 
         Raises:
             ProtocolError: It is not a plain file of this user with a single link, or its size differs from the reference.
@@ -201,6 +217,7 @@ class BlobStore:
                     f"bytes): {expected}. Received: {found}"
                 )
             os.rename(folder / name, self.path(ref))
+            self._own_by(ref, owner)
         except OSError as error:
             raise ProtocolError(f"A worker's blob is not in its folder: {describe(ref)}. ({error.strerror})") from error
 
@@ -235,10 +252,22 @@ class BlobStore:
         """Deletes a blob, unless it has a user."""
         with self._lock:
             if self.path(ref).name not in self._used():
-                self.path(ref).unlink(missing_ok=True)
-                self._seals.pop(self.path(ref).name, None)
+                self._delete(self.path(ref))
 
-    def _write(self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, sender: str = "") -> None:
+    def _own_by(self, ref: blobs_pb2.BlobRef, owner: str) -> None:
+        if owner:
+            with self._lock:
+                self._owners.setdefault(self.path(ref).name, set()).add(owner)
+
+    def _delete(self, path: Path) -> None:
+        """Deletes a blob, and what is known of it; the caller holds the lock."""
+        path.unlink(missing_ok=True)
+        self._seals.pop(path.name, None)
+        self._owners.pop(path.name, None)
+
+    def _write(
+        self, ref: blobs_pb2.BlobRef, chunks: Iterable[Buffer], digest: Any, sender: str = "", owner: str = ""
+    ) -> None:
         target = self.path(ref)
         temporary = self.directory / f"part-{uuid.uuid4().hex}"
         try:
@@ -251,6 +280,7 @@ class BlobStore:
                 os.link(temporary, target)
             else:
                 os.replace(temporary, target)
+            self._own_by(ref, owner)
         except FileExistsError as error:
             raise ProtocolError(f"The pool holds another blob under this name. Received: {describe(ref)}") from error
         except OSError as error:
@@ -271,7 +301,7 @@ class BlobStore:
         with self._lock:
             if tight or not self._has_room(more, sender):
                 for path in self._room_for(more, sender, writer):
-                    path.unlink(missing_ok=True)
+                    self._delete(path)
             _allocate(descriptor, allocated, more)
             self._growing[writer] = sender, allocated + more
         return allocated + more
@@ -372,7 +402,8 @@ class WorkerStore(BlobStore):
         self._own.add(ref, pieces)
 
 
-def _not_here(ref: blobs_pb2.BlobRef) -> ProtocolError:
+def not_here(ref: blobs_pb2.BlobRef) -> ProtocolError:
+    """Returns the error for a blob that the pool does not hold; the same for one that is not the caller's, who is not told."""
     return ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
 
 

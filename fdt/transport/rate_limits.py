@@ -1,4 +1,4 @@
-"""Limits a pool's calls: counts them for each connection and in all, and ends silent calls."""
+"""Limits a pool's calls: counts them for each client and in all, and ends silent calls."""
 
 import collections
 import contextlib
@@ -29,7 +29,7 @@ class _Kind:
     Attributes:
         name: Their name in messages to people.
         in_all: The most at once.
-        each: The most at once of one connection.
+        each: The most at once of one client.
         pause_s: How long the client may pause between two messages; None if its disconnection is noticed otherwise.
         unread_s: How long a reply may wait until the client reads it; None as above.
     """
@@ -80,15 +80,23 @@ class Visit:
 class RateLimiter:
     """Counts the calls of one server, and ends calls that stand still."""
 
-    def __init__(self, limits: Limits, timing: Timing, num_workers: int = 0, num_hosts: int = 0) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        timing: Timing,
+        num_workers: int = 0,
+        num_hosts: int = 0,
+        client_of: Callable[[grpc.ServicerContext], str] = lambda context: context.peer(),
+    ) -> None:
         """
         Args:
             limits: The pool's.
             timing: `chunk_s` is how long an upload may pause.
             num_workers: Workers that may attach.
             num_hosts: Hosts that may attach.
+            client_of: Returns the client that a call counts against; each connection is one by default.
         """
-        self._limits = limits
+        self._limits, self._client_of = limits, client_of
         self._short = _Kind("short calls", limits.short_calls, limits.short_calls_each)
         # Calls of a job's rendezvous, which all of its processes make at the same moment.
         rendezvous = _Kind("calls of workers", num_workers, num_workers)
@@ -145,10 +153,10 @@ class RateLimiter:
         Raises:
             CapacityError: The most calls of this kind are running.
         """
-        kind, peer = self._kinds.get(method, self._short), context.peer()
+        kind, client = self._kinds.get(method, self._short), self._client_of(context)
         visit = Visit(kind, self._limits, context.cancel, self._has_spoken)
         with self._lock:
-            self._enter(kind, peer)
+            self._enter(kind, client)
             self._visits.add(visit)
             self._silent[visit] = None
             oldest = next(iter(self._silent)) if len(self._silent) > self._num_silent else None
@@ -160,25 +168,23 @@ class RateLimiter:
             yield visit
         finally:
             with self._lock:
-                self._leave(kind, peer)
+                self._leave(kind, client)
                 self._visits.discard(visit)
                 self._silent.pop(visit, None)
 
-    def _enter(self, kind: _Kind, peer: str) -> None:
-        if self._num_each[kind, peer] >= kind.each:
-            raise CapacityError(
-                f"The pool serves {kind.each} {kind.name} of one connection at once. Wait for one to end."
-            )
+    def _enter(self, kind: _Kind, client: str) -> None:
+        if self._num_each[kind, client] >= kind.each:
+            raise CapacityError(f"The pool serves {kind.each} {kind.name} of one client at once. Wait for one to end.")
         if self._num[kind] >= kind.in_all:
             raise CapacityError(f"The pool serves {kind.in_all} {kind.name} at once. Try again later.")
         self._num[kind] += 1
-        self._num_each[kind, peer] += 1
+        self._num_each[kind, client] += 1
 
-    def _leave(self, kind: _Kind, peer: str) -> None:
+    def _leave(self, kind: _Kind, client: str) -> None:
         self._num[kind] -= 1
-        self._num_each[kind, peer] -= 1
-        if not self._num_each[kind, peer]:
-            del self._num_each[kind, peer]
+        self._num_each[kind, client] -= 1
+        if not self._num_each[kind, client]:
+            del self._num_each[kind, client]
 
     def _has_spoken(self, visit: Visit) -> None:
         with self._lock:

@@ -2,11 +2,10 @@
 
 import contextlib
 import datetime
-import hmac
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,7 +13,6 @@ import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from fdt.base import log
 from fdt.base.config import Credentials, Timing
 from fdt.base.limits import Limits
 from fdt.errors import AccessError, FdtError, PoolUnreachableError, ProtocolError, UsageError
@@ -29,10 +27,6 @@ HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
     "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
     "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
-)
-_WRONG_TOKEN = (
-    "The pool does not accept this token. Give the pool's own with --token-file; for a host that joins a pool with a token of "
-    "the hosts alone, that one with --join-token-file."
 )
 # gRPC's default bound on calls that wait for a server's thread.
 _PENDING_CALLS = 1000
@@ -238,56 +232,33 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
 
 
 class RequireToken(grpc.ServerInterceptor):
-    """Refuses calls without the token of their service, before any request is read."""
+    """Refuses calls by their tokens, before any request is read."""
 
     def __init__(
         self,
-        token: str | None,
-        tokens: Mapping[str, Sequence[str | None]],
-        judges: Mapping[str, Callable[[str, bytes], bool]] | None = None,
+        complaint: Callable[[str, bytes], str | None],
+        refused: Callable[[grpc.ServicerContext, str, str], None] = lambda context, method, why: None,
     ) -> None:
         """
         Args:
-            token: The token of all services; None if they are open.
-            tokens: By service, the tokens that it accepts instead.
-            judges: By service, a function that decides instead of both, given the method and the caller's token.
+            complaint: Returns why a method ("package.Service/Method") does not take a token (b"" for none); None if it does.
+            refused: Called with the context of a call that is refused, its method, and why.
         """
-        self._token = token
-        self._tokens = {service: tuple(each) for service, each in tokens.items()}
-        self._judges = dict(judges or {})
-        # A stream, whatever the method, so that it does not wait for a first message.
-        self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
-        self._lock = threading.Lock()
-        # The number of calls with a wrong token. Calls without a token are not counted: they are no guesses.
-        self.num_wrong = 0
+        self._complaint, self._refused = complaint, refused
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Passes the call on, or refuses it."""
-        service, _, method = details.method.lstrip("/").rpartition("/")
-        return (
-            continuation(details)
-            if self._opens(service, method, _given_in(details.invocation_metadata))
-            else self._refusal
-        )
+        method = details.method.lstrip("/")
+        why = self._complaint(method, _given_in(details.invocation_metadata))
+        if why is None:
+            return continuation(details)
 
-    def _opens(self, service: str, method: str, given: bytes) -> bool:
-        if service in self._judges:
-            return self._judges[service](method, given)
-        expected = self._tokens.get(service, (self._token,))
-        return any(each is None or hmac.compare_digest(given, each.encode()) for each in expected)
+        def refuse(_: object, context: grpc.ServicerContext) -> None:
+            self._refused(context, method, why)
+            abort(context, AccessError(why))
 
-    def _refuse(self, _: object, context: grpc.ServicerContext) -> None:
-        if given_token(context):
-            with self._lock:
-                self.num_wrong += 1
-                num_wrong = self.num_wrong
-            # Logs at 1, 10, 100 calls: guesses must not fill the log.
-            if num_wrong == 10 ** (len(str(num_wrong)) - 1):
-                log.notice(
-                    f"{num_wrong:,} call(s) with a wrong token were refused so far, the last from {context.peer()}. If there "
-                    "are many, somebody guesses; see who reaches this port"
-                )
-        abort(context, AccessError(_WRONG_TOKEN))
+        # A stream, whatever the method, so that it does not wait for a first message.
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def given_token(context: grpc.ServicerContext) -> bytes:

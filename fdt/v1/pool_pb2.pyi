@@ -45,7 +45,7 @@ class ListJobsReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobSummary, _Mapping]]] = ...) -> None: ...
 
 class JobSummary(_message.Message):
-    __slots__ = ("job", "state", "script", "mode", "num_workers", "steps", "submitted_s", "ended_s", "reason")
+    __slots__ = ("job", "state", "script", "mode", "num_workers", "steps", "submitted_s", "ended_s", "reason", "owner")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class JobSummary(_message.Message):
     SUBMITTED_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     script: str
@@ -64,7 +65,8 @@ class JobSummary(_message.Message):
     submitted_s: float
     ended_s: float
     reason: str
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., script: _Optional[str] = ..., mode: _Optional[str] = ..., num_workers: _Optional[int] = ..., steps: _Optional[int] = ..., submitted_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    owner: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., script: _Optional[str] = ..., mode: _Optional[str] = ..., num_workers: _Optional[int] = ..., steps: _Optional[int] = ..., submitted_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., reason: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class GetLogsRequest(_message.Message):
     __slots__ = ("job",)

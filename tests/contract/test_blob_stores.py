@@ -11,6 +11,7 @@ import pytest
 from fdt.base.config import Credentials, Timing
 from fdt.base.limits import DEFAULT
 from fdt.errors import ProtocolError
+from fdt.pool.access import Access
 from fdt.pool.services.blobs import Blobs
 from fdt.transport import rpc
 from fdt.transport.blob_client import BlobClient, HostStore, SharedStore
@@ -41,8 +42,8 @@ def pool(tmp_path: Path) -> BlobStore:
 def client(pool: BlobStore, tmp_path: Path) -> Iterator[BlobClient]:
     """Transfers to and from the pool's store, over the real wire."""
     limiter = RateLimiter(DEFAULT, TIMING)
-    serving = rpc.create_server(rpc.RequireToken(None, {}), limiter, DEFAULT, TIMING)
-    servicer = Blobs(pool, DEFAULT, TIMING)
+    serving = rpc.create_server(rpc.RequireToken(lambda *_: None), limiter, DEFAULT, TIMING)
+    servicer = Blobs(pool, DEFAULT, TIMING, Access(None))
     blobs = rpc.service(blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], servicer, limiter, {"Put", "Get"})
     serving.add_generic_rpc_handlers((blobs,))
     address = rpc.listen(serving, f"unix:{tmp_path}/blobs.sock")

@@ -209,7 +209,7 @@ def test_too_many_jobs_of_one_connection(pool: Pool) -> None:
         until(lambda stream=stream: bool(stream.seen), lambda: streams)
     refused = pool.train(2)
     assert refused.status() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert f"{LIMITS.jobs_each} jobs of one connection" in refused._call.details()
+    assert f"{LIMITS.jobs_each} jobs of one client" in refused._call.details()
     # Another client's has a place in the queue.
     with pool.connect() as channel:
         other = TrainStream(channel, 2, {})

@@ -142,7 +142,7 @@ def test_any_event_of_a_host_that_joined(pool: Pool, uncaught: list[object], off
 def test_any_event_of_a_worker(pool: Pool, uncaught: list[object]) -> None:
     """A program that got the better of its worker process speaks with its voice: only its own job suffers."""
     supervisor = pool.server._supervisor
-    blobs = Blobs(supervisor.store, supervisor.limits, TIMING)
+    blobs = Blobs(supervisor.store, supervisor.limits, TIMING, pool.server._access)
     workers = Workers(supervisor, supervisor.own_keys, blobs)
 
     @_FUZZ

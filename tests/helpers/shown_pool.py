@@ -80,6 +80,7 @@ class ShownPool:
         return JobSnapshot(
             f"job-{number}", mode, state, steps, usage, (), _SCRIPTS[number % len(_SCRIPTS)], 3 if queued else 2,
             begun_s, begun_s + 1, ended_s, reason, 23.7 if running else 0.0, lost, 2,
+            "anna" if number % 100 == 0 else "",
         )  # fmt: skip
 
     def _worker(self, number: int) -> WorkerSnapshot:

@@ -106,6 +106,9 @@ def test_a_thousand_jobs(chromium: Browser, shown: tuple[ShownPool, str], dark: 
         page.get_by_role("button", name="All").click()
         page.get_by_role("searchbox").fill("job-77")
         expect(rows).to_have_count(11)
+        page.get_by_role("searchbox").fill("anna")
+        expect(rows).to_have_count(NUM_JOBS // 100)
+        expect(rows.first.locator("td").nth(7)).to_have_text("anna")
         # The pool has another one, and this page hears of it alone.
         page.get_by_role("searchbox").fill("")
         pool.num_jobs += 1

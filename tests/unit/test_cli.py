@@ -48,11 +48,12 @@ _OPTIONS = {
     "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": sorted([
-        *_PLACING_OPTIONS, "--admit", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file", "--limit",
-        "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token", "--no-walls",
-        "--open-servers", "--page", "--record-events", "--state", "--tls-ca", "--tls-cert", "--tls-key", "--token-file",
-        "--workers",
+        *_PLACING_OPTIONS, "--admit", "--audit-log", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file",
+        "--limit", "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token",
+        "--no-walls", "--open-servers", "--page", "--record-events", "--share", "--state", "--tls-ca", "--tls-cert",
+        "--tls-key", "--token-file", "--tokens", "--workers",
     ]),
+    "token": ["--expires", "--listen", "--state", "--tokens"],
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
         "--latency", "--load",
@@ -579,6 +580,12 @@ def test_table_of_jobs() -> None:
         "JOB  STATE    MODE  WORKERS   STEPS    TIME  SCRIPT    REASON",
         "a1   running  sync        4  12,345  1m 01s  train.py",
         "b22  failed   sync        1       0  2h 01m  x .py     rank 0 died: killed",
+    ]
+    jobs[0].owner = "anna"
+    assert pool_commands.format_jobs(jobs, now_s=1061.5) == [
+        "JOB  STATE    MODE  WORKERS   STEPS    TIME  OWNER  SCRIPT    REASON",
+        "a1   running  sync        4  12,345  1m 01s  anna   train.py",
+        "b22  failed   sync        1       0  2h 01m  -      x .py     rank 0 died: killed",
     ]
 
 

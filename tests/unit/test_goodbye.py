@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fdt.base.limits import DEFAULT
+from fdt.pool.access import Access, Caller
 from fdt.pool.relay import JobRelay, Room
 from fdt.pool.services.jobs import Jobs
 from fdt.pool.state.entities import JobState
@@ -64,8 +65,8 @@ def posted(*instructions: job_pb2.Instruction) -> list[type[Event]]:
     seen = SimpleNamespace(shown=lambda *_: None)
     hosts, blobs = SimpleNamespace(drop=lambda _: None), SimpleNamespace(let_go=lambda *_: None)
     supervisor = SimpleNamespace(post=events.append, seen=seen, hosts=hosts, blobs=blobs)
-    relay = JobRelay("a", b"", DEFAULT, Room(1 << 20))
-    jobs = Jobs(supervisor, SimpleNamespace())  # type: ignore[arg-type]
+    relay = JobRelay("a", Caller(), b"", DEFAULT, Room(1 << 20))
+    jobs = Jobs(supervisor, SimpleNamespace(), Access(None))  # type: ignore[arg-type]
     jobs._take(relay, iter([each.SerializeToString() for each in instructions]))
     return [type(event) for event in events]
 

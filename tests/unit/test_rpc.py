@@ -126,7 +126,7 @@ def test_as_many_calls_may_wait_for_a_thread_as_the_door_lets_in(workers: int, m
     served: dict[str, object] = {}
     monkeypatch.setattr(grpc, "server", lambda *_, **given: served.update(given["options"]))
     limiter = RateLimiter(DEFAULT, Timing(), num_workers=workers)
-    rpc.create_server(rpc.RequireToken(None, {}), limiter, DEFAULT, Timing())
+    rpc.create_server(rpc.RequireToken(lambda *_: None), limiter, DEFAULT, Timing())
     pending = served["grpc.server.max_pending_requests"]
     assert isinstance(pending, int) and pending >= max(1000, limiter.max_calls) >= workers
     assert served["grpc.server.max_pending_requests_hard_limit"] == 3 * pending

@@ -114,10 +114,10 @@ def test_a_journal_that_is_none(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_VERSION", 2)
+        patch.setattr(journal, "_VERSION", 1)
         with opened(tmp_path / "s") as folder:
             folder.keep([entry(1)])
-    refused(tmp_path / "s", "expected version 1.*Received: version=2")
+    refused(tmp_path / "s", "expected version 2.*Received: version=1")
 
 
 def test_a_damaged_journal(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fdt.base.limits import DEFAULT
 from fdt.cli import top
 from fdt.errors import ProtocolError, UsageError
 from fdt.pool import server, view
+from fdt.pool.audit import AuditLog
 from fdt.pool.observations import Traffic
 from fdt.pool.snapshot import HostSnapshot, JobSnapshot, Snapshot
 from fdt.v1 import pool_pb2
@@ -60,6 +61,14 @@ def test_a_pool_as_lines() -> None:
         "job-3  queued    sync        2  1,200        -     10s       -  train.py",
         "job-2  failed    sync        2  1,200        -      5s       1  train.py",
         "job-1  finished  sync        2  1,200        -  1m 05s       -  train.py",
+    ]
+
+
+def test_owners_are_shown_where_there_are_some() -> None:
+    owned = job(5, "running", submitted_s=90, owner="anna")
+    assert top.screen(shown(*JOBS, owned))[6:8] == [
+        "JOB    STATE     MODE  WORKERS  STEPS  STEPS/S    TIME  FAULTS  OWNER  SCRIPT",
+        "job-4  running   sync        2  1,200     12.3     30s       -  -      train.py",
     ]
 
 
@@ -139,7 +148,7 @@ def test_q_leaves_and_gives_the_screen_back(stub: Stub) -> None:
 def test_without_a_web_framework_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fdt.pool.page.app", None)
     with pytest.raises(UsageError, match=r"pip install 'fdt\[page\]'"):
-        server._page("127.0.0.1:0", None, DEFAULT)  # type: ignore[arg-type]
+        server._page("127.0.0.1:0", None, DEFAULT, AuditLog(None))  # type: ignore[arg-type]
 
 
 def test_a_pool_has_no_page_unless_asked() -> None:

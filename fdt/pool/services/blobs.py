@@ -8,8 +8,9 @@ import grpc
 from fdt.base.config import Timing
 from fdt.base.limits import Limits
 from fdt.errors import CapacityError
+from fdt.pool.access import Access, Caller
 from fdt.transport import wire
-from fdt.transport.blob_store import BlobStore
+from fdt.transport.blob_store import BlobStore, not_here
 from fdt.transport.blobs import Buffer, decode_data, encode_data
 from fdt.v1 import blobs_pb2
 
@@ -17,34 +18,48 @@ from fdt.v1 import blobs_pb2
 class Blobs:
     """`fdt.v1.Blobs`."""
 
-    def __init__(self, store: BlobStore, limits: Limits, timing: Timing) -> None:
-        self._store, self._limits, self._timing = store, limits, timing
+    def __init__(self, store: BlobStore, limits: Limits, timing: Timing, access: Access) -> None:
+        self._store, self._limits, self._timing, self._access = store, limits, timing, access
 
-    def FindMissing(self, request: blobs_pb2.FindMissingRequest, _: grpc.ServicerContext) -> blobs_pb2.FindMissingReply:
+    def FindMissing(
+        self, request: blobs_pb2.FindMissingRequest, context: grpc.ServicerContext
+    ) -> blobs_pb2.FindMissingReply:
         if len(request.blobs) > self._limits.asked_blobs:
             raise CapacityError(
                 f"One question may name {self._limits.asked_blobs:,} blobs. Received: {len(request.blobs):,} blobs"
             )
-        return blobs_pb2.FindMissingReply(missing=[ref for ref in request.blobs if not self._store.is_whole(ref)])
+        caller = self._access.caller(context)
+        missing = [
+            ref for ref in request.blobs if not (may_use(self._store, caller, ref) and self._store.is_whole(ref))
+        ]
+        return blobs_pb2.FindMissingReply(missing=missing)
 
     def Put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        return self.take(requests, context, lambda _: None)
+        caller, sender = self._access.caller(context), self._access.counted_as(context)
+        return self.take(self._access.while_valid(caller, requests), sender, caller.name, lambda _: None)
 
     def take(
-        self,
-        requests: Iterator[bytes],
-        context: grpc.ServicerContext,
-        check: Callable[[blobs_pb2.BlobRef], None],
+        self, requests: Iterator[bytes], sender: str, owner: str, check: Callable[[blobs_pb2.BlobRef], None]
     ) -> bytes:
-        """Takes an upload; `check` raises for a blob that is not allowed."""
+        """Takes an upload.
+
+        Args:
+            requests: Serialised chunks.
+            sender: See `BlobStore.put`.
+            owner: See `BlobStore.owns`.
+            check: Raises for a blob that is not allowed.
+        """
         first = wire.decode(blobs_pb2.PutChunk, next(requests, b""))
         check(first.blob)
         data = _prefixed(first.data, (decode_data(raw, blobs_pb2.PutChunk, 2) for raw in requests))
-        self._store.put(first.blob, self._paced(data), context.peer())
+        self._store.put(first.blob, self._paced(data), sender, owner)
         return blobs_pb2.PutReply(received_bytes=first.blob.size_bytes).SerializeToString()
 
-    def Get(self, raw: bytes, _: grpc.ServicerContext) -> Iterator[bytes]:
-        return self.give(wire.decode(blobs_pb2.BlobRef, raw))
+    def Get(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        caller, ref = self._access.caller(context), wire.decode(blobs_pb2.BlobRef, raw)
+        if not may_use(self._store, caller, ref):
+            raise not_here(ref)
+        return self._access.while_valid(caller, self.give(ref))
 
     def give(self, ref: blobs_pb2.BlobRef) -> Iterator[bytes]:
         """Yields a blob as serialised chunks."""
@@ -66,6 +81,11 @@ class Blobs:
                     f"{num_bytes:,} bytes"
                 )
             began_s, num_bytes = time.monotonic(), 0
+
+
+def may_use(store: BlobStore, caller: Caller, ref: blobs_pb2.BlobRef) -> bool:
+    """Returns whether a caller may fetch a blob and train on it, if it is here."""
+    return caller.sees_all or store.owns(caller.name, ref)
 
 
 def _prefixed(first: bytes, rest: Iterator[memoryview]) -> Iterator[Buffer]:

@@ -9,6 +9,7 @@ import grpc
 
 from fdt.base import log
 from fdt.errors import ProtocolError
+from fdt.pool.access import Access
 from fdt.pool.hosts import JoinedHost
 from fdt.pool.services.streams import until_broken
 from fdt.pool.state import events
@@ -20,14 +21,15 @@ from fdt.v1 import host_pb2
 class Hosts:
     """`fdt.v1.Hosts`."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: Supervisor, access: Access) -> None:
+        self._supervisor, self._access = supervisor, access
 
     def Attach(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         first = wire.decode(host_pb2.HostEvent, next(requests, b""))
         if not first.HasField("hello"):
             raise ProtocolError("A host's first event must be `hello`.")
         host = self._supervisor.join(first.hello)
+        self._access.did(context, "host attached", host=host.label, workers=host.num_workers)
         lost = functools.partial(self._gone, host, "was lost: its connection broke")
         if not context.add_callback(lost):
             lost()

@@ -8,26 +8,31 @@ from collections.abc import Iterator
 import grpc
 
 from fdt.base import log
-from fdt.errors import CapacityError, FdtError, ProtocolError
+from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError
+from fdt.pool.access import Access
 from fdt.pool.examiner import Examiner
 from fdt.pool.relay import JobRelay
+from fdt.pool.services.blobs import may_use
 from fdt.pool.services.pool import check_version
 from fdt.pool.services.streams import until_broken
 from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
 from fdt.transport import wire
-from fdt.transport.blobs import describe
+from fdt.transport.blob_store import not_here
 from fdt.v1 import blobs_pb2, job_pb2
 
 
 class Jobs:
     """`fdt.v1.Jobs`: passes instructions and events on unchanged."""
 
-    def __init__(self, supervisor: Supervisor, examiner: Examiner) -> None:
-        self._supervisor, self._examiner = supervisor, examiner
+    def __init__(self, supervisor: Supervisor, examiner: Examiner, access: Access) -> None:
+        self._supervisor, self._examiner, self._access = supervisor, examiner, access
 
     def Train(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        relay = self._supervisor.submit(self._opening(next(requests, b"")))
+        opening = self._opening(next(requests, b""))
+        relay = self._supervisor.submit(opening, self._access.caller(context))
+        script, mode, workers = opening.script, opening.mode, opening.num_workers
+        self._access.did(context, "job opened", job=relay.job, script=script, mode=mode, workers=workers)
         relay.on_unread = functools.partial(self._unread, relay, context)
         gone = functools.partial(self._gone, relay)
         if not context.add_callback(gone):
@@ -78,6 +83,9 @@ class Jobs:
         except FdtError as error:
             if isinstance(error, ProtocolError):
                 relay.malformed = error
+            if isinstance(error, ProgramRefusedError):
+                caller = relay.caller.label
+                self._access.audit.write("program refused", caller, job=relay.job, reason=str(error))
             self._supervisor.post(events.JobRefused(time.time(), relay.job, type(error).__name__, str(error)))
             return
         except Exception as error:  # any error ends the job, and is logged
@@ -102,6 +110,7 @@ class Jobs:
             if instruction.bind.passing:
                 relay.streamed(instruction.bind.data, refs)
         elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
+            self._check_use(relay, [instruction.assign.state.payload.blob])
             relay.assigned_blob(instruction.assign.state.payload.blob)
         elif kind == "run":
             refs = [batch.blob for batch in instruction.run.batches if batch.HasField("blob")]
@@ -121,9 +130,15 @@ class Jobs:
             raise ProtocolError(f"An instruction that makes no sense here. Received: kind={kind}")
         return kind
 
+    def _check_use(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:
+        for ref in refs:
+            if not may_use(self._supervisor.store, relay.caller, ref):
+                raise not_here(ref)
+
     def _need(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:
+        self._check_use(relay, refs)
         store = self._supervisor.store
         store.use(relay.job, refs, self._supervisor.limits.job_blobs)
         for ref in refs:
             if not store.has(ref):
-                raise ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
+                raise not_here(ref)

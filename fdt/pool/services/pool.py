@@ -1,9 +1,11 @@
 """`fdt.v1.Pool`: describes the pool and lists its jobs; and `grpc.health.v1.Health`."""
 
 import contextlib
+import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -11,8 +13,10 @@ from grpc_health.v1 import health_pb2
 from fdt.base.config import ServeConfig
 from fdt.base.limits import cut
 from fdt.base.versions import versions
-from fdt.errors import PoolRestartingError, VersionError
+from fdt.errors import AccessError, PoolRestartingError, VersionError
+from fdt.pool.access import Access, Caller
 from fdt.pool.state import entities
+from fdt.pool.state.entities import JobState
 from fdt.pool.state.job_table import RESTARTS
 from fdt.pool.supervisor import Supervisor
 from fdt.pool.view import overview
@@ -23,8 +27,8 @@ from fdt.v1 import pool_pb2, program_pb2
 class Pool:
     """`fdt.v1.Pool`."""
 
-    def __init__(self, supervisor: Supervisor, config: ServeConfig) -> None:
-        self._supervisor, self._config = supervisor, config
+    def __init__(self, supervisor: Supervisor, config: ServeConfig, access: Access) -> None:
+        self._supervisor, self._config, self._access = supervisor, config, access
         # Set once the ports are open.
         self.listens: list[str] = []
         # Returns a link that authorises one browser; "" without a page.
@@ -48,37 +52,71 @@ class Pool:
         )
 
     def ListJobs(self, _: pool_pb2.ListJobsRequest, context: grpc.ServicerContext) -> pool_pb2.ListJobsReply:
-        bound = self._supervisor.limits.listed_bytes
-        return pool_pb2.ListJobsReply(jobs=[_summary(job, steps, bound) for job, steps in self._supervisor.list_jobs()])
+        bound, caller = self._supervisor.limits.listed_bytes, self._access.caller(context)
+        jobs = [_summary(job, steps, bound, caller.may_see(job.owner)) for job, steps in self._supervisor.list_jobs()]
+        return pool_pb2.ListJobsReply(jobs=jobs)
 
-    def GetLogs(self, request: pool_pb2.GetLogsRequest, _: grpc.ServicerContext) -> Iterator[pool_pb2.LogChunk]:
-        for rank, log in enumerate(self._supervisor.logs(request.job)):
-            yield pool_pb2.LogChunk(text=f"--- rank {rank}\n".encode())
-            with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
-                while text := file.read(CHUNK_BYTES):
-                    yield pool_pb2.LogChunk(text=text)
+    def GetLogs(self, request: pool_pb2.GetLogsRequest, context: grpc.ServicerContext) -> Iterator[pool_pb2.LogChunk]:
+        caller = self._check_own(request.job, context, "logs fetched")
+        return self._access.while_valid(caller, _chunks(self._supervisor.logs(request.job)))
 
-    def CancelJob(self, request: pool_pb2.CancelJobRequest, _: grpc.ServicerContext) -> pool_pb2.CancelJobReply:
+    def CancelJob(self, request: pool_pb2.CancelJobRequest, context: grpc.ServicerContext) -> pool_pb2.CancelJobReply:
+        self._check_own(request.job, context, "job cancelled")
         return pool_pb2.CancelJobReply(state=self._supervisor.cancel(request.job))
 
-    def View(self, _: pool_pb2.ViewRequest, __: grpc.ServicerContext) -> pool_pb2.ViewReply:
-        return pool_pb2.ViewReply(view=json.dumps(overview(self._supervisor.snapshot(), time.time())).encode())
+    def View(self, _: pool_pb2.ViewRequest, context: grpc.ServicerContext) -> pool_pb2.ViewReply:
+        caller, snapshot = self._access.caller(context), self._supervisor.snapshot()
+        jobs = [
+            job if caller.may_see(job.owner) else dataclasses.replace(job, script="", reason="")
+            for job in snapshot.jobs
+        ]
+        shown = overview(dataclasses.replace(snapshot, jobs=jobs), time.time())
+        return pool_pb2.ViewReply(view=json.dumps(shown).encode())
 
-    def OpenPage(self, _: pool_pb2.OpenPageRequest, __: grpc.ServicerContext) -> pool_pb2.OpenPageReply:
+    def OpenPage(self, _: pool_pb2.OpenPageRequest, context: grpc.ServicerContext) -> pool_pb2.OpenPageReply:
+        self._access.did(context, "page opened")
         return pool_pb2.OpenPageReply(link=self.link())
 
+    def _check_own(self, job: str, context: grpc.ServicerContext, event: str) -> Caller:
+        """Writes what a caller does to a job into the audit log, and returns the caller.
 
-def _summary(job: entities.Job, steps: int, bound_bytes: int) -> pool_pb2.JobSummary:
+        Raises:
+            ProtocolError: No such job.
+            AccessError: It is somebody else's.
+        """
+        caller, owner = self._access.caller(context), self._supervisor.owner(job)
+        if not caller.may_see(owner):
+            self._access.did(context, "refused", method=event, job=job, reason="the job is not theirs")
+            raise AccessError(
+                f"Job {job} is not {caller.name}'s: its owner and the pool's operator read its logs and cancel it. `fdt jobs` "
+                "shows whose each is."
+            )
+        self._access.did(context, event, job=job)
+        return caller
+
+
+def _chunks(logs: Sequence[Path]) -> Iterator[pool_pb2.LogChunk]:
+    for rank, log in enumerate(logs):
+        yield pool_pb2.LogChunk(text=f"--- rank {rank}\n".encode())
+        with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
+            while text := file.read(CHUNK_BYTES):
+                yield pool_pb2.LogChunk(text=text)
+
+
+def _summary(job: entities.Job, steps: int, bound_bytes: int, is_open: bool) -> pool_pb2.JobSummary:
+    """Returns a job's line in the list; without script and reason if it is not open to the caller."""
+    reason = job.told[1] if job.state is JobState.QUEUED else job.reason
     return pool_pb2.JobSummary(
         job=job.name,
         state=job.state.value,
-        script=cut(job.script, bound_bytes),
+        script=cut(job.script, bound_bytes) if is_open else "",
         mode=job.mode,
         num_workers=job.num_workers,
         steps=steps,
         submitted_s=job.submitted_s,
         ended_s=job.ended_s,
-        reason=job.told[1] if job.state is entities.JobState.QUEUED else job.reason,
+        reason=reason if is_open else "",
+        owner=job.owner,
     )
 
 

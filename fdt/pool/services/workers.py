@@ -56,7 +56,8 @@ class Workers:
         return worker_pb2.GetValueReply(value=self._supervisor.rendezvous_table.get(self._job(context), request.key))
 
     def PutBlob(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        return self._blobs.take(requests, context, _check_serves_once)
+        owner = self._supervisor.owner(self._job(context))
+        return self._blobs.take(requests, context.peer(), owner, _check_serves_once)
 
     def GetBlob(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         ref = wire.decode(blobs_pb2.BlobRef, raw)
@@ -94,7 +95,7 @@ class Workers:
         relay, rank = serving
         try:
             if rank == 0:
-                self._supervisor.blobs.adopt(name, blobs_of(event))
+                self._supervisor.blobs.adopt(name, blobs_of(event), relay.caller.name)
                 if relay.keeps(event):
                     self._supervisor.blobs.keep(relay.session, blobs_of(event))
             self._relay(name, relay, rank, raw, event)

@@ -92,6 +92,8 @@ class Job:
     # The fewest workers with which it may go on, and how many its client was asked to give back.
     least_workers: int = 0
     wanted: int = 0
+    # The person who sent it; "" for the operator.
+    owner: str = ""
 
 
 # The exit status of a script that Ctrl-C ended, as shells show it.

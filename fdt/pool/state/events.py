@@ -29,6 +29,8 @@ class Submitted(Event):
     session: bytes = b""
     # The fewest workers with which it may go on; 0 for no fewer.
     least_workers: int = 0
+    # The person who sent it; "" for the operator.
+    owner: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ class JobQueue:
     def add(self, event: events.Submitted) -> None:
         """Adds a job, or refuses it."""
         job = Job(event.job, event.mode, event.num_workers, event.script, event.time_s, event.needs_pool, event.session)
-        job.least_workers = event.least_workers or event.num_workers
+        job.least_workers, job.owner = event.least_workers or event.num_workers, event.owner
         self._jobs.add(job, event.time_s)
         if refusal := self._refusal(job):
             self._jobs.fail(job.name, *refusal, -1, event.time_s)

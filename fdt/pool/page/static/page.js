@@ -37,7 +37,7 @@ const percent = (part) => (part == null ? "–" : `${Math.round(100 * part)} %`)
 const cells = {
   jobs: (row) => [
     [row.name, "name"], [row.state, `state ${row.state}`], [row.mode, ""], [number(row.workers), "number"], [number(row.steps), "number"],
-    [rate(row.rate), "number"], [lasted(row), "number time"], [row.script, "script"],
+    [rate(row.rate), "number"], [lasted(row), "number time"], [row.owner, ""], [row.script, "script"],
   ],
   workers: (row) => [
     [row.name, ""], [row.host, ""], [row.state, ""], [row.job, ""], [row.rank == null ? "" : String(row.rank), "number"],
@@ -73,7 +73,7 @@ function show_row(table, row) {
   }
   fill(line, cells[table](row));
   if (table !== "jobs") return;
-  line.cells[7].title = row.script;
+  line.cells[8].title = row.script;
   line.cells[1].title = row.reason;
   line.classList.toggle("chosen", row.name === chosen);
   const mark = line.cells[0].querySelector(".fault");
@@ -87,7 +87,7 @@ function show_row(table, row) {
 
 function is_wanted(row) {
   const fits = filter === "all" || (filter === "ended" ? ENDED.has(row.state) : filter === "running" ? row.state === "running" || row.state === "starting" : row.state === filter);
-  return fits && (!wanted || row.name.includes(wanted) || row.script.toLowerCase().includes(wanted));
+  return fits && (!wanted || row.name.includes(wanted) || row.owner.toLowerCase().includes(wanted) || row.script.toLowerCase().includes(wanted));
 }
 
 function arrange() {
@@ -153,7 +153,7 @@ function show_job(found) {
   }
   $("detail-state").className = `state ${found.state}`;
   $("detail-state").textContent = found.state;
-  $("about").textContent = `${found.script} · ${found.mode}, ${found.workers} worker${found.workers === 1 ? "" : "s"} · ${number(found.steps)} steps${found.rate ? `, ${rate(found.rate)} a second` : ""} · submitted ${new Date(1000 * found.submitted_s).toLocaleString()}`;
+  $("about").textContent = `${found.script} · ${found.owner ? `of ${found.owner} · ` : ""}${found.mode}, ${found.workers} worker${found.workers === 1 ? "" : "s"} · ${number(found.steps)} steps${found.rate ? `, ${rate(found.rate)} a second` : ""} · submitted ${new Date(1000 * found.submitted_s).toLocaleString()}`;
   $("reason").hidden = !found.reason || found.state === "queued";
   $("reason").textContent = found.reason;
   $("bottleneck").textContent = found.bottleneck;
