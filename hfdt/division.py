@@ -170,6 +170,7 @@ class DividedProgram:
             for shape, layout in zip(sizes, divided.layouts[1:], strict=False)
         ]
         loop = StepLoop(loaded, self._step(divided, feeds, conditions is not None))
+        loop.trace()
         numbers = divided.numbers if conditions is not None else None
         account = self._account(shapes, divided, time.perf_counter() - began_s)
         self._divisions.append(Division(shapes, conditions, loop, numbers, account))

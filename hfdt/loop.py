@@ -31,6 +31,10 @@ class StepLoop:
             input_signature=[specs, tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.int64)],
         )
 
+    def trace(self) -> None:
+        """Traces the loop, which its first run does otherwise."""
+        self._function.get_concrete_function()
+
     def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
         """Runs one step for each line of `rows`.
 

@@ -42,8 +42,8 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
             account[name] = round(getattr(usage, name) - getattr(first, name), 6)
         account["peak_memory_bytes"] = usage.peak_memory_bytes
         if usage.divided:
-            known = {(step.program, step.rows) for step in first.divided}
-            steps = (step for step in usage.divided if (step.program, step.rows) not in known)
+            known = {(step.program, step.rows, step.seconds) for step in first.divided}
+            steps = (step for step in usage.divided if (step.program, step.rows, step.seconds) not in known)
             account["divided"] = [_divided(step) for step in steps]
         if asynchronous:
             account |= _asynchronous(first, usage)
@@ -54,6 +54,8 @@ def usage_since(before: list[job_pb2.WorkerUsage], after: list[job_pb2.WorkerUsa
 def _divided(step: job_pb2.DividedStep) -> dict[str, Any]:
     return {
         "rows": step.rows,
+        "serves_other_sizes": step.serves_other_sizes,
+        "seconds": round(step.seconds, 3),
         "arithmetic_divided": round(step.arithmetic_divided, 4),
         "exchanges": step.exchanges,
         "exchanged_bytes": step.exchanged_bytes,

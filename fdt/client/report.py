@@ -20,6 +20,8 @@ from fdt.v1 import job_pb2, program_pb2
 
 # Largest delay of an asynchronous run, for each worker, that needs no remark; equally fast workers have about one.
 _LARGE_DELAY = 4
+# Part of a run that is worth a word if steps were divided for so long.
+_MUCH_DIVIDING = 0.1
 
 
 def say(line: str) -> None:
@@ -123,7 +125,14 @@ def _of_steps(fits: Sequence[FitRecord], steps: int, seconds: float, plain_s: fl
     }
     num_ranks = max(1, len(fits[0].ranks))
     parts = [f"{100 * time_s / num_ranks / seconds:.0f} % {word}" for word, time_s in busy.items()]
-    return f"{line}; the workers' time: {', '.join(parts)}, the rest waiting"
+    line = f"{line}; the workers' time: {', '.join(parts)}, the rest waiting"
+    divisions = [division["seconds"] for rank in ranks for division in rank.get("divided", ())]
+    if len(divisions) > 1 and sum(divisions) > _MUCH_DIVIDING * seconds:
+        line += (
+            f"; dividing the step took {100 * sum(divisions) / seconds:.0f} % of it: {len(divisions)} times, since batches had "
+            "several sizes"
+        )
+    return line
 
 
 class Report:

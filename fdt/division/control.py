@@ -249,7 +249,7 @@ def _in_common(before: Elements, after: Elements) -> Elements:
         return after
     if after == ():
         return before
-    if before is None or after is None:
+    if not before or not after:
         return None
     (kind, shape, entries), (other_kind, other_shape, others) = before, after
     if (kind, shape) != (other_kind, other_shape):

@@ -245,7 +245,7 @@ def _one_or_the_other(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.cond(first[0] > second[0], lambda: first, lambda: second)
 
 
-def _values(kind: str, shape: Sequence[int], seed: int) -> np.ndarray:
+def values(kind: str, shape: Sequence[int], seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     if kind == "i":
         return random.integers(0, 3, shape).astype("int32")
@@ -282,7 +282,7 @@ def test_a_rule_gives_what_the_operation_gives(name: str, data: st.DataObject) -
     case = CASES[name]
     workers = data.draw(st.integers(1, 5))
     chosen = data.draw(layouts(case, workers))
-    arrays = [tf.constant(_values(kind, shape, seed)) for seed, (kind, shape) in enumerate(case.inputs)]
+    arrays = [tf.constant(values(kind, shape, seed)) for seed, (kind, shape) in enumerate(case.inputs)]
     whole = tf.function(lambda *inputs: tf.nest.flatten(case.apply(*inputs)), autograph=False).get_concrete_function(
         *(tf.TensorSpec(a.shape, a.dtype) for a in arrays)
     )
