@@ -159,6 +159,18 @@ def _stitched(node: "Node", *given: np.ndarray) -> np.ndarray:
     return np.array([found[place] for place in range(len(found))], object)
 
 
+def _offsets(node: "Node", axis: np.ndarray, *shapes: np.ndarray) -> list[np.ndarray]:
+    """ConcatOffset: where each of several tensors begins in their concatenation, as its gradient needs it."""
+    found: list[np.ndarray] = []
+    before: Dim = 0
+    for shape in shapes:
+        offset = np.zeros(len(shape), object)
+        offset[int(axis)] = before
+        before = before + shape[int(axis)]
+        found.append(offset)
+    return found
+
+
 def _split(node: "Node", axis: np.ndarray, data: np.ndarray) -> list[np.ndarray]:
     return np.split(data, len(node.op.outputs), int(axis))
 
@@ -192,7 +204,7 @@ _ELEMENTS: dict[str, Callable[..., Any]] = {
     "Equal": _compared(lambda a, b: a == b), "NotEqual": _compared(lambda a, b: a != b),
     "Less": _compared(lambda a, b: a < b), "LessEqual": _compared(lambda a, b: a <= b),
     "Greater": _compared(lambda a, b: a > b), "GreaterEqual": _compared(lambda a, b: a >= b),
-    "DynamicStitch": _stitched, "Select": _selected, "SelectV2": _selected, "Range": _range,
+    "DynamicStitch": _stitched, "ConcatOffset": _offsets, "Select": _selected, "SelectV2": _selected, "Range": _range,
     "BroadcastArgs": _broadcast_elements, "BroadcastGradientArgs": _axes_to_sum,
 }  # fmt: skip
 
@@ -276,6 +288,10 @@ def _kept(index: int = 0) -> Of:
 
 def _of_elements(index: int) -> Of:
     return lambda node: tuple(_given(node, index))
+
+
+def _bitcast(node: "Node") -> Shape:
+    return _shape(node, 0) if node.inputs[0].dtype.size == node.op.outputs[0].dtype.size else None
 
 
 def _without_axes(node: "Node") -> Shape:
@@ -596,6 +612,7 @@ _ALL: dict[tuple[str, ...], Of] = {
      "MatrixBandPart", "LRN", "LRNGrad", "MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad",
      "MatrixSetDiagV3"): _kept(),
     ("LookupTableFindV2", "Select", "ResizeBilinearGrad", "ResizeBicubicGrad"): _kept(1),
+    ("Bitcast",): _bitcast,
     ("IdentityN",): lambda node: [value.shape for value in node.inputs],
     ("MatMul",): _matrices,
     ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"): _batches_of_matrices,

