@@ -283,7 +283,8 @@ print(load(dict(hostile.CORPUS)[{name!r}]("")).step(tf.constant(1.0), tf.ones([2
 def test_a_program_would_read_its_workers_memory(name: str) -> None:
     ended = in_a_process(name)
     assert ended.returncode == 0, ended.stderr
-    assert 100 < float(ended.stdout.split()[-1]) <= hostile.FLOATS_BEHIND
+    # One number is its own; what else lies there is not zeros alone.
+    assert 1 < float(ended.stdout.split()[-1]) <= hostile.FLOATS_BEHIND
 
 
 def test_a_forged_matrix_would_write_its_workers_memory() -> None:

@@ -138,7 +138,7 @@ def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
 def test_what_they_stand_for_reads_other_memory(code: str) -> None:
     read = in_a_process(code)
     assert read.returncode == 0, read.stderr
-    assert int(read.stdout.split()[-1]) > 100
+    assert int(read.stdout.split()[-1]) > 0
 
 
 def test_what_they_stand_for_writes_other_memory() -> None:
