@@ -16,7 +16,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Which tests took longest stands in what the run prints.
 TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 50
 
-.PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist protos format clean
+.PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist setup-requirements protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -61,9 +61,19 @@ install-nccl: | $(UV)
 	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --group horovod --reinstall-package horovod --no-cache
 	@touch .venv/installed
 
-# What is given away: sources and wheel, in dist/.
+# What is given away: sources and wheel, in dist/; and what the image installs beside them, with hashes.
 dist: | $(UV)
 	$(UV) build --quiet
+	$(UV) export --quiet --locked --no-dev --no-emit-project --extra pool --no-annotate --no-header -o dist/requirements.txt
+
+# The lock's versions, where it has them: it does not know what Horovod is built with.
+LOCKED = $(UV) export --quiet --locked --no-dev --only-group horovod --no-annotate --no-header
+setup-requirements: | $(UV)
+	@{ echo "# What \`fdt setup\` installs: Horovod, and what its build needs, by their files' hashes; by \`make setup-requirements\`."; \
+		{ printf '%s\n' "setuptools<81" wheel "cmake<4" cffi; \
+		$(LOCKED) --no-hashes | grep -E "^(cloudpickle|packaging|psutil|pyyaml)=="; } | $(UV) pip compile - --quiet \
+		--generate-hashes --universal --python-version 3.11 --no-annotate --no-header; \
+		$(LOCKED) | sed -n '/^horovod==/,/^[^ ]/{/^horovod==/p;/^ /p}'; } > fdt/cli/setup_requirements.txt
 
 # By an old compiler: stubs work with every protobuf from theirs on, and TensorFlow 2.16 takes none above 4.
 protos: | $(UV)

@@ -1,5 +1,8 @@
 """Bounds how much of its machine one worker takes: the fork server checks often, and ends a worker over its bounds.
 
+Without another bound a worker may use nine tenths of its machine's memory: a training that needs more would hardly have run in
+plain python. What several workers take together the kernel bounds; it ends them before other processes.
+
 The kernel's own bounds do not fit: RLIMIT_AS and RLIMIT_DATA count reserved memory (stacks of threads, arenas), RLIMIT_NPROC
 counts all processes of a user and none of root's, control groups need the machine's permission. Between two checks a worker
 may exceed its bounds: memory can grow by some gigabytes a second.
@@ -14,6 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+# Of the machine's memory, what a worker may use if nobody says otherwise.
+_SHARE = 0.9
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _Found = TypeVar("_Found")
 # The least time between two checks of a worker, and how many times a check's duration it is at least, to keep the cost low.
 LOOK_S = 0.1
@@ -30,16 +36,43 @@ _OWN = ("Pss_Anon:", "Pss_Shmem:")
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """The bounds of one worker process; None for no bound but the machine's."""
+    """The bounds of one worker process; None for a share of its machine's memory, and for the machine's disk."""
 
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     # Threads of the worker and of the processes it has started; TensorFlow has some for each core.
     tasks: int = 4096
 
+    def here(self) -> "Bounds":
+        """Returns these bounds on this machine."""
+        share = int(_SHARE * machine_bytes())
+        return self if self.memory_bytes is not None else dataclasses.replace(self, memory_bytes=share)
+
+    def __str__(self) -> str:
+        said = f"each worker may use {shown(self.here().memory_bytes or 0)} of memory"
+        return said if self.memory_bytes is not None else f"{said}, nine tenths of this machine's (--memory)"
+
 
 # No bounds but the machine's.
 UNBOUNDED = Bounds()
+
+
+def machine_bytes(groups: Path = _CONTROL_GROUPS, own: str | None = None) -> int:
+    """Returns how much memory the processes of this machine, or of this process's control groups, may use together.
+
+    Args:
+        groups: The folder of control groups.
+        own: The one of this process, as in /proc/self/cgroup; None to read it there.
+    """
+    bounds = [_PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError):
+        lines = (Path("/proc/self/cgroup").read_text() if own is None else own).splitlines()
+        # Version 2: one hierarchy, "0::/path". In a container the path may be one outside of it, and the bound is the root's.
+        inner = next((line[4:] for line in lines if line.startswith("0::/")), "")
+        for folder in (groups / inner, *(groups / inner).parents):
+            with contextlib.suppress(OSError, ValueError):
+                bounds.append(int((folder / "memory.max").read_text()))
+    return min(bounds)
 
 
 class Watch:

@@ -444,6 +444,7 @@ def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -
             )
     notice(server.network)
     notice(_walls(config.walls))
+    notice(str(config.bounds))
 
 
 def _kept(options: Serve) -> "StateFolder | None":
@@ -478,6 +479,7 @@ def _serve_host(options: Serve) -> int:
         print(f"fdt: joined the pool at {config.pool} with {workers}, at {config.network.address}", flush=True)
         notice(member.network)
         notice(_walls(config.walls))
+        notice(str(config.bounds))
         notice(member.serve())
     except _Stopped:
         _heard()

@@ -186,17 +186,17 @@ class OfRuntime(Options):
     outer: str | None = of_runtime("METHOD", "what is done with the average: averaging or diloco")
 
 
-def _bound(what: str) -> Any:
+def _bound(what: str, default: str) -> Any:
     summary = f"how much {what} each worker process may use, such as 4GB; one that uses more is ended, and its job with it"
-    return option(None, f"{summary} (default: what the machine has)", "SIZE", option_values.size)
+    return option(None, f"{summary} (default: {default})", "SIZE", option_values.size)
 
 
 @dataclass
 class OfBounds(Options):
     """The bounds of each worker process."""
 
-    memory: int | None = _bound("memory")
-    disk: int | None = _bound("disk in its own folder")
+    memory: int | None = _bound("memory", "nine tenths of the machine's")
+    disk: int | None = _bound("disk in its own folder", "what the machine has")
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """`fdt setup`: builds Horovod into this Python's environment, against the TensorFlow that is there.
 
 Horovod's last release has no wheels and declares no build requirements, so no installer can build it from its metadata alone.
-The build's requirements, besides a C++ compiler and make, are installed into a temporary folder.
+The build's requirements, besides a C++ compiler and make, are installed into a temporary folder. Files are installed by their
+hashes (`setup_requirements.txt`): an index, or whoever is in its place, cannot hand out others.
 """
 
 import importlib.util
@@ -21,7 +22,10 @@ from fdt.errors import UsageError
 HOROVOD = "horovod==0.28.1"
 _HOROVOD_NEEDS = ("cloudpickle", "psutil", "pyyaml", "packaging")
 # cmake 4 refuses its CMakeLists.txt; its setup.py imports pkg_resources, which setuptools 81 has removed.
-_BUILD_NEEDS = ("setuptools<81", "wheel", "cmake<4", "cffi", *_HOROVOD_NEEDS)
+_BUILD_NEEDS = ("setuptools", "wheel", "cmake", "cffi", "pycparser", *_HOROVOD_NEEDS)
+_REQUIREMENTS = Path(__file__).with_name("setup_requirements.txt")
+# A requirement and the hashes of its files, which follow on indented lines.
+_REQUIREMENT = re.compile(r"^([a-z]+)==.*(?:\n +--hash=.*)+", re.MULTILINE)
 _SWITCHES = {
     "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
@@ -93,13 +97,31 @@ def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
 
 
 def _build(folder: Path, tensorflow: str) -> None:
-    _install(["--target", str(folder / "needs"), *_BUILD_NEEDS])
-    _install([*_HOROVOD_NEEDS])
+    _install(_hashed(folder, *_BUILD_NEEDS), ["--target", str(folder / "needs")])
+    # What is there stays: the script may need that version.
+    if missing := [name for name in _HOROVOD_NEEDS if not _is_installed(name)]:
+        _install(_hashed(folder, *missing), [])
     _install(
+        _hashed(folder, "horovod"),
         # No cache: the name of a Horovod wheel does not tell which TensorFlow it was built against.
-        ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--reinstall", "--no-binary", "horovod", HOROVOD],
+        ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--reinstall", "--no-binary", "horovod"],
         build_environment(folder, tensorflow),
     )
+
+
+def _hashed(folder: Path, *names: str) -> Path:
+    """Writes a file of requirements with these names, whose hashes pip and uv check; returns its path."""
+    known = {match[1]: match[0] for match in _REQUIREMENT.finditer(_REQUIREMENTS.read_text())}
+    path = folder / f"{names[0]}.txt"
+    path.write_text("\n".join(known[name] for name in names) + "\n")
+    return path
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
 
 
 def _tensorflow() -> str:
@@ -116,11 +138,12 @@ def _require(what: str, found: str | None, remedy: str) -> None:
         raise UsageError(f"Horovod is C++, and {what} was not found. On Debian and Ubuntu: {remedy}")
 
 
-def _install(arguments: list[str], environment: dict[str, str] | None = None) -> None:
+def _install(requirements: Path, arguments: list[str], environment: dict[str, str] | None = None) -> None:
     """Runs pip, or uv if the environment has no pip: both accept these arguments, except one.
 
     Does not run in the working directory: uv would use the index that a `pyproject.toml` there names.
     """
+    arguments = ["--require-hashes", "--requirement", str(requirements), *arguments]
     if importlib.util.find_spec("pip") is not None:
         arguments = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
         command = interpreter.of_module("pip", "install", "--quiet", "--disable-pip-version-check", *arguments)

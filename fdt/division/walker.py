@@ -15,7 +15,7 @@ from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
 from fdt.division import arithmetic, folding, varying
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
-from fdt.program.body import Body, Wire, attribute, names_functions
+from fdt.program.body import LOOKING, Body, Wire, attribute, is_stateful, names_functions
 from fdt.program.graphs import Functions, Operation, functions_of, infer, is_call, writes
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial
 from fdt.program.size import Conditions, Dim, value_of
@@ -294,14 +294,16 @@ class Walk(Conversions):
         for placeholder, argument in zip(graph.inputs, arguments, strict=True):
             scope.values[placeholder.name] = argument
             scope.made[placeholder.op.name] = []
-        outer = self._made
+        outer, controls = self._made, self.body.controls
         everything: list[str] = []
         for op in self.functions.in_order(graph):
             if op.name in scope.made:
                 continue
             self._made = []
-            before = list(dict.fromkeys(itertools.chain(*(scope.made[name] for name in op.controls))))
-            controls, self.body.controls = self.body.controls, before
+            # What the call waits for, its reads and writes of variables wait for.
+            first = controls if op.type in LOOKING or is_stateful(op.type) or is_call(op) else []
+            before = list(dict.fromkeys(itertools.chain(first, *(scope.made[name] for name in op.controls))))
+            self.body.controls = before
             values = self._divided(op, scope)
             self.body.controls = controls
             for index, (output, value) in enumerate(zip(op.outputs, values, strict=True)):

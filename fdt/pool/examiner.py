@@ -1,7 +1,8 @@
 """Looks at programs in a process of its own: a large one neither holds up the pool's other calls nor leaves its memory behind.
 
-The process has one program at a time. On its standard input comes the path of each, one JSON object a line; on its standard
-output goes what is wrong with it. It has limits of memory and time, ends with the pool, and does not import TensorFlow.
+The process has one program at a time. On its standard input, a socket, comes a descriptor of each; on its standard output goes
+what is wrong with it. It has limits of memory and time and a worker's walls, opens no files, ends with the pool, and does not
+import TensorFlow.
 """
 
 import concurrent.futures
@@ -10,6 +11,7 @@ import json
 import os
 import resource
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +27,7 @@ from fdt.program import admission
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import describe
 from fdt.v1 import blobs_pb2
+from fdt.worker.sandbox import Reach, raise_walls
 
 # A program of a million nodes takes some ten seconds of a core of its own, an ordinary one some milliseconds.
 LIMIT_S = 20.0
@@ -49,6 +52,7 @@ class Examiner:
         """
         self._limit_s, self._admitted = limit_s, admitted
         self._process: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
         self._closed = False
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="fdt-examiner")
         self._thread.submit(self._running)
@@ -88,10 +92,12 @@ class Examiner:
 
     def _ask(self, path: Path) -> dict[str, Any]:
         process = self._running()
-        assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"path": str(path)}).encode() + b"\n")
-            process.stdin.flush()
+        assert self._orders is not None and process.stdout is not None
+        try:
+            with open(path, "rb", buffering=0) as program, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                socket.send_fds(self._orders, [b"?"], [program.fileno()])
+        except OSError as error:
+            raise ProtocolError(f"The pool cannot read the program: {error}") from error
         line = _read_line(process.stdout.fileno(), self._limit_s)
         answer = json.loads(line) if line else _no_answer(self._limit_s)
         if not line or answer["peak_bytes"] > _KEPT_BYTES:
@@ -103,12 +109,14 @@ class Examiner:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._end()
-            self._process = subprocess.Popen(
-                interpreter.of_module("fdt.pool.examiner", str(os.getpid()), *self._admitted),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
+            self._orders, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    interpreter.of_module("fdt.pool.examiner", str(os.getpid()), *self._admitted),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
         return self._process
 
     def _end(self) -> None:
@@ -116,6 +124,8 @@ class Examiner:
         if process is not None:
             process.kill()
             process.communicate(timeout=_STOP_S)
+        if self._orders is not None:
+            self._orders.close()
 
 
 def _no_answer(limit_s: float) -> dict[str, Any]:
@@ -143,15 +153,14 @@ def _read_line(descriptor: int, limit_s: float) -> bytes:
     return line
 
 
-def _look(path: Path, admitted: Sequence[str]) -> dict[str, Any]:
+def _look(program: int, admitted: Sequence[str]) -> dict[str, Any]:
     try:
-        admission.examine(path.read_bytes(), admitted)
+        with open(program, "rb", buffering=0) as file:
+            admission.examine(file.readall(), admitted)
     except FdtError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except MemoryError:
         return _no_answer(LIMIT_S)
-    except OSError as error:
-        return {"error": ProtocolError.__name__, "message": f"The pool cannot read the program: {error}"}
     return {}
 
 
@@ -162,12 +171,14 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    """Looks at each program that standard input names, until that ends."""
+    """Looks at each program that comes on standard input, until that ends."""
     die_with(int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin.buffer:
-        answer = _look(Path(json.loads(line)["path"]), sys.argv[2:])
+    # Which walls this system lacks is told when the pool starts.
+    raise_walls(Reach())
+    orders = socket.socket(fileno=sys.stdin.fileno())
+    while descriptors := socket.recv_fds(orders, 1, 1)[1]:
+        answer = _look(descriptors[0], sys.argv[2:])
         answer["peak_bytes"] = _peak_bytes()
         print(json.dumps(answer), flush=True)
 

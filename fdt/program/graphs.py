@@ -14,6 +14,7 @@ from tensorflow.python.ops import handle_data_util
 
 from fdt.program.body import attribute, is_stateful, named, names_functions
 from fdt.program.size import value_of
+from fdt.program.checked_writes import check_while_running
 from fdt.program.value import Shape
 
 
@@ -37,9 +38,13 @@ class Description:
 
 
 def described(graph: Any) -> Description:
-    """Describes a FuncGraph, with its trace's shapes: those of loops' variables cannot be inferred from operations."""
+    """Describes a FuncGraph as it travels.
+
+    It has its trace's shapes: those of loops' variables cannot be inferred from operations.
+    """
     graph_def = graph.as_graph_def(add_shapes=True)
     call_by_operations(graph_def)
+    check_while_running(graph_def)
     return Description(
         graph_def,
         [tensor.op.name for tensor in graph.inputs],

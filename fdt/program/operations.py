@@ -9,8 +9,11 @@ their iterators, queues, readers of formats (images, sounds, records), CSR matri
 TPUs and TensorFlow's tests, and what gives out memory that nobody has written (`Empty`). Two are off that ragged tensors could
 have, as hostile input ends their process: `RaggedTensorToVariantGradient` and `UnicodeDecodeWithOffsets`.
 
-Some of the others can be ended so, too, by a type or size that TensorFlow checks before it touches anything: with its worker a
-program ends its own job, and nobody else's.
+Others compare shapes only where a graph is imported, and read and wrote other memory in a branch: `ResourceScatterAdd` and its
+like, `ResourceApplyAdadelta` and `ResourceApplyAdamWithAmsgrad`. A client exports what does the same (`checked_writes.py`).
+
+Some that are listed can end their process, too, by a type or size that TensorFlow checks before it touches anything: with its
+worker a program ends its own job, and nobody else's.
 
 In brackets stand the attributes of an operation that may hold more than numbers, types and shapes; `ATTRIBUTES` has a rule for
 each. What an operation reads from a string *tensor* has been judged with its name: none of the allowed ones takes it for a path
@@ -146,16 +149,14 @@ ALLOWED: dict[str, str] = {
         Print(message) PrintV2(end output_stream) Rank ReadVariableOp Shape ShapeN Size Snapshot StopGradient Timestamp
     """,
     "They read and write variables: a handle carries its type, and indices are compared with the shape.": """
-        AssignAddVariableOp AssignSubVariableOp AssignVariableOp DestroyResourceOp ResourceGather ResourceGatherNd
-        ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin ResourceScatterMul
+        AssignAddVariableOp AssignSubVariableOp AssignVariableOp ResourceGather ResourceGatherNd
         ResourceScatterNdAdd(bad_indices_policy) ResourceScatterNdMax(bad_indices_policy)
         ResourceScatterNdMin(bad_indices_policy) ResourceScatterNdSub(bad_indices_policy)
-        ResourceScatterNdUpdate(bad_indices_policy) ResourceScatterSub ResourceScatterUpdate ResourceStridedSliceAssign
-        VarHandleOp(allowed_devices container debug_name shared_name) VarIsInitializedOp VariableShape
+        ResourceScatterNdUpdate(bad_indices_policy) ResourceStridedSliceAssign VarIsInitializedOp VariableShape
     """,
     "They are optimizers' updates: variable, slots and gradient must have one shape; rows are compared with it.": """
-        ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2
-        ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign ResourceApplyCenteredRMSProp
+        ResourceApplyAdaMax ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2
+        ResourceApplyAdam ResourceApplyAddSign ResourceApplyCenteredRMSProp
         ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyGradientDescent ResourceApplyKerasMomentum
         ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent
         ResourceApplyRMSProp ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA
@@ -164,9 +165,8 @@ ALLOWED: dict[str, str] = {
         ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent ResourceSparseApplyRMSProp
     """,
     "They hold lists, arrays, stacks and tables: each compares its handle's type, and places with the length.": """
-        EmptyTensorList LookupTableExportV2 LookupTableFindV2 LookupTableInsertV2 LookupTableSizeV2
-        MutableHashTableV2(container shared_name) StackCloseV2 StackPopV2 StackPushV2 StackV2(stack_name)
-        TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3(source)
+        EmptyTensorList LookupTableExportV2 LookupTableFindV2 LookupTableSizeV2 StackCloseV2 StackPopV2 StackPushV2
+        StackV2(stack_name) TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3(source)
         TensorArrayGradWithShape(source) TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArraySplitV3
         TensorArrayV3(tensor_array_name) TensorArrayWriteV3 TensorListConcat TensorListConcatLists TensorListConcatV2
         TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength

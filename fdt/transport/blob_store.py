@@ -249,9 +249,12 @@ class BlobStore:
         return released
 
     def drop(self, ref: blobs_pb2.BlobRef) -> None:
-        """Deletes a blob, unless it has a user."""
+        """Deletes a one-time blob, unless it has a user.
+
+        One named by its content may be anybody's, as all who have the content know its name: it leaves when its room is needed.
+        """
         with self._lock:
-            if self.path(ref).name not in self._used():
+            if not self.is_lasting(ref) and self.path(ref).name not in self._used():
                 self._delete(self.path(ref))
 
     def _own_by(self, ref: blobs_pb2.BlobRef, owner: str) -> None:

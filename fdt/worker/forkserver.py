@@ -45,6 +45,8 @@ MAX_ORDER_BYTES = 1 << 17
 NOT_NEEDED = ("keras", "tf_keras")
 # The shell's exit status for a program that cannot be run.
 _NOT_STARTED = 126
+# `oom_score_adj` counts in thousandths of the machine's memory: as if a worker used half of it besides.
+_FIRST_TO_END = "500"
 
 
 class ForkServer:
@@ -161,8 +163,7 @@ class ForkServer:
 
     def _watch(self, pid: int, request: dict[str, Any]) -> None:
         bounds, may_fork = Bounds(**request["bounds"]), sandbox.has_gpu() or not request["walls"]
-        if bounds != Bounds() or may_fork:
-            self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
+        self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
 
     def _become_worker(self, request: dict[str, Any], secret: int, output: int) -> Gateway | None:
         signal.set_wakeup_fd(-1)
@@ -183,6 +184,9 @@ class ForkServer:
         if self._network in (Network.OWN, Network.TUNNEL):
             network_namespace.isolate()
         os.environ.update(request["environment"])
+        # Where workers together use all memory, the kernel ends one of them, and not the pool or another program.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
         # Last: the code after it has only a worker's rights.
         reach = sandbox.Reach.from_fields(request["reach"])
         if request["walls"]:

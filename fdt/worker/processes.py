@@ -64,7 +64,7 @@ class Processes:
             walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
             bounds: The bounds of each worker.
         """
-        self._on_exit, self._walls, self._bounds = on_exit, walls, dataclasses.asdict(bounds)
+        self._on_exit, self._walls, self._bounds = on_exit, walls, dataclasses.asdict(bounds.here())
         self._directory = directory
         self._timing = timing
         self._lock = threading.Lock()

@@ -1,6 +1,7 @@
-"""Sandboxes a worker process: contains the damage of a program that should not have been admitted.
+"""Sandboxes a process that reads what strangers send: contains the damage of what should not have been admitted.
 
-The process enters the sandbox once, before it reads a program. `python -m fdt.worker.sandbox` enters it and tests it.
+Workers, their tunnels and the pool's examiner enter the sandbox once, before they read anything.
+`python -m fdt.worker.sandbox` enters it and tests it.
 """
 
 import contextlib
@@ -49,15 +50,15 @@ _TRIAL_LIMIT_S = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """The paths that one worker may reach besides those that every program needs.
+    """The paths that one process may reach besides those that every program needs.
 
     Attributes:
-        folder: Its own folder, to write in; also its HOME and its temporary folder.
+        folder: Its own folder, to write in; also its HOME and its temporary folder. None: it writes no files.
         reads: Files and folders that it may read.
         writes: Folders in which it may keep files.
     """
 
-    folder: Path
+    folder: Path | None = None
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
 
@@ -106,12 +107,12 @@ def has_gpu() -> bool:
 
 
 def raise_walls(reach: Reach) -> Sandbox:
-    """Permanently takes from this process all rights that a worker does not need.
+    """Permanently takes from this process all rights that it does not need.
 
     Called while there is one thread, after the slow imports. A mechanism that fails is reported and left out.
 
     Args:
-        reach: This worker's paths. Its folder becomes the current one.
+        reach: This process's paths. Its folder becomes the current one.
     """
     settle(reach.folder)
     gpu = has_gpu()
@@ -144,7 +145,7 @@ def rules(reach: Reach, gpu: bool) -> Iterator[Rule]:
     yield from (Rule(Path("/etc") / name, READ) for name in _ETC)
     yield from (Rule(Path(path), READ) for path in _KERNEL)
     yield from (Rule(path, READ) for path in reach.reads)
-    yield from (Rule(path, KEEP_FILES) for path in (reach.folder, *reach.writes))
+    yield from (Rule(path, KEEP_FILES) for path in (reach.folder, *reach.writes) if path is not None)
     yield from (Rule(Path("/dev") / name, USE_DEVICE) for name in _DEVICES)
     if gpu:
         yield from (Rule(path, USE_DEVICE) for pattern in _GPUS for path in Path("/dev").glob(pattern))
@@ -178,13 +179,13 @@ def _outermost(file: str, entry: Path) -> str:
     return "" if below == file else below.partition("/")[0]
 
 
-def settle(folder: Path) -> None:
-    """Makes a worker's own folder its current folder, HOME and temporary folder."""
+def settle(folder: Path | None) -> None:
+    """Makes a process's own folder its current folder, HOME and temporary folder; without one it leaves that of the pool."""
     if has_gpu():
         # The cache of compiled kernels can be read, but not written: the user's other programs run its contents.
         os.environ.setdefault(_GPU_CACHE, os.path.expanduser("~/.nv/ComputeCache"))
-    os.chdir(folder)
-    for name in ("TMPDIR", "TMP", "TEMP", "HOME"):
+    os.chdir(folder or "/")
+    for name in ("TMPDIR", "TMP", "TEMP", "HOME") if folder else ():
         os.environ[name] = str(folder)
     # Python caches the folder that it found first.
     tempfile.tempdir = None

@@ -8,7 +8,7 @@ what to open. The worker also hands it unconnected sockets of the worker's netwo
   go to that host's tunnel inside TLS 1.3, and from there to the same address in that worker's network.
 
 The worker sends all requests before it reads a program, and from then on the tunnel takes none: a malicious program in the
-worker cannot make it connect to anything else.
+worker cannot make it connect to anything else. As the tunnel reads what strangers on the network send, it has walls of its own.
 
 A tunnel listens on the host's address on the trusted network and answers only the job's hosts. Each tunnel makes its own key
 and certificate for the job; the others got the certificate through the pool, and accept exactly that one.
@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from fdt.base.lifetime import die_with
 from fdt.worker.certificate import self_signed
+from fdt.worker.sandbox import Reach, raise_walls
 
 PARENT = "FDT_TUNNEL_PARENT"
 # The most bytes of a message, either way: certificates of all hosts of a job are some 40 KB.
@@ -220,6 +221,8 @@ def main() -> None:
     orders, blanks = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     # An unexpected error ends this process, and so the job, with this host's name, and not only one thread.
     threading.excepthook = _broken
+    # Which walls this system lacks is told when the pool starts.
+    raise_walls(Reach())
     with contextlib.suppress(OSError):
         Tunnel(orders, blanks).serve()
     # Threads may still be serving connections.

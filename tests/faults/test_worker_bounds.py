@@ -15,7 +15,7 @@ import pytest
 
 from fdt.base import worker_bounds
 from fdt.base.config import Credentials, ServeConfig
-from fdt.base.worker_bounds import Bounds, Watch
+from fdt.base.worker_bounds import Bounds, Watch, machine_bytes
 from fdt.errors import WorkerError
 from fdt.pool.server import Server
 from fdt.transport import rpc
@@ -80,6 +80,32 @@ def test_a_job_that_takes_too_much_fails_alone(address: str, fault: str, words: 
     assert value_of(following.drain(program, ALL).values) == chained(0, ROWS[0])
     following.close()
     channel.close()
+
+
+def test_without_a_bound_a_worker_has_nine_tenths_of_its_machine(tmp_path: Path) -> None:
+    """Of its container's memory, where that has less: the control group's, or that of one around it."""
+    machine = psutil.virtual_memory().total
+    assert machine_bytes(tmp_path, "0::/a/b\n") == machine
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/memory.max").write_text("max\n")
+    assert machine_bytes(tmp_path, "0::/a/b\n") == machine
+    (tmp_path / "a/memory.max").write_text("4000000\n")
+    assert machine_bytes(tmp_path, "1:cpu:/x\n0::/a/b\n") == 4_000_000
+    (tmp_path / "memory.max").write_text("3000000\n")
+    assert machine_bytes(tmp_path, "0::/../elsewhere\n") == 3_000_000
+    own = Bounds().here().memory_bytes
+    assert own is not None and 0.8 * machine_bytes() < own < machine_bytes()
+    assert Bounds(5).here() == Bounds(5)
+    assert "nine tenths" in str(Bounds()) and str(Bounds(4_000_000_000)) == "each worker may use 4.00 GB of memory"
+
+
+def test_the_kernel_ends_workers_before_others(address: str) -> None:
+    """Each may have most of the memory, so together they may use it up."""
+    score = Path("/proc/self/oom_score_adj").read_text()
+    children = psutil.Process().children(recursive=True)
+    scores = [Path(f"/proc/{child.pid}/oom_score_adj").read_text() for child in children]
+    assert scores.count("500\n") >= 2
+    assert score != "500\n" and score in scores, "the process that forks them is as it was"
 
 
 def test_what_a_worker_has_from_the_process_that_forked_it_counts_in_part(tmp_path: Path) -> None:

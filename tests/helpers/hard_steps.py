@@ -141,7 +141,7 @@ def two_halves_in_turn(net: Net, x: Any, y: Any) -> Any:
     return total
 
 
-@hard(ResourceScatterSub=1)
+@hard(ResourceScatterNdSub=1)
 def sparse_gradient(net: Net, x: Any, y: Any) -> Any:
     numbers = tf.cast(tf.abs(x) * 10, tf.int32) % 10
     with tf.GradientTape() as tape:
@@ -150,6 +150,24 @@ def sparse_gradient(net: Net, x: Any, y: Any) -> Any:
     net.w1.assign_sub(0.1 * weights)
     net.table.scatter_sub(tf.IndexedSlices(0.1 * rows.values, rows.indices))
     return value
+
+
+@hard()
+def functions_that_write_in_turn(net: Net, x: Any, y: Any) -> Any:
+    """No tensor goes from one call to the next: each waits for the one before."""
+    add = tf.function(lambda: net.codes.assign_add(tf.ones_like(net.codes)))
+    double = tf.function(lambda: net.codes.assign(net.codes * 2.0))
+    add(), double(), add(), double()
+    return tf.reduce_sum(net.codes) * 1e-3 + tf.reduce_mean(net.losses(x, y))
+
+
+@hard(ResourceScatterNdAdd=1)
+def codes_that_follow_rows(net: Net, x: Any, y: Any) -> Any:
+    z = net.hidden(x)
+    value = tf.reduce_mean(net.losses(x, y))
+    net.codes.scatter_add(tf.IndexedSlices(0.01 * tf.stop_gradient(z), tf.argmax(z[:, :5], 1)))
+    net.codes.scatter_update(tf.IndexedSlices(0.5, tf.constant([0])))
+    return value + tf.reduce_mean(net.codes)
 
 
 @hard()

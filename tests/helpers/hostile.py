@@ -655,7 +655,7 @@ attribute("NoOp", "_tpu_replicate", "does not know it", _tpu_replicate="cluster"
 attribute("NoOp", "_unheard_of", "does not know it", _unheard_of=1)
 attribute("NoOp", "_class", "loc:@", _class=["file:///etc/passwd"])
 attribute("NoOp", "_gradient_op_type", "the function", _gradient_op_type=Call("inner"))
-attribute("VarHandleOp", "allowed_devices", "worker's own host", allowed_devices=["/job:ps/task:0"])
+attribute("VarHandleOp", "--admit VarHandleOp", allowed_devices=["/job:ps/task:0"])
 attribute("UnicodeDecode", "input_encoding", "one word", input_encoding="../../converter")
 attribute("StatefulPartitionedCall", "config", "no text", config="x")
 attribute("StatefulPartitionedCall", "executor_type", "DEFAULT", executor_type="ANOTHER")
@@ -769,6 +769,37 @@ def writes_far_behind_a_tensor(graph: Any, path: str) -> program_pb2.StepProgram
     inner.ret["done"] = "total:output:0"
     made = of_graph(graph)
     made.step.outputs[:] = ["call:0"]
+    return made
+
+
+@hostile("ResourceScatterAdd", "function 'inner'")
+def reads_what_lies_behind_its_updates(graph: Any, path: str) -> program_pb2.StepProgram:
+    """Adds one number to a row of 60,000, and returns how many of them are not zero."""
+    int32 = Type(tf.int32.as_datatype_enum)
+    node(graph, "Placeholder", "row", dtype=Type(RESOURCE), shape=tf.compat.v1.TensorShape([]))
+    inner = function(graph, "inner", "row")
+    inner.signature.input_arg[0].type = RESOURCE
+    constant(inner, "zeros", np.zeros((1, FLOATS_BEHIND)), tf.float32)
+    effect(inner, "AssignVariableOp", "row", "zeros:output:0", name="grown", dtype=Type(FLOAT))
+    constant(inner, "first", [0], tf.int32)
+    constant(inner, "number", [[1.0]], tf.float32)
+    constant(inner, "zero", 0.0, tf.float32)
+    given = ("row", "first:output:0", "number:output:0", "^grown")
+    effect(inner, "ResourceScatterAdd", *given, name="added", dtype=Type(FLOAT), Tindices=int32)
+    node(inner, "ReadVariableOp", "read", "row", "^added", dtype=Type(FLOAT))
+    node(inner, "NotEqual", "found", "read:value:0", "zero:output:0", T=Type(FLOAT))
+    node(inner, "Cast", "each", "found:z:0", SrcT=Type(tf.bool.as_datatype_enum), DstT=Type(FLOAT))
+    constant(inner, "both", [0, 1], tf.int32)
+    node(inner, "Sum", "all", "each:y:0", "both:output:0", T=Type(FLOAT), Tidx=int32)
+    inner.ret["done"] = "all:output:0"
+    constant(graph, "which", 0, tf.int32)
+    node(
+        graph, "Case", "call", "which", "row", Tin=[Type(RESOURCE)], Tout=[Type(FLOAT)],
+        branches=[Call("inner"), Call("inner")], output_shapes=[tf.TensorShape([]).as_proto()],
+    )  # fmt: skip
+    made = of_graph(graph)
+    made.step.outputs[:], made.step.variables[:] = ["call:0"], ["row"]
+    made.variables.add(tensor=program_pb2.Tensor(name="row", dtype="float32", shape=[1, 1]))
     return made
 
 

@@ -37,6 +37,7 @@ _CALL_S = 20.0
 # They end or block what calls them by design, or say what runs and are no call by themselves.
 _NO_CALL = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "Placeholder", "XlaDynamicUpdateSlice"}
 _DIMENSIONS = [0, 1, 1, 2, 2, 3, 4, 5, 8]
+_WIDE = 300_000
 _INTEGERS = [0, 0, 1, 1, 2, 3, -1, -2, 5, 7, 100, -100, 2**31 - 1, -(2**31), 2**40, -(2**63), 2**63 - 1]
 _FLOATS = [0.0, 1.0, -1.0, 0.5, 2.5, 1e-30, 1e38, -1e38, float("nan"), float("inf"), -float("inf"), 1e6]
 _TEXTS = [b"", b"a", b"a b", b"\xff\xfe", b"%s{}", b"7" * 400, "日本".encode(), b"0.5"]
@@ -106,11 +107,10 @@ class Call:
     def _pick(self, choices: Any) -> Any:
         return choices[int(self._random.integers(len(choices)))]
 
-    def _integer(self) -> int:
-        return int(self._random.integers(0, 3)) if self._is_tame else int(self._pick(_INTEGERS))
-
     def _shape(self) -> list[int]:
-        return [self._pick(_DIMENSIONS) for _ in range(int(self._random.integers(0, 6)))]
+        shape = [self._pick(_DIMENSIONS) for _ in range(int(self._random.integers(0, 6)))]
+        # A wide row reaches past the pages of a narrow one, where reading and writing end the process.
+        return [min(each, 2) for each in shape[:2]] + [_WIDE] if self._random.random() < 0.1 else shape
 
     def _attribute(self, attribute: Any) -> Any:
         """Returns a value for an attribute: its default more often than not."""
@@ -165,18 +165,20 @@ class Call:
         shape = self._one_shape if self._one_shape is not None and self._random.random() < 0.7 else self._shape()
         size = int(np.prod(shape))
         if kind == tf.string:
-            return tf.constant([self._pick(_TEXTS) for _ in range(size)], tf.string, shape)
+            return tf.constant(np.array(_TEXTS, object)[self._random.integers(len(_TEXTS), size=size)].reshape(shape))
         if kind.is_integer:
             least, most = kind.limits
-            numbers = [min(max(self._integer(), least), most) for _ in range(size)]
+            choices = range(3) if self._is_tame else _INTEGERS
+            numbers = np.array([min(max(each, least), most) for each in choices], kind.as_numpy_dtype)
+            numbers = self._random.choice(numbers, size)
             if self._random.random() < 0.3:
                 numbers.sort()
-            return tf.constant(np.array(numbers, kind.as_numpy_dtype).reshape(shape))
+            return tf.constant(numbers.reshape(shape))
         if kind == tf.bool:
             return tf.constant(self._random.integers(2, size=shape).astype(bool))
         if self._is_tame or self._random.random() < 0.5:
             return tf.cast(tf.constant(self._random.normal(size=shape)), kind)
-        return tf.cast(tf.constant(np.array([self._pick(_FLOATS) for _ in range(size)]).reshape(shape)), kind)
+        return tf.cast(tf.constant(self._random.choice(_FLOATS, size).reshape(shape)), kind)
 
     def _type(self) -> tf.DType:
         """Returns the type that the operation says its handles' values have.

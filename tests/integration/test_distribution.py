@@ -169,3 +169,39 @@ def test_setup_builds_the_horovod_that_the_lock_holds() -> None:
 
     groups = tomllib.loads((_ROOT / "pyproject.toml").read_text())["dependency-groups"]
     assert HOROVOD in groups["horovod"]
+
+
+def test_setup_installs_by_hashes_what_the_lock_holds(tmp_path: Path) -> None:
+    from fdt.cli import setup
+
+    hashed = setup._hashed(tmp_path, "horovod", *setup._BUILD_NEEDS).read_text()
+    pinned = dict(re.findall(r"^([a-z]+)==([^ ;]+)", hashed, re.MULTILINE))
+    assert set(pinned) == {"horovod", *setup._BUILD_NEEDS}
+    assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", hashed)) >= len(pinned)
+    lock = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package for package in lock}
+    shared = pinned.keys() & {"horovod", *setup._HOROVOD_NEEDS}
+    assert {name: pinned[name] for name in shared} == {name: locked[name]["version"] for name in shared}
+    assert locked["horovod"]["sdist"]["hash"] in hashed
+
+
+def test_no_file_is_installed_whose_hash_is_another(tmp_path: Path) -> None:
+    wheel = tmp_path / "swapped-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"another file")
+    (tmp_path / "requirements.txt").write_text(f"swapped @ {wheel.as_uri()} --hash=sha256:{'0' * 64}\n")
+    code = (
+        "import sys; from pathlib import Path; from fdt.cli import setup\n"
+        "setup._install(Path(sys.argv[1]), ['--no-index', '--target', sys.argv[2]])"
+    )
+    python, target = _environment(tmp_path / "own"), tmp_path / "target"
+    command = [python, "-c", code, str(tmp_path / "requirements.txt"), str(target)]
+    done = processes.run([*map(str, command)], limit_s=_LIMIT_S, cwd=tmp_path, PYTHONPATH=str(_ROOT))
+    assert done.status != 0 and "DO NOT MATCH THE HASHES" in done.stderr and not target.exists()
+
+
+def test_the_image_installs_by_hashes_and_its_base_can_be_pinned() -> None:
+    text = (_ROOT / "Dockerfile").read_text()
+    installs = re.findall(r"pip install ([^&\n]*)", text)
+    assert len(installs) == 2
+    assert all("--require-hashes" in each or "--no-deps --no-index" in each for each in installs)
+    assert "FROM ${BASE}" in text and "@sha256:" in text

@@ -21,6 +21,7 @@ from fdt.errors import UsageError
 from fdt.pool.host import Membership
 from fdt.pool.state import events
 from fdt.transport import rpc
+from fdt.transport.blobs import one_time
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2
 from tests.helpers.certificates import certificate
 from tests.helpers.ends import wait_gone
@@ -111,7 +112,8 @@ def test_all_ranks_on_the_host_that_joined(pool: Pool, tmp_path: Path) -> None:
         stream = pool.train(2)
         pool.prepare(stream, "MatMul")
         state = secrets.token_bytes(3 << 20)
-        sent = pool.upload(state).blob
+        sent = one_time(len(state))
+        pool.blobs.send(sent, [state])
         stream.assign_blob(sent)
         stream.run([[3, 4]])
         drained = stream.drain(job_pb2.Drain.WHAT_ALL)

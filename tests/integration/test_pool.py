@@ -31,7 +31,7 @@ from fdt.errors import (
 from fdt.pool.server import Server
 from fdt.transport import rpc, statuses, wire
 from fdt.transport.blob_client import BlobClient
-from fdt.transport.blobs import reference
+from fdt.transport.blobs import one_time, reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from fdt.worker.log_file import HEAD_BYTES, TAIL_BYTES
 from tests.helpers.ends import wait_gone
@@ -237,7 +237,8 @@ def test_large_state_goes_through_the_store_and_is_dropped(pool: Pool) -> None:
     stream = pool.train(1)
     pool.prepare(stream)
     state = secrets.token_bytes(1 << 20)
-    sent = pool.upload(state).blob
+    sent = one_time(len(state))
+    pool.blobs.send(sent, [state])
     stream.assign_blob(sent)
     drained = stream.drain()
     assert bytes(pool.blobs.download(drained.state.payload.blob)) == bytes(8) + state
@@ -245,6 +246,22 @@ def test_large_state_goes_through_the_store_and_is_dropped(pool: Pool) -> None:
     stream.close()
     stream.wait_end()
     assert pool.blobs.find_missing([drained.state.payload.blob])
+
+
+@pytest.mark.parametrize("how", ["state", "rows"])
+def test_nobody_deletes_an_array_that_another_client_sent(pool: Pool, how: str) -> None:
+    """Whoever has an array knows its name, and may have a job use it up as what serves once."""
+    array = pool.upload(np.zeros(1 << 15, np.int64))
+    stream = pool.train(1)
+    pool.prepare(stream)
+    if how == "state":
+        stream.assign_blob(array.blob)
+    else:
+        stream.run_blob(array.blob)
+    stream.drain()
+    stream.close()
+    stream.wait_end()
+    assert pool.blobs.find_missing([array.blob]) == []
 
 
 def test_second_job_queues_and_says_why(pool: Pool) -> None:

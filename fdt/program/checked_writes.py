@@ -1,0 +1,94 @@
+"""Replaces writes to variables that do not compare shapes while they run by operations that do.
+
+TensorFlow compares the shapes of what these write with the variable's when a graph is imported, where they are known, and not
+when they run: in a branch they read and wrote behind their tensors (`tests/integration/test_checked_writes.py`). Admission does
+not list them, so a client exports calls of functions that do the same (docs/decisions/0099).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+_Types = frozenset[tuple[str, int]]
+
+
+def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
+    """Replaces unchecked writes, in a graph and in its functions."""
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    added: dict[str, Any] = {}
+    for node in [node for nodes in bodies for node in nodes if node.op in _CHECKED]:
+        types = frozenset((name, value.type) for name, value in node.attr.items() if value.type)
+        function = _function(node.op, types)
+        added[function.name] = function.function_def
+        _call(node, function)
+    graph.library.function.extend(added.values())
+
+
+# Kept: TensorFlow forgets a function's name when its last user goes, also where it was imported under it.
+@functools.cache
+def _function(op: str, types: _Types) -> Any:
+    """Returns a function with an operation's inputs, which does the same, for the types of its attributes."""
+    inputs = [
+        tf.TensorSpec(None, argument.type or dict(types)[argument.type_attr])
+        for argument in op_def_registry.get(op).input_arg
+    ]
+    return tf.function(_CHECKED[op], autograph=False).get_concrete_function(*inputs)
+
+
+def _call(node: Any, function: Any) -> None:
+    """Makes a node a call of a function without results, with the inputs that it has."""
+    for name in [name for name in node.attr if name[:1] != "_"]:
+        del node.attr[name]
+    node.op = "StatefulPartitionedCall"
+    node.attr["f"].func.name = function.name
+    node.attr["Tin"].list.type.extend(tensor.dtype.as_datatype_enum for tensor in function.inputs)
+    node.attr["Tout"].list.SetInParent()
+
+
+def _rows(write: Callable[..., Any]) -> Callable[..., None]:
+    """Returns a write to the rows that a list of indices names, by an operation that takes them as a column."""
+
+    def fdt_rows(variable: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> None:
+        # One number may stand for all; nothing is copied otherwise.
+        shape = tf.concat([tf.shape(indices), tf.raw_ops.VariableShape(input=variable)[1:]], 0)
+        write(ref=variable, indices=indices[..., None], updates=tf.broadcast_to(updates, shape))
+
+    return fdt_rows
+
+
+def fdt_amsgrad(variable: tf.Tensor, m: tf.Tensor, v: tf.Tensor, most: tf.Tensor, *numbers: tf.Tensor) -> None:
+    """Reddi, Kale, Kumar: On the Convergence of Adam and Beyond, 2018; in the order in which TensorFlow computes it."""
+    power_1, power_2, rate, beta_1, beta_2, epsilon, gradient = numbers
+    read = functools.partial(tf.raw_ops.ReadVariableOp, dtype=gradient.dtype)
+    alpha = rate * tf.sqrt(1 - power_2) / (1 - power_1)
+    tf.raw_ops.AssignAddVariableOp(resource=m, value=(gradient - read(resource=m)) * (1 - beta_1))
+    tf.raw_ops.AssignAddVariableOp(resource=v, value=(tf.square(gradient) - read(resource=v)) * (1 - beta_2))
+    tf.raw_ops.AssignVariableOp(resource=most, value=tf.maximum(read(resource=most), read(resource=v)))
+    step = read(resource=m) * alpha / (tf.sqrt(read(resource=most)) + epsilon)
+    tf.raw_ops.AssignSubVariableOp(resource=variable, value=step)
+
+
+def fdt_adadelta(variable: tf.Tensor, mean: tf.Tensor, moved: tf.Tensor, *numbers: tf.Tensor) -> None:
+    """Zeiler: ADADELTA, 2012; in the order in which TensorFlow computes it."""
+    rate, rho, epsilon, gradient = numbers
+    read = functools.partial(tf.raw_ops.ReadVariableOp, dtype=gradient.dtype)
+    mean_square = read(resource=mean) * rho + tf.square(gradient) * (1 - rho)
+    tf.raw_ops.AssignVariableOp(resource=mean, value=mean_square)
+    step = tf.sqrt(read(resource=moved) + epsilon) * tf.math.rsqrt(mean_square + epsilon) * gradient
+    tf.raw_ops.AssignSubVariableOp(resource=variable, value=step * rate)
+    tf.raw_ops.AssignVariableOp(resource=moved, value=read(resource=moved) * rho + tf.square(step) * (1 - rho))
+
+
+# Operation -> what does the same with its inputs. `ResourceScatterMul` and `-Div` have no checked sibling.
+_CHECKED: dict[str, Callable[..., None]] = {
+    "ResourceScatterAdd": _rows(tf.raw_ops.ResourceScatterNdAdd),
+    "ResourceScatterSub": _rows(tf.raw_ops.ResourceScatterNdSub),
+    "ResourceScatterMin": _rows(tf.raw_ops.ResourceScatterNdMin),
+    "ResourceScatterMax": _rows(tf.raw_ops.ResourceScatterNdMax),
+    "ResourceScatterUpdate": _rows(tf.raw_ops.ResourceScatterNdUpdate),
+    "ResourceApplyAdamWithAmsgrad": fdt_amsgrad,
+    "ResourceApplyAdadelta": fdt_adadelta,
+}
