@@ -13,8 +13,8 @@ from tensorflow.python.framework import func_graph, function_def_to_graph
 from tensorflow.python.ops import handle_data_util
 
 from fdt.program.body import attribute, is_stateful, named, names_functions
-from fdt.program.size import value_of
 from fdt.program.checked_writes import check_while_running
+from fdt.program.size import value_of
 from fdt.program.value import Shape
 
 
