@@ -654,7 +654,8 @@ _ALL: dict[tuple[str, ...], Of] = {
     ("TopK", "TopKV2"): _top,
     ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic", "ResizeArea"): _resized,
     ("Range",): _range_shape,
-    ("L2Loss", "BiasAddGrad", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs", "Assert", "TensorListLength",
+    ("L2Loss", "BiasAddGrad", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs",
+     "Assert", "TensorListLength",
      "TensorListReserve", "EmptyTensorList", "TensorListElementShape", "TensorListGetItem", "TensorListStack",
      "TensorListPopBack"): _constant_shape,
 }  # fmt: skip
