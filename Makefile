@@ -36,6 +36,7 @@ check: install
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/mypy --config-file benchmarks/mypy.ini benchmarks
+	$(RUN)/mypy --config-file tests/mypy.ini tests
 	$(RUN)/lint-imports
 
 format: install

@@ -88,8 +88,8 @@ def markdown(content: Content) -> str:
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
         f"{WORKERS} synchronous workers. Medians (least–most) of {settings['epochs'] - 1} epochs of {settings['batches']} "
         "batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn in one process; the "
-        "whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop, of which an episode is a "
-        f"batch.\n\n{table(heads, lines)}\n\n{median}"
+        "whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop with an episode "
+        f"as batch.\n\n{table(heads, lines)}\n\n{median}"
     )
 
 

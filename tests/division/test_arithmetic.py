@@ -29,7 +29,7 @@ def test_products_and_convolutions_are_counted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["convolution", "depthwise", "volumes"])
 def test_gradients_of_a_convolution_cost_as_much_as_it_does(name: str) -> None:
-    given = {
+    given: dict[str, Any] = {
         **CASES,
         "volumes": (lambda x, w: tf.nn.conv3d(x, w, [1] * 5, "SAME"), [(2, 4, 4, 4, 3), (3, 3, 3, 3, 5)], 0),
     }

@@ -505,7 +505,8 @@ def main(uid: int, attacks: dict[str, Attack]) -> None:
     listening = str(base / "socket")
     bystander = subprocess.Popen(["/bin/sleep", "300"])
     try:
-        ground = Ground(*(base / name for name in ("outside", "own", "store", "other")), bystander.pid, listening)
+        outside, own, store, other = (base / name for name in ("outside", "own", "store", "other"))
+        ground = Ground(outside, own, store, other, bystander.pid, listening)
         with socket.socket(socket.AF_UNIX) as by_file, socket.socket(socket.AF_UNIX) as abstract:
             by_file.bind(listening)
             abstract.bind("\0" + listening)

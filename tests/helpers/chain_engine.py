@@ -149,9 +149,7 @@ class ChainEngine:
             return False
         return True
 
-    def drain(
-        self, program: int, what: "job_pb2.Drain.What.ValueType", variables: Sequence[int] = ()
-    ) -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         self._die_soon()
         if self._rank == 0 and self._num_asked == 2 and "point" in self._options:
             failpoints.OF_WORKER[self._options["point"]]()

@@ -51,7 +51,7 @@ def indices(row: int) -> bytes:
     return np.int64(row).tobytes()
 
 
-def value_of(values: object) -> int:
+def value_of(values: bytes) -> int:
     """Returns the chain's value in a state or in outputs."""
     return int(np.frombuffer(values, "<i8")[0])
 

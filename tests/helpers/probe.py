@@ -42,6 +42,8 @@ class Point:
 class Last:
     """Lives until the modules are destroyed."""
 
+    note = ""
+
     def __del__(self):
         print("del", __name__, self.note, flush=True)
 

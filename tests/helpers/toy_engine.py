@@ -130,9 +130,7 @@ class ToyEngine:
             threading.Event().wait()
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind])
 
-    def drain(
-        self, program: int, what: "job_pb2.Drain.What.ValueType", variables: Sequence[int] = ()
-    ) -> job_pb2.Drained:
+    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         content = np.float64(self._total).tobytes() + self._state
         return job_pb2.Drained(state=job_pb2.State(variables=[0], payload=self._blobs.payload(content)))
 

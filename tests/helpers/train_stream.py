@@ -78,7 +78,7 @@ class TrainStream:
         """Runs a step whose row numbers are a blob."""
         self._send(run=job_pb2.RunSteps(batches=[job_pb2.Batch(blob=blob)]))
 
-    def drain(self, what: "job_pb2.Drain.What.ValueType" = job_pb2.Drain.WHAT_METRICS) -> job_pb2.Drained:
+    def drain(self, what: "job_pb2.Drain.What" = job_pb2.Drain.WHAT_METRICS) -> job_pb2.Drained:
         self._serial += 1
         self._send(drain=job_pb2.Drain(what=what, serial=self._serial))
         return self._wait(lambda: [e for e in self.kinds("drained") if e.drained.serial == self._serial])[0].drained

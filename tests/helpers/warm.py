@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
 
@@ -73,7 +74,7 @@ def _forks() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
     with mock.patch.dict(os.environ, environment()):
-        multiprocessing.forkserver.ensure_running()
+        forkserver.ensure_running()
     return context
 
 

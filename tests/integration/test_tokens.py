@@ -2,6 +2,7 @@
 
 import re
 import signal
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ class User:
     def fdt(self, *arguments: str) -> Finished:
         return run([PYTHON, "-m", "fdt", *arguments], limit_s=LIMIT_S, **self._environment)
 
-    def serve(self, *options: str) -> object:
+    def serve(self, *options: str) -> AbstractContextManager[Background]:
         command = [PYTHON, "-m", "fdt", "serve", "--listen", "127.0.0.1:0", "--workers", "1", *options]
         return background(command, **self._environment)
 

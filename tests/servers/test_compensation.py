@@ -124,8 +124,8 @@ def test_rows_of_a_table_are_one_tensor(width: int, dtype: str, rule: Rule, inde
     found, squares = of_rows(values, indices, rule=rule, now=now, then=table, mean_square=kept)
     g = np.zeros((20, width))
     np.add.at(g, indices, values.astype(np.float64))
-    flat = (a[rows].reshape(-1) for a in (g, now, table, s))
-    expected, mean, sums, _ = formula(rule, *flat, [4 * width])
+    flat, at, then, square = (a[rows].reshape(-1) for a in (g, now, table, s))
+    expected, mean, sums, _ = formula(rule, flat, at, then, square, [4 * width])
     factors = np.ones((20, width))
     factors[rows] = expected.reshape(4, width) / g[rows]
     tolerance = max(TOLERANCE[dtype], 1e-5) if wide is np.float32 else 1e-12

@@ -1,6 +1,7 @@
 """The life of jobs and workers: every race is a list of events."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import pytest
 
@@ -90,7 +91,10 @@ class Pool:
         return found[0]
 
 
-def only(kind: type[Instruction], out: list[Instruction]) -> list[Instruction]:
+_Kind = TypeVar("_Kind", bound=Instruction)
+
+
+def only(kind: type[_Kind], out: list[Instruction]) -> list[_Kind]:
     return [instruction for instruction in out if isinstance(instruction, kind)]
 
 

@@ -7,7 +7,7 @@ a slow browser skips snapshots, and gets the difference between the last one tha
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from fdt.pool import view
@@ -64,7 +64,7 @@ class Feed:
         job = next((job for job in picture.jobs if job.name == name), None)
         return None if job is None else view.detail(job, self._curves(name))
 
-    async def events(self, job: str) -> AsyncIterator[bytes]:
+    async def events(self, job: str) -> AsyncGenerator[bytes, None]:
         """Yields server-sent events until the browser disconnects: `pool` (see `view.changes`) and `job` (see `view.detail`).
 
         Args:

@@ -1,5 +1,7 @@
 """Cases: what only Keras 2 has."""
 
+from typing import Any
+
 import tensorflow as tf
 from recording import BATCH, Results, case, compiled, digits, fit, from_history, from_weights, mlp
 from tensorflow import keras
@@ -8,7 +10,7 @@ from tensorflow import keras
 EVEN = 4 * 64
 
 
-def fit_with(optimizer: object) -> Results:
+def fit_with(optimizer: Any) -> Results:
     """The older optimizers show their variables in another way."""
     model = compiled(optimizer=optimizer)
     history = model.fit(*digits(EVEN), epochs=5, batch_size=BATCH, verbose=0)

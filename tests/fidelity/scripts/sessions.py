@@ -35,7 +35,7 @@ class Net:
         self.right = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(self.logits, 1), self.y), tf.float32))
 
 
-def train(net: Net, step: object, session: object, **feeds: object) -> Results:
+def train(net: Net, step: object, session: v1.Session, **feeds: object) -> Results:
     """Runs the step on all batches; returns every loss, and all variables at the end."""
     losses = []
     for _ in range(EPOCHS):
@@ -44,7 +44,7 @@ def train(net: Net, step: object, session: object, **feeds: object) -> Results:
     return {"history/loss": np.array(losses), **variables(session)}
 
 
-def variables(session: object) -> Results:
+def variables(session: v1.Session) -> Results:
     return {f"weights/{v.name}": value for v in v1.global_variables() for value in [session.run(v)]}
 
 
