@@ -151,20 +151,17 @@ def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> l
     if 0 not in rows.sizes:
         return node.run(inputs, rows)
     outputs = node.op.outputs
-    shapes = [shape and tuple(None if size is None else int(size) for size in shape) for shape in node.shapes]
-    if any(shape is None or None in shape[1:] for shape in shapes):
+    behind = [None if shape is None else [size for size in shape[1:] if size is not None] for shape in node.shapes]
+    if any(rest is None or len(rest) < len(shape or ()) - 1 for rest, shape in zip(behind, node.shapes, strict=True)):
         return None
     runs = []
     for place, rank in enumerate(node.walk.exchange.ranks):
         if rows.sizes[rank]:
             runs.append(node.emit([each[place] for each in inputs]))
         else:
-            nothing = [
-                np.zeros([0, *(size or 0 for size in (shape or ())[1:])], t.dtype.as_numpy_dtype)
-                for shape, t in zip(shapes, outputs, strict=True)
-            ]
-            runs.append([node.walk.body.constant(each) for each in nothing])
-    return [node.value(rows, [run[k] for run in runs], k) for k in range(len(shapes))]
+            pairs = zip(behind, outputs, strict=True)
+            runs.append([node.walk.zeros([0, *(rest or ())], output.dtype) for rest, output in pairs])
+    return [node.value(rows, [run[k] for run in runs], k) for k in range(len(outputs))]
 
 
 def summed_over_rows(*data: int) -> Callable[[Node], list[Value] | None]:

@@ -119,6 +119,15 @@ class Conversions:
                 (self._looked_up[key],) = self.body.draw(sketch, [self.numbers.argument()], "sizes")
         return self._looked_up[key]
 
+    def zeros(self, shape: Sequence[Dim], dtype: tf.DType) -> Wire:
+        """Writes a tensor of zeros."""
+        if all(map(is_number, shape)):
+            return self.body.constant(np.zeros(list(map(int, shape)), dtype.as_numpy_dtype))
+        if self.body.is_dry:
+            return self.body.nothing
+        sketch = Sketch(lambda sizes: tf.zeros(sizes, dtype), [Spec(tf.int32, (len(shape),))])
+        return self.body.draw(sketch, [self.constant(np.array(shape, object), tf.int32)], "zeros")[0]
+
     def sizes(self, make: Callable[[int], Sequence[Dim]]) -> Value:
         """Returns numbers, int64, for each worker its own.
 

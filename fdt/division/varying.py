@@ -122,17 +122,15 @@ def _broadcast_elements(node: "Node", one: np.ndarray, other: np.ndarray) -> Any
 
 def _axes_to_sum(node: "Node", one: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
     """BroadcastGradientArgs: the dimensions along which each of two shapes was broadcast."""
+    if len(one) == len(other) and all(map(_same, one, other)):
+        return [np.zeros(0, object)] * 2
     rank = max(len(one), len(other))
-    padded = [[1] * (rank - len(shape)) + list(shape) for shape in (one, other)]
     axes: list[list[int]] = [[], []]
-    for dim, (a, b) in enumerate(zip(*padded, strict=True)):
-        ones = (a == 1, b == 1) if not _same(a, b) else (False, False)
-        if _same(a, b) and value_of(a) == 1:
-            # TensorFlow sums over both where both are 1.
-            ones = (a == 1, b == 1)
-        for k in range(2):
-            if ones[k]:
-                axes[k].append(dim)
+    for dim, pair in enumerate(zip(*([1] * (rank - len(shape)) + [*shape] for shape in (one, other)), strict=True)):
+        # Where both are 1, TensorFlow sums over both.
+        differ = not _same(*pair) or value_of(pair[0]) == 1
+        for found, size in zip(axes, pair, strict=True):
+            found += [dim] if differ and size == 1 else []
     return [np.array(each, object) for each in axes]
 
 
