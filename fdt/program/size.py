@@ -181,10 +181,10 @@ def of_inputs(shapes: Shapes, differing: Collection[tuple[int, int]], conditions
     known: dict[int, Size] = {}
 
     def dim(place: int, dim: int, value: int) -> Dim:
-        if (place, dim) not in differing:
-            return value
         atom = Atom(f"input {place} dimension {dim}", lambda shapes: shapes[place][dim], value)
         size = Size((((atom,), 1),), conditions)
+        if (place, dim) not in differing:
+            return int(size)
         first = known.setdefault(value, size)
         assert first == size
         return first

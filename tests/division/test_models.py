@@ -1,7 +1,5 @@
 """Keras's layers, losses, metrics and optimizers over simulated workers: the model's own `train_step`, untouched."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from fdt.division import divide
 from fdt.program.graphs import described
 from fdt.program.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
-from tests.helpers.divided_models import MODELS, batches, build_for
+from tests.helpers.divided_models import IN_DOUBLE_PRECISION, MODELS, batches, build_for, choose_precision
 from tests.helpers.together import Together
 
 _ROWS, _WORKERS, _NUM_STEPS = 15, 4, 3
@@ -21,8 +19,6 @@ _WHOLE: dict[str, dict[str, int]] = {"contrastive": {"SparseSoftmaxCrossEntropyW
 # own output, which is 1 for each row; what masked LSTMs and GRUs make of the zeros that they begin with, which counts as much
 # as all steps of the loop.
 _LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97, "text": 0.86, "masked_backwards": 0.9}
-# So many normalisations magnify what is rounded until nothing can be compared.
-_IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 
 
 # As `fit` traces, for any number of rows; some also as it does where all batches have as many.
@@ -34,16 +30,11 @@ def test_a_model_trains_as_undivided_and_all_of_it_is_divided(
     name: str, num_rows: int | None, request: pytest.FixtureRequest
 ) -> None:
     keras.utils.set_random_seed(1)
-    if name in _IN_DOUBLE_PRECISION:
-        # Layers go by the policy, which keeps the precision that was set when the first layer was made; losses by the other.
-        request.addfinalizer(functools.partial(keras.config.set_floatx, keras.config.floatx()))
-        request.addfinalizer(functools.partial(keras.config.set_dtype_policy, keras.config.dtype_policy()))
-        keras.config.set_floatx("float64")
-        keras.config.set_dtype_policy("float64")
+    choose_precision(name, request)
     shape, build = MODELS[name]
     net, data = build(), batches(shape, _ROWS, _NUM_STEPS)
     build_for(net, data[0])
-    assert (name in _IN_DOUBLE_PRECISION) == (net.trainable_variables[0].dtype == "float64")
+    assert (name in IN_DOUBLE_PRECISION) == (net.trainable_variables[0].dtype == "float64")
     specs = [tf.TensorSpec((num_rows, *array.shape[1:]), array.dtype) for array in data[0]]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
     divided = over_workers(whole, _ROWS, _WORKERS, num_arguments=2)

@@ -16,7 +16,7 @@ from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts, s
 from fdt.program.size import Conditions, of_inputs
 from tests.division.test_rules import CASES, Case, values
 from tests.helpers.divided import DividedStep, largest_difference, side_by_side
-from tests.helpers.divided_models import MODELS, build_for
+from tests.helpers.divided_models import MODELS, batches, build_for, choose_precision
 
 # Of each rule. More find what these have not: FDT_DIVISION_EXAMPLES=100.
 _EXAMPLES = int(os.environ.get("FDT_DIVISION_EXAMPLES", "4"))
@@ -81,20 +81,14 @@ def test_a_rule_gives_what_the_operation_gives_for_other_sizes(name: str, data: 
             assert largest_difference(expected, [t.numpy() for t in step.varied(*each)]) <= 2e-5
 
 
-def _batch(shape: Sequence[int], rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    from tests.helpers.divided_models import batches
-
-    (batch,) = batches(shape, rows, 1)
-    return batch
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_divided_once_for_any_number_of_rows(name: str) -> None:
+def test_a_model_is_divided_once_for_any_number_of_rows(name: str, request: pytest.FixtureRequest) -> None:
     """The last batch of an epoch, and batches that differ from step to step."""
     keras.utils.set_random_seed(1)
+    choose_precision(name, request)
     shape, build = MODELS[name]
     # No other dimension has as many.
-    net, data = build(), _batch(shape, 15, 0)
+    net, (data,) = build(), batches(shape, 15, 1)
     build_for(net, data)
     specs = [tf.TensorSpec((None, *array.shape[1:]), array.dtype) for array in data]
     whole = tf.function(lambda x, y: tf.nest.flatten(net.train_step((x, y)))).get_concrete_function(*specs)
@@ -108,7 +102,7 @@ def test_a_model_is_divided_once_for_any_number_of_rows(name: str) -> None:
     accounts = [dataclasses.replace(each.account, largest=0) for each in (step, known)]
     assert accounts[0] == accounts[1], "nothing more is exchanged or computed whole than for known sizes"
     for rows in (15, 17, 11):
-        batch = _batch(shape, rows, rows)
+        (batch,) = batches(shape, rows, 1)
         assert conditions.hold([array.shape for array in batch])
         outputs, variables = side_by_side(
             lambda batch=batch: [t.numpy() for t in whole(*map(tf.constant, batch))],

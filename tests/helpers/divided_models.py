@@ -1,14 +1,18 @@
 """Small models with the layers of Keras, each with its data: their own `train_step` is what is divided."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras import layers
 
 CLASSES = 4
+# So many normalisations magnify what is rounded until nothing can be compared.
+IN_DOUBLE_PRECISION = frozenset({"resnet_34"})
 Build = Callable[[], keras.Model]
 MODELS: dict[str, tuple[tuple[int, ...], Build]] = {}
 
@@ -32,6 +36,16 @@ def batches(shape: tuple[int, ...], rows: int, count: int) -> list[tuple[Any, An
         )
         for _ in range(count)
     ]
+
+
+def choose_precision(name: str, request: pytest.FixtureRequest) -> None:
+    """Sets the precision that a model needs, until a test's end."""
+    if name in IN_DOUBLE_PRECISION:
+        # Layers go by the policy, which keeps the precision that was set when the first layer was made; losses by the other.
+        request.addfinalizer(functools.partial(keras.config.set_floatx, keras.config.floatx()))
+        request.addfinalizer(functools.partial(keras.config.set_dtype_policy, keras.config.dtype_policy()))
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
 
 
 def build_for(net: keras.Model, batch: Any) -> None:
