@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, assume, given, settings
