@@ -158,13 +158,18 @@ def functions_that_write_in_turn(net: Net, x: Any, y: Any) -> Any:
     add = tf.function(lambda: net.codes.assign_add(tf.ones_like(net.codes)))
     double = tf.function(lambda: net.codes.assign(net.codes * 2.0))
     add(), double(), add(), double()
-    return tf.reduce_sum(net.codes) * 1e-3 + tf.reduce_mean(net.losses(x, y))
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(net.losses(x, y))
+    net.descend(value, tape)
+    return tf.reduce_sum(net.codes) * 1e-3 + value
 
 
 @hard(ResourceScatterNdAdd=1)
 def codes_that_follow_rows(net: Net, x: Any, y: Any) -> Any:
-    z = net.hidden(x)
-    value = tf.reduce_mean(net.losses(x, y))
+    with tf.GradientTape() as tape:
+        z = net.hidden(x)
+        value = tf.reduce_mean(net.losses(x, y))
+    net.descend(value, tape)
     net.codes.scatter_add(tf.IndexedSlices(0.01 * tf.stop_gradient(z), tf.argmax(z[:, :5], 1)))
     net.codes.scatter_update(tf.IndexedSlices(0.5, tf.constant([0])))
     return value + tf.reduce_mean(net.codes)
