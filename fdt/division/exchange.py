@@ -7,7 +7,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from fdt.program.layout import Combine
-from fdt.program.size import Dim
+from fdt.program.size import Dim, value_of
 
 
 class Exchange(Protocol):
@@ -91,5 +91,5 @@ class Alone:
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
-        others = tf.concat([[int(sum(sizes[1:]))], tf.shape(mine)[1:]], 0)
+        others = tf.concat([[sum(map(value_of, sizes[1:]))], tf.shape(mine)[1:]], 0)
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)

@@ -554,7 +554,8 @@ def _constant_shape(node: "Node") -> list[Shape]:
 
 def _range_shape(node: "Node") -> Shape:
     (start,), (limit,), (delta,) = (_given(node, i) for i in range(3))
-    return (-((start - limit) // delta),) if is_number(delta) and delta == 1 else None
+    # Rounded up.
+    return (-((start - limit) // delta),)
 
 
 def _top(node: "Node") -> list[Shape] | None:

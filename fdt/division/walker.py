@@ -233,6 +233,7 @@ class Walk(Conversions):
         rows: From a number of rows of the batch to the numbers of rows of each worker.
         joined: From the size of tensors that were concatenated along rows to their layout.
         numbers_drawn: How many random numbers every worker draws for all workers.
+        fixing: The script's operations that need the number of a size that differs from batch to batch.
     """
 
     def __init__(
@@ -268,6 +269,7 @@ class Walk(Conversions):
         self.must_be_whole = frozenset(whole)
         self.marks, self.relaxed, self.conditions = frozenset(marks), relaxed, conditions
         self.numbers_drawn = 0
+        self.fixing: list[Operation] = []
         self.functions = functions
         self.library: dict[str, Any] = {}
         self.loops: dict[Any, Any] = {}
@@ -304,7 +306,10 @@ class Walk(Conversions):
             first = controls if op.type in LOOKING or is_stateful(op.type) or is_call(op) else []
             before = list(dict.fromkeys(itertools.chain(first, *(scope.made[name] for name in op.controls))))
             self.body.controls = before
+            num_equal = self.conditions.num_equal if self.conditions is not None else 0
             values = self._divided(op, scope)
+            if self.conditions is not None and self.conditions.num_equal > num_equal and not names_functions(op.type):
+                self.fixing.append(op)
             self.body.controls = controls
             for index, (output, value) in enumerate(zip(op.outputs, values, strict=True)):
                 scope.values[output.name] = self._keyed(value, f"{scope.path}/{op.name}:{index}")

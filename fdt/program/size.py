@@ -39,9 +39,14 @@ Terms = tuple[tuple[Product, int], ...]
 
 
 class Conditions:
-    """What must hold for a batch, so that a division is right for it."""
+    """What must hold for a batch, so that a division is right for it.
+
+    Attributes:
+        num_equal: How often a size was taken for equal to another, or to a number.
+    """
 
     def __init__(self) -> None:
+        self.num_equal = 0
         # For a size that is zero or negative, or is not: the size, and which of both.
         self._asked: dict[tuple[Terms, bool], tuple[Size, bool]] = {}
 
@@ -50,6 +55,7 @@ class Conditions:
         key = size.terms, is_sign
         if key not in self._asked:
             self._asked[key] = size, _answer(size.value, is_sign)
+            self.num_equal += self._asked[key][1] and not is_sign
         return self._asked[key][1]
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import collections
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from fdt.base.config import RunConfig
@@ -12,6 +12,7 @@ from fdt.division import divide, own_rows
 from fdt.division.exchange import Alone
 from fdt.program.graphs import described
 from fdt.program.layout import PARTIAL, WHOLE, batch_layouts
+from fdt.program.size import Conditions, Dim, of_inputs
 from fdt.v1 import program_pb2
 
 # At most so many kinds of operations that are computed whole are named.
@@ -42,11 +43,28 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
             f"--relax {RANDOM} those of its own rows"
         )
     if built.walk.computed_whole:
-        places = collections.Counter(_place(traced.graph, op) for op in built.walk.computed_whole)
-        shown = ", ".join(f"{place}{f' ({count} times)' * (count > 1)}" for place, count in places.most_common(_NAMED))
-        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-        lines.append(f"computed whole by every worker, which is exact and takes time: {shown}{more}")
+        shown = _places(traced.graph, built.walk.computed_whole)
+        lines.append(f"computed whole by every worker, which is exact and takes time: {shown}")
+    differing = _differing(traced)
+    if differing:
+        fixing = _built(traced, shapes, num_workers, given, differing).walk.fixing
+        each = f"anew for each, since the number is needed by: {_places(traced.graph, fixing)}"
+        lines.append(f"a batch of other sizes is divided {each if fixing else 'once more, for all sizes that come'}")
     return lines
+
+
+def _differing(traced: TracedStep) -> set[tuple[int, int]]:
+    """Returns the inputs and dimensions that are not known, if not only the number of rows is."""
+    rows = 1 if traced.program.one_row else 0
+    shapes = [described.shape for described in traced.program.batch]
+    found = {(place, dim) for place, shape in enumerate(shapes) for dim, size in enumerate(shape) if size < 0}
+    return found if any(dim > rows for _, dim in found) else set()
+
+
+def _places(graph: Any, operations: Sequence[Any]) -> str:
+    places = collections.Counter(_place(graph, op) for op in operations)
+    shown = ", ".join(f"{place}{f' ({count} times)' * (count > 1)}" for place, count in places.most_common(_NAMED))
+    return shown + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
 
 
 def layer_exchanges(traced: TracedStep, shapes: Sequence[Sequence[int]], config: RunConfig) -> tuple[int, int]:
@@ -68,10 +86,16 @@ def _exchanged(built: divide.DividedStep) -> str:
 
 
 def _built(
-    traced: TracedStep, shapes: Sequence[Sequence[int]], num_workers: int, relaxes: frozenset[str]
+    traced: TracedStep,
+    shapes: Sequence[Sequence[int]],
+    num_workers: int,
+    relaxes: frozenset[str],
+    differing: Collection[tuple[int, int]] = (),
 ) -> divide.DividedStep:
     graph, exchange = traced.graph, Alone(num_workers)
-    layouts = batch_layouts(shapes, 1 if traced.program.one_row else 0, num_workers)
+    conditions = Conditions() if differing else None
+    sizes: Sequence[Sequence[Dim]] = shapes if conditions is None else of_inputs(shapes, differing, conditions)
+    layouts = batch_layouts(sizes, 1 if traced.program.one_row else 0, num_workers)
     in_part = {
         id(variable.handle)
         for variable, described in zip(traced.variables, traced.program.variables, strict=True)
@@ -81,14 +105,14 @@ def _built(
     in_part |= {id(given) for given, inner in graph.captures if inner.name in moving}
     inputs = [
         divide.Input(WHOLE, ()),
-        *(divide.Input(layout, tuple(shape), is_readable=True) for layout, shape in zip(layouts, shapes, strict=True)),
+        *(divide.Input(layout, tuple(shape), is_readable=True) for layout, shape in zip(layouts, sizes, strict=True)),
         *(
             divide.Input(PARTIAL if id(given) in in_part else WHOLE, tuple(inner.shape), inner)
             for given, inner in graph.captures
         ),
     ]
     marks = [hole.function for hole in traced.program.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
-    return divide.divide(described(graph), exchange, inputs, marks, relaxes)
+    return divide.divide(described(graph), exchange, inputs, marks, relaxes, conditions)
 
 
 def _place(graph: Any, op: Any) -> str:
