@@ -92,6 +92,16 @@ def test_a_synchronous_run_says_how_fast_it_was_and_why() -> None:
     assert closing_line([fit(steps=0, step_seconds=None)]) is None
 
 
+def test_a_run_says_if_steps_were_divided_for_a_large_part_of_it() -> None:
+    def line(*seconds: float) -> str:
+        divided = [{"seconds": each} for each in seconds]
+        ranks = [{"rank": 0, "compute_s": 2.0, "exchange_s": 1.0, "wait_s": 0.1, "divided": divided}]
+        return str(closing_line([fit(ranks=ranks, steps=101, seconds=4.0)]))
+
+    assert line(0.5, 0.5).endswith("dividing the step took 25 % of it: 2 times, since batches had several sizes")
+    assert "dividing" not in line(0.1, 0.1) and "dividing" not in line(3.0), "one division is the first step's"
+
+
 @pytest.mark.parametrize(
     ("delays", "said", "not_said"),
     [

@@ -34,7 +34,8 @@ class Arguments:
         leaves: list[Any] = tf.nest.flatten(structure)
         self._values = [leaf for leaf in leaves if _is_data(leaf)]
         self.num_rows = next((n for n in map(_first_dimension, self._values) if n is not None), None)
-        specs = [_spec(value) if as_they_are else _open(_spec(value)) for value in self._values]
+        declared = _declared(function, args)
+        specs = [_spec(v) if as_they_are else _open(_spec(v), declared.get(id(v))) for v in self._values]
         constants = [_DATA if _is_data(leaf) else leaf for leaf in leaves]
         self.form = Form(structure, constants, specs)
 
@@ -96,13 +97,22 @@ def _spec(value: Any) -> Any:
     return tf.TensorSpec(value.shape, tf.string if value.dtype.kind in "OSU" else tf.dtypes.as_dtype(value.dtype))
 
 
-def _open(spec: Any) -> Any:
-    """Returns a spec for any number of rows; sparse tensors are of any size."""
+def _open(spec: Any, declared: tf.TensorShape | None) -> Any:
+    """Returns a spec for any number of rows, and for any size that the function declares so; sparse tensors are of any size."""
     if isinstance(spec, tf.SparseTensorSpec):
         return tf.SparseTensorSpec([None] * spec.shape.rank, spec.dtype)
     if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+        same = spec.shape if declared is None or declared.rank != spec.shape.rank else declared
+        return tf.TensorSpec(
+            [None, *(size and known for size, known in zip(same[1:], spec.shape[1:], strict=True))], spec.dtype
+        )
     return spec
+
+
+def _declared(function: Any, args: Sequence[Any]) -> dict[int, tf.TensorShape]:
+    """Returns the shapes that a tf.function's signature declares for its positional arguments, by the arguments' ids."""
+    pairs = zip(args, function.input_signature or (), strict=False)
+    return {id(value): spec.shape for value, spec in pairs if isinstance(spec, tf.TensorSpec)}
 
 
 def as_declared(function: Any, args: Sequence[Any]) -> Sequence[Any]:
