@@ -41,8 +41,8 @@ def shapes(node: "Node") -> list[Shape]:
     found = of(node) if of is not None else None
     if found is None:
         return [_unknown(shape) for shape in inferred] if _of_sizes(node) else _fixed(node, inferred)
-    each = found if isinstance(found, list) else [found] * len(outputs)
-    return [_checked(node, one, other) for one, other in zip(each, inferred, strict=True)]
+    each: list[Shape] = found if isinstance(found, list) else [found] * len(outputs)
+    return each if all(map(_agree, each, inferred)) else _fixed(node, inferred)
 
 
 def _of_sizes(node: "Node") -> bool:
@@ -63,15 +63,12 @@ def _fixed(node: "Node", inferred: list[Shape]) -> list[Shape]:
     return inferred
 
 
-def _checked(node: "Node", found: Shape, inferred: Shape) -> Shape:
+def _agree(found: Shape, inferred: Shape) -> bool:
+    """Whether a shape is what TensorFlow inferred for the batch with which the step is divided, as far as both are known."""
     if found is None or inferred is None:
-        return found
-    pairs = zip(found, inferred, strict=True)
-    assert all(None in (one, other) or value_of(one) == other for one, other in pairs), (
-        f"{node.op.type} {node.op.name} has the shape {inferred}, not {found}, for {[v.shape for v in node.inputs]}."
-    )
-    # TensorFlow may know a size that does not depend on the batch's where a function does not.
-    return found
+        return True
+    pairs = [(value_of(one), other) for one, other in zip(found, inferred, strict=False)]
+    return len(found) == len(inferred) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 # ---- elements -------------------------------------------------------------------------------------------------------
@@ -86,11 +83,9 @@ def elements(node: "Node") -> list[np.ndarray] | None:
     if not all(output.dtype.is_integer or output.dtype == tf.bool for output in node.op.outputs):
         return None
     found = of(node, *(np.asarray(each).astype(object) for each in given))
-    return (
-        None
-        if found is None
-        else [np.asarray(each, object) for each in (found if isinstance(found, list) else [found])]
-    )
+    if found is None:
+        return None
+    return [np.asarray(each, object) for each in (found if isinstance(found, list) else [found])]
 
 
 def _sliced(node: "Node", data: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> Any:
