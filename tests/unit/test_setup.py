@@ -1,12 +1,14 @@
 """`fdt setup` up to where Horovod's own build begins; that takes minutes, and is part of `make install`."""
 
 import argparse
+import re
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from fdt.cli import doctor, setup
 from fdt.errors import UsageError
@@ -19,8 +21,12 @@ def test_it_builds_with_what_the_lock_is_built_with(tmp_path: Path, monkeypatch:
         monkeypatch.delenv(name, raising=False)
     environment = setup.build_environment(tmp_path, "2.18.1")
     assert _UV["extra-build-variables"]["horovod"].items() <= environment.items()
-    needs = {need for need in _UV["extra-build-dependencies"]["horovod"] if isinstance(need, str)}
-    assert needs == set(setup._BUILD_NEEDS)
+    needs = [Requirement(need) for need in _UV["extra-build-dependencies"]["horovod"] if isinstance(need, str)]
+    # cffi's own need stands among them, since each file has to have its hash.
+    assert {need.name for need in needs} == {*setup._BUILD_NEEDS} - {"pycparser"}
+    pinned = dict(re.findall(r"^([a-z]+)==(\S+)", setup._REQUIREMENTS.read_text(), re.MULTILINE))
+    assert all(need.specifier.contains(pinned[need.name]) for need in needs)
+    assert f"horovod=={pinned['horovod']}" == setup.HOROVOD
 
 
 def test_what_the_user_sets_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +82,7 @@ def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(setup.subprocess, "run", ran)
     monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(setup, "_is_installed", lambda name: name != "psutil")
     setup._build(tmp_path, "2.18.1")
     monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(setup.shutil, "which", lambda name: "/bin/uv")
@@ -84,7 +91,11 @@ def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert all(command[:4] == [sys.executable, "-P", "-m", "pip"] for command in with_pip)
     assert all(command[:3] == ["/bin/uv", "pip", "install"] for command in with_uv)
     assert "--force-reinstall" in with_pip[2] and "--reinstall" in with_uv[2]
-    assert with_pip[2][-1] == with_uv[2][-1] == setup.HOROVOD
+    assert all("--require-hashes" in command for command in asked)
+    files = [[Path(command[command.index("--requirement") + 1]) for command in each] for each in (with_pip, with_uv)]
+    assert files[0] == files[1]
+    named = [re.findall(r"^([a-z]+)==", file.read_text(), re.MULTILINE) for file in files[0]]
+    assert named == [[*setup._BUILD_NEEDS], ["psutil"], ["horovod"]], "what is there stays"
     assert set(Path(tempfile.gettempdir()).glob("fdt-setup-*.log")) <= kept, "what went well is not kept"
 
 
