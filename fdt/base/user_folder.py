@@ -40,13 +40,7 @@ def complaint(folder: Path) -> str | None:
         status = os.lstat(folder)
     except OSError as error:
         return str(error)
-    if not stat.S_ISDIR(status.st_mode):
-        return f"{folder} is not a folder"
-    if status.st_uid != os.geteuid():
-        return f"{folder} belongs to another user"
-    if status.st_mode & 0o077:
-        return f"others may open {folder}: mend it with chmod 700"
-    return None
+    return _complaint(status, folder, None if stat.S_ISDIR(status.st_mode) else "a folder", "700")
 
 
 def file_complaint(descriptor: int, path: Path) -> str | None:
@@ -57,10 +51,14 @@ def file_complaint(descriptor: int, path: Path) -> str | None:
         path: Its name, for the message.
     """
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        return f"{path} is not a plain file"
+    return _complaint(status, path, None if stat.S_ISREG(status.st_mode) else "a plain file", "600")
+
+
+def _complaint(status: os.stat_result, path: Path, missing: str | None, mode: str) -> str | None:
+    if missing:
+        return f"{path} is not {missing}"
     if status.st_uid != os.geteuid():
         return f"{path} belongs to another user"
     if status.st_mode & 0o077:
-        return f"others may open {path}: mend it with chmod 600"
+        return f"others may open {path}: mend it with chmod {mode}"
     return None

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
-from fdt.division import arithmetic, folding, varying
+from fdt.division import arithmetic, folding, output_shapes, shape_elements
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
 from fdt.program.body import LOOKING, Body, Wire, attribute, is_stateful, names_functions
@@ -69,7 +69,7 @@ class Node:
     @functools.cached_property
     def shapes(self) -> list[Shape]:
         """The shapes of its outputs."""
-        return varying.shapes(self)
+        return output_shapes.shapes(self)
 
     def constant(self, index: int) -> np.ndarray | None:
         """Returns an input's elements, among which may be sizes; None if they are not known."""
@@ -457,7 +457,7 @@ class Walk(Conversions):
     def folded(self, node: Node) -> list[Value] | None:
         """Returns an operation's outputs, if they can be computed now from constants and sizes."""
         if any(value.sizes is not None for value in node.inputs):
-            elements = varying.elements(node)
+            elements = shape_elements.elements(node)
             return None if elements is None else node.known(elements)
         inputs = [value.constant for value in node.inputs]
         if not folding.folds(node.op, inputs):

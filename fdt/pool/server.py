@@ -138,11 +138,8 @@ class Server:
         # This machine's workers have a server of their own: an overloaded public port does not keep them out.
         rpc.listen(own, socket)
         address = rpc.listen(public, config.listen, config.tls_cert, config.tls_key)
-        pool.listens = [
-            address,
-            *([config.metrics] if config.metrics else []),
-            *([self._page.address] if self._page else []),
-        ]
+        others = config.metrics, self._page.address if self._page else None
+        pool.listens = [address, *(each for each in others if each)]
         if config.placing is not None and config.network is not None and config.join_token is not None:
             request = HostRequest.of(config.placing, config.network, address, config.join_token)
             scheduler = find_scheduler(config.placing.scheduler)

@@ -188,7 +188,7 @@ class Functions:
             name: The function's name.
             arguments: The values of its arguments.
         """
-        # TensorFlow infers shapes for the batch with which the step is divided; `shapes.py` says how those of others differ.
+        # TensorFlow infers shapes for the batch with which the step is divided; see `division/output_shapes.py` for others.
         shapes = [v.shape and tuple(map(value_of, v.shape)) for v in arguments]
         constants = [None if v.constant is None else v.constant.tobytes() for v in arguments]
         key = name, *((s, id(v.handle), c) for v, s, c in zip(arguments, shapes, constants, strict=True))

@@ -1,4 +1,4 @@
-"""Shapes and sizes of an operation's outputs where they differ from batch to batch (see `fdt/program/size.py`).
+"""Infers the shapes of an operation's outputs where they differ from batch to batch (see `fdt/program/size.py`).
 
 TensorFlow infers shapes for the batch with which the step is divided. A function of this file says how an output's dimensions
 follow from its inputs'. An operation without a function gets numbers for sizes, which makes them conditions.
@@ -7,7 +7,6 @@ follow from its inputs'. An operation without a function gets numbers for sizes,
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 
 from fdt.division.kinds import BROADCASTING, DRAWING, UNARY
@@ -71,138 +70,9 @@ def _agree(found: Shape, inferred: Shape) -> bool:
     return len(found) == len(inferred) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-# ---- elements -------------------------------------------------------------------------------------------------------
-
-
-def elements(node: "Node") -> list[np.ndarray] | None:
-    """Returns the elements of an operation's outputs, computed of sizes; None if they are computed when the step runs."""
-    of = _ELEMENTS.get(node.op.type)
-    given = [value.elements_known for value in node.inputs]
-    if of is None or any(each is None for each in given):
-        return None
-    if not all(output.dtype.is_integer or output.dtype == tf.bool for output in node.op.outputs):
-        return None
-    found = of(node, *(np.asarray(each).astype(object) for each in given))
-    if found is None:
-        return None
-    return [np.asarray(each, object) for each in (found if isinstance(found, list) else [found])]
-
-
-def _sliced(node: "Node", data: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> Any:
-    masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    if masks["ellipsis"] or masks["new_axis"] or data.ndim != 1 or len(begin) != 1:
-        return None
-    if masks["shrink_axis"]:
-        return np.array(data[int(begin[0])], object)
-    return data[None if masks["begin"] else int(begin[0]) : None if masks["end"] else int(end[0]) : int(strides[0])]
-
-
-def _reduced(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    def of(node: "Node", data: np.ndarray, axes: np.ndarray) -> Any:
-        axis = tuple(int(each) for each in np.ravel(axes))
-        return reduce(data, axis=axis, keepdims=bool(node.attr("keep_dims"))) if data.ndim else data
-
-    return of
-
-
-def _gathered(node: "Node", data: np.ndarray, indices: np.ndarray, axis: Any = 0) -> Any:
-    if node.op.type == "GatherV2" and node.attr("batch_dims"):
-        return None
-    return np.take(data, indices.astype(np.int64), axis=int(axis))
-
-
-def _broadcast_elements(node: "Node", one: np.ndarray, other: np.ndarray) -> Any:
-    return np.array(list(_broadcast(tuple(one), tuple(other))), object)
-
-
-def _axes_to_sum(node: "Node", one: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
-    """BroadcastGradientArgs: the dimensions along which each of two shapes was broadcast."""
-    if len(one) == len(other) and all(map(_same, one, other)):
-        return [np.zeros(0, object)] * 2
-    rank = max(len(one), len(other))
-    axes: list[list[int]] = [[], []]
-    for dim, pair in enumerate(zip(*([1] * (rank - len(shape)) + [*shape] for shape in (one, other)), strict=True)):
-        # Where both are 1, TensorFlow sums over both.
-        differ = not _same(*pair) or value_of(pair[0]) == 1
-        for found, size in zip(axes, pair, strict=True):
-            found += [dim] if differ and size == 1 else []
-    return [np.array(each, object) for each in axes]
-
-
-def _same(one: Dim, other: Dim) -> bool:
+def same(one: Dim, other: Dim) -> bool:
+    """Whether two sizes are equal; a condition if they are so for this batch, and could differ in others."""
     return one is other or (value_of(one) == value_of(other) and bool(one == other))
-
-
-def _range(node: "Node", start: Any, limit: Any, delta: Any) -> Any:
-    numbers = [each.item() for each in (start, limit, delta)]
-    # A range of a size has as many elements: those are made when the step runs.
-    return None if any(isinstance(each, Size) for each in numbers) else np.arange(*numbers)
-
-
-def _selected(node: "Node", choice: np.ndarray, one: np.ndarray, other: np.ndarray) -> Any:
-    return np.where(choice.astype(bool), one, other)
-
-
-def _stitched(node: "Node", *given: np.ndarray) -> np.ndarray:
-    """DynamicStitch(places, elements): as gradients of sums make shapes in which some dimensions are 1."""
-    count = len(given) // 2
-    found: dict[int, Any] = {}
-    for places, data in zip(given[:count], given[count:], strict=True):
-        found.update(zip(map(int, np.ravel(places)), np.ravel(data), strict=True))
-    return np.array([found[place] for place in range(len(found))], object)
-
-
-def _offsets(node: "Node", axis: np.ndarray, *shapes: np.ndarray) -> list[np.ndarray]:
-    """ConcatOffset: where each of several tensors begins in their concatenation, as its gradient needs it."""
-    found: list[np.ndarray] = []
-    before: Dim = 0
-    for shape in shapes:
-        offset = np.zeros(len(shape), object)
-        offset[int(axis)] = before
-        before = before + shape[int(axis)]
-        found.append(offset)
-    return found
-
-
-def _split(node: "Node", axis: np.ndarray, data: np.ndarray) -> list[np.ndarray]:
-    return np.split(data, len(node.op.outputs), int(axis))
-
-
-def _elementwise(function: Any) -> Callable[..., Any]:
-    return lambda node, *given: function(*given)
-
-
-def _compared(function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    return lambda node, one, other: np.vectorize(lambda a, b: bool(function(a, b)), otypes=[object])(one, other)
-
-
-_ELEMENTS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), lambda node, data: data),
-    "Cast": lambda node, data: data if node.inputs[0].dtype.is_integer else None,
-    "Pack": lambda node, *given: np.stack(given, node.attr("axis")),
-    "Unpack": lambda node, data: [*np.moveaxis(data, node.attr("axis"), 0)],
-    "ConcatV2": lambda node, *given: np.concatenate(given[:-1], int(given[-1])),
-    "ExpandDims": lambda node, data, axis: np.expand_dims(data, int(axis.item() if axis.ndim else axis)),
-    "Squeeze": lambda node, data: np.squeeze(data, tuple(node.attr("squeeze_dims")) or None),
-    "Reshape": lambda node, data, shape: data.reshape([int(size) for size in shape]),
-    "StridedSlice": _sliced,
-    "Slice": lambda node, data, begin, size: (
-        data[int(begin[0]) :][: None if size[0] == -1 else int(size[0])] if data.ndim == 1 else None
-    ),
-    "GatherV2": _gathered, "Gather": _gathered, "Split": _split,
-    "Mul": _elementwise(np.multiply), "AddV2": _elementwise(np.add), "Add": _elementwise(np.add),
-    "Sub": _elementwise(np.subtract), "FloorDiv": _elementwise(np.floor_divide), "FloorMod": _elementwise(np.mod),
-    "Neg": _elementwise(np.negative), "Maximum": _elementwise(np.maximum), "Minimum": _elementwise(np.minimum),
-    "Prod": _reduced(np.prod), "Sum": _reduced(np.sum), "Max": _reduced(np.max), "Min": _reduced(np.min),
-    "Equal": _compared(lambda a, b: a == b), "NotEqual": _compared(lambda a, b: a != b),
-    "Less": _compared(lambda a, b: a < b), "LessEqual": _compared(lambda a, b: a <= b),
-    "Greater": _compared(lambda a, b: a > b), "GreaterEqual": _compared(lambda a, b: a >= b),
-    "DynamicStitch": _stitched, "ConcatOffset": _offsets, "Select": _selected, "SelectV2": _selected, "Range": _range,
-    "BroadcastArgs": _broadcast_elements, "BroadcastGradientArgs": _axes_to_sum,
-}  # fmt: skip
-
-
-# ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 def _shape(node: "Node", index: int) -> Dims:
@@ -233,7 +103,8 @@ def _given(node: "Node", index: int) -> list[Any]:
     return [each if isinstance(each, Size) else int(each) for each in known.astype(object).flat]
 
 
-def _broadcast(*shapes: Dims) -> Iterator[Dim | None]:
+def broadcast(*shapes: Dims) -> Iterator[Dim | None]:
+    """Yields the sizes of the shape to which shapes are broadcast."""
     rank = max(map(len, shapes))
     for dims in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
         found: Dim | None = 1
@@ -242,7 +113,7 @@ def _broadcast(*shapes: Dims) -> Iterator[Dim | None]:
                 found = None
             elif is_number(found) and found == 1:
                 found = size
-            elif not (is_number(size) and size == 1) and not _same(found, size):
+            elif not (is_number(size) and size == 1) and not same(found, size):
                 # One of both is 1 for this batch.
                 found = size if found == 1 else found
         yield found
@@ -264,7 +135,7 @@ def _matrices(node: "Node") -> Shape:
 
 def _batches_of_matrices(node: "Node") -> Shape:
     a, b = _shape(node, 0), _shape(node, 1)
-    return (*_broadcast(a[:-2], b[:-2]), a[-1 if node.attr("adj_x") else -2], b[-2 if node.attr("adj_y") else -1])
+    return (*broadcast(a[:-2], b[:-2]), a[-1 if node.attr("adj_x") else -2], b[-2 if node.attr("adj_y") else -1])
 
 
 def _einsum(node: "Node") -> Shape:
@@ -535,9 +406,7 @@ def _normalized(index: int) -> Of:
 
 def _row_losses(node: "Node") -> list[Shape]:
     shape = (
-        tuple(_broadcast(_shape(node, 0), _shape(node, 1)))
-        if not node.op.type.startswith("Sparse")
-        else _shape(node, 0)
+        tuple(broadcast(_shape(node, 0), _shape(node, 1))) if not node.op.type.startswith("Sparse") else _shape(node, 0)
     )
     return [shape[:1], shape]
 
@@ -600,7 +469,7 @@ def _safe(of: Of) -> Of:
 
 _ALL: dict[tuple[str, ...], Of] = {
     tuple(UNARY): _kept(),
-    tuple(BROADCASTING): lambda node: tuple(_broadcast(*(_shape(node, i) for i in range(len(node.inputs))))),
+    tuple(BROADCASTING): lambda node: tuple(broadcast(*(_shape(node, i) for i in range(len(node.inputs))))),
     ("Identity", "StopGradient", "PreventGradient", "Snapshot", "Cast", "ZerosLike", "Neg", "Conj",
      "EnsureShape", "BiasAdd", "Softmax", "LogSoftmax", "ReverseV2", "Cumsum", "Cumprod", "CumulativeLogsumexp", "Roll",
      "MatrixBandPart", "LRN", "LRNGrad", "MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad",
