@@ -1,6 +1,5 @@
 """Rules for operations that compute each entry of their output from the entries at the same place."""
 
-import numpy as np
 import tensorflow as tf
 
 from fdt.division import lists
@@ -12,7 +11,7 @@ from fdt.program.value import Value
 
 # Linear operations: applied to the parts of a sum, they give the parts of the result.
 _ADDING = frozenset({"AddV2", "Add", "Sub", "AddN"})
-_DIVIDING = frozenset({"Div", "RealDiv", "DivNoNan"})
+_DIVIDING = frozenset({"Div", "RealDiv"})
 _LINEAR = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "Neg", "Conj", "Real", "Imag"})
 
 
@@ -47,7 +46,10 @@ def cast(node: Node) -> list[Value] | None:
     keeps = target.is_floating or target.is_complex or (source.is_integer and target.is_integer)
     if node.layouts[0] == PARTIAL and keeps and source.name != "bool" and target.size >= source.size:
         return node.run([node.own(0)], PARTIAL)
-    return elementwise(node)
+    found = elementwise(node)
+    if found is not None and source.is_integer:
+        found[0].cast_of = node.inputs[0].elements_known
+    return found
 
 
 def elementwise(node: Node) -> list[Value] | None:
@@ -71,7 +73,7 @@ def _cut(node: Node, layout: Divided) -> Value | None:
 
 
 def _summed(node: Node) -> list[Value] | None:
-    """Keeps sums of partial values partial, and their products with whole values, and quotients by known nonzero values."""
+    """Keeps sums of partial values partial, and their products with whole values, and quotients by them, if not zero."""
     partial = [i for i, layout in enumerate(node.layouts) if layout == PARTIAL]
     if not partial or any(isinstance(layout, Divided) for layout in node.layouts):
         return None
@@ -79,14 +81,16 @@ def _summed(node: Node) -> list[Value] | None:
         return None
     if node.op.type in _ADDING:
         return node.run([node.local(i, PARTIAL) for i in range(len(node.inputs))], PARTIAL)
-    by_number = node.op.type in _DIVIDING and partial == [0] and _is_never_zero(node.constant(1))
-    if by_number or (node.op.type == "Mul" and len(partial) == 1):
+    by_number = node.op.type in _DIVIDING and partial == [0] and _is_never_zero(node.inputs[1])
+    # What DivNoNan makes of zero is zero for the parts too.
+    if by_number or (node.op.type == "DivNoNan" and partial == [0]) or (node.op.type == "Mul" and len(partial) == 1):
         return node.run([node.own(i) for i in range(2)], PARTIAL)
     return None
 
 
-def _is_never_zero(constant: np.ndarray | None) -> bool:
-    return constant is not None and bool(np.all(constant != 0))
+def _is_never_zero(value: Value) -> bool:
+    elements = value.elements_known if value.cast_of is None else value.cast_of
+    return elements is not None and all(element != 0 for element in elements.flat)
 
 
 def _target(node: Node) -> tuple[int, Divided] | None:

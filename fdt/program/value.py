@@ -54,6 +54,8 @@ class Value:
     elements: Elements = None
     # Whether its elements are computed of sizes that differ from batch to batch, when the step runs.
     is_of_sizes: bool = False
+    # For a cast of sizes to another type: the sizes.
+    cast_of: np.ndarray | None = None
     # For integers that are not constant: the first one; a lower bound of a single one. See `sizes.py`.
     first: Dim | None = None
     at_least: Dim | None = None

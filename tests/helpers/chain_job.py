@@ -15,7 +15,7 @@ from fdt.transport.blob_client import BlobClient
 from fdt.v1 import graph_pb2, job_pb2, program_pb2
 from tests.helpers.chain_engine import chained
 from tests.helpers.chain_pool import TIMING
-from tests.helpers.processes import PYTHON, Background, background
+from tests.helpers.processes import PYTHON, Background, background, children_of
 from tests.helpers.toy_engine import ROOT
 from tests.helpers.waiting import wait_until
 
@@ -86,7 +86,8 @@ def forks_workers(pool: int) -> psutil.Process:
     """Returns the process of a pool from which its workers are forked; a pool that has just begun to listen starts it yet."""
 
     def found() -> list[psutil.Process]:
-        return [each for each in psutil.Process(pool).children() if "fdt.worker.forkserver" in each.cmdline()]
+        forked = children_of(pool, "fdt.worker.forkserver")
+        return [process for process in forked if process.ppid() == pool]
 
     wait_until(found, lambda: f"process {pool} has no forkserver", limit_s=30.0)
     (one,) = found()

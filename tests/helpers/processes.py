@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PYTHON = sys.executable
 _SHOWN_CHARACTERS = 6000
 _END_S = 15.0
@@ -199,3 +201,14 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
     # The group may outlive its leader: what the command left behind goes too.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def children_of(pid: int, module: str) -> list[psutil.Process]:
+    """Returns the processes below a process that run a module, those only that have not ended."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        # A process that has ended, and whom nobody has waited for yet, has no command.
+        with suppress(psutil.NoSuchProcess):
+            if module in process.cmdline():
+                found.append(process)
+    return found

@@ -16,7 +16,7 @@ from fdt.worker import tunnel
 from fdt.worker.network_namespace import network_wall
 from fdt.worker.tunnel import _Identity
 from tests.helpers.cluster import PAUSES, written
-from tests.helpers.processes import PYTHON, Background, background, run
+from tests.helpers.processes import PYTHON, Background, background, children_of, run
 
 LIMIT_S = 60.0
 NOBODY = 65534
@@ -144,11 +144,6 @@ def test_what_a_host_moves_is_counted_from_within(tmp_path: Path) -> None:
         run([PYTHON, "-c", code], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
 
 
-def processes(run_process: Background, module: str) -> list[psutil.Process]:
-    tree = psutil.Process(run_process.pid).children(recursive=True)
-    return [process for process in tree if module in process.cmdline()]
-
-
 def interfaces(process: psutil.Process) -> list[str]:
     lines = Path("/proc", str(process.pid), "net", "dev").read_text().splitlines()[2:]
     return [line.partition(":")[0].strip() for line in lines]
@@ -166,8 +161,8 @@ def test_nothing_of_a_run_is_on_the_machines_network(mode: str, num_processes: i
     command = [PYTHON, "-m", "fdt", "run", "--mode", mode, "--workers", "2", written(tmp_path, PAUSES), pipe, "2"]
     with background(command, cwd=tmp_path) as training:
         training.wait_for_line("in the middle", 4 * LIMIT_S)
-        (server,) = processes(training, "fdt.pool.server")
-        (forks,) = processes(training, "fdt.worker.forkserver")[:1]
+        (server,) = children_of(training.pid, "fdt.pool.server")
+        (forks,) = children_of(training.pid, "fdt.worker.forkserver")[:1]
         serving = [each for each in forks.children() if each.num_threads() > 1]
         assert len(serving) >= num_processes
         assert all(interfaces(each) == ["lo"] for each in serving)

@@ -35,6 +35,7 @@ from fdt.transport.blobs import one_time, reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
 from fdt.worker.log_file import HEAD_BYTES, TAIL_BYTES
 from tests.helpers.ends import wait_gone
+from tests.helpers.processes import children_of
 from tests.helpers.replay import replay
 from tests.helpers.toy_engine import FLOOD_BYTES, ROOT, BrokenLauncher, ToyLauncher
 from tests.helpers.train_stream import LIMIT_S, TrainStream
@@ -552,8 +553,8 @@ def test_port_that_is_taken(pool: Pool) -> None:
 
 
 def children() -> list[psutil.Process]:
-    servers = [process for process in psutil.Process().children() if "fdt.worker.forkserver" in process.cmdline()]
-    return [worker for server in servers for worker in server.children()]
+    """Returns the worker processes: they are forked by processes that this one has started."""
+    return [process for process in children_of(os.getpid(), "fdt.worker.forkserver") if process.ppid() != os.getpid()]
 
 
 def workers_of(pool: Pool, job: str) -> list[psutil.Process]:
