@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import tensorflow as tf
 from fdt.base.relaxation import BATCH_NORM
 from fdt.division import divide, own_rows
 from fdt.division.conversions import Numbers
-from fdt.division.divide import DividedStep, Feed, Input
+from fdt.division.divide import DividedStep, Feed, Gradient, Input
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program.size import Conditions, Dim, of_inputs
 from fdt.program.step_program import LoadedProgram, num_samples
 from fdt.v1 import job_pb2, program_pb2
+from hfdt import parts
 from hfdt.exchange import HorovodExchange
 from hfdt.loop import Step, StepLoop, taken, undivided
 from hfdt.mesh import Mesh
@@ -85,7 +86,6 @@ class DividedProgram:
         # Names of exchanges may repeat in each division: steps of different ones never overlap.
         self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
-        self._places = {id(variable.handle): i for i, variable in enumerate(loaded.variables)}
         self.in_part = self._begin_in_part() if self._exchange else set()
         self._number = number
         self._undivided = StepLoop(loaded, undivided(loaded)) if self._exchange is None else None
@@ -107,8 +107,9 @@ class DividedProgram:
             return metrics
         # Each rank keeps the moving statistics of its own rows.
         names = own_rows.moved(self._loaded.step.graph, self._relaxed)
+        places = {id(variable.handle): i for i, variable in enumerate(self._loaded.variables)}
         handles = zip(self._loaded.step.graph.inputs[::-1], self._loaded.step.captured_inputs[::-1], strict=False)
-        return metrics | {self._places[id(handle)] for inner, handle in handles if inner.name in names}
+        return metrics | {places[id(handle)] for inner, handle in handles if inner.name in names}
 
     def _adds_up(self, index: int) -> bool:
         dtype = self._loaded.variables[index].dtype
@@ -141,14 +142,13 @@ class DividedProgram:
         assert self._exchange is not None
         began_s = time.perf_counter()
         conditions = self._sizes_that_differ(shapes)
-        loaded, places = self._loaded, self._places
-        handles = [resource.handle for resource in loaded.resources]
+        loaded = self._loaded
         sizes: Sequence[tuple[Dim, ...]] = shapes
         if conditions is not None:
             sizes = of_inputs(shapes, self._differing, conditions)
         layouts = batch_layouts(sizes, self._dim, self._num_ranks)
         of_batch = [Input(layout, shape, is_readable=True) for layout, shape in zip(layouts, sizes, strict=True)]
-        held = [Input(PARTIAL if places.get(id(h)) in self.in_part else WHOLE, (), h) for h in handles]
+        held = [Input(self._held(i), (), handle) for i, handle in enumerate(parts.handles(loaded))]
         divided = divide.divide(
             loaded.description,
             self._exchange,
@@ -156,10 +156,12 @@ class DividedProgram:
             loaded.holes,
             self._relaxed,
             conditions,
+            self._gradients(1 + len(shapes)),
         )
         # The rules need a variable whole if they cannot divide its use.
-        still = zip(handles, divided.layouts[1 + len(shapes) :], strict=True)
-        whole = {places[id(handle)] for handle, layout in still if layout == WHOLE and id(handle) in places}
+        whole = {i for i, layout in enumerate(divided.layouts[1 + len(shapes) :]) if layout == WHOLE}
+        if whole & set(loaded.divided):
+            return self._with_whole(shapes, whole & set(loaded.divided))
         no_longer = self.in_part & whole
         if no_longer:
             self._divisions.clear()
@@ -179,6 +181,24 @@ class DividedProgram:
             for key in [key for key, (division, _) in self._known.items() if division is forgotten]:
                 del self._known[key]
         return self._divisions[-1], no_longer
+
+    def _held(self, resource: int) -> Layout:
+        return self._loaded.divided.get(resource, PARTIAL if resource in self.in_part else WHOLE)
+
+    def _gradients(self, first: int) -> dict[str, list[Gradient]]:
+        """Returns the gradients that each hole receives, given the number of the step's input that is the first variable."""
+        holes = self._loaded.holes.items()
+        return {name: [Gradient(first + g.variable, g.sparse) for g in hole.gradients] for name, hole in holes}
+
+    def _with_whole(self, shapes: Shapes, indices: Collection[int]) -> tuple[Division, set[int]]:
+        """Divides anew with variables whole that ranks held in parts, since an operation has no rule for a part."""
+        for i in sorted(indices):
+            value = parts.put_together(self._loaded, i)
+            self._loaded.variables[i] = tf.Variable(value, trainable=False, name=f"variable_{i}")
+            del self._loaded.divided[i]
+        self._divisions.clear()
+        self._known.clear()
+        return self._divided(shapes)
 
     def _sizes_that_differ(self, shapes: Shapes) -> Conditions | None:
         """Notes the sizes that are other ones than in the first batch; returns None while there are none."""
@@ -210,6 +230,7 @@ class DividedProgram:
             computed_whole=collections.Counter(op.type for op in divided.walk.computed_whole),
             seconds=seconds,
             serves_other_sizes=divided.walk.conditions is not None,
+            state=parts.account(self._loaded),
         )
 
 

@@ -70,7 +70,7 @@ class HorovodExchange:
         return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `fdt.division.exchange.Exchange.gather`."""
         (mine,) = tensors
@@ -88,6 +88,45 @@ class HorovodExchange:
         )
         return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
 
+    def scatter(
+        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+    ) -> list[list[tf.Tensor]]:
+        """See `fdt.division.exchange.Exchange.scatter`.
+
+        Each rank gets from each its parts of all values in one message, and adds them up in the order of ranks. Gloo's own
+        reduce-scatter takes three times as long.
+        """
+        mine = [tensor for (tensor,) in values]
+        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        sent = [encode(tensor, Combine.SUM) for tensor in rounded]
+        flat = [_cut_up(tensor, own) for tensor, own in zip(sent, sizes, strict=True)]
+        counts = tf.stack([tf.add_n([tf.size(pieces[rank]) for pieces in flat]) for rank in range(self.num_workers)])
+        message = tf.concat([pieces[rank] for rank in range(self.num_workers) for pieces in flat], 0)
+        (received,) = _metered([message], lambda ready: self._swapped(ready, counts, name)[:1])
+        wide = tf.cast(received, tf.float32) if received.dtype == tf.float16 else received
+        together = tf.reduce_sum(tf.reshape(wide, [self.num_workers, -1]), 0)
+        parts, (rank,) = [], self.ranks
+        lengths = [tf.size(pieces[rank]) for pieces in flat]
+        for part, tensor, given, own in zip(tf.split(together, lengths, num=len(mine)), sent, mine, sizes, strict=True):
+            shaped = tf.reshape(part, tf.concat([[own[rank]], tf.shape(tensor)[1:]], 0))
+            decoded = decode(tf.cast(shaped, tensor.dtype), given.dtype, Combine.SUM) if wide is received else shaped
+            parts.append([tf.cast(decoded, given.dtype)])
+        return parts
+
+    def swap(
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """See `fdt.division.exchange.Exchange.swap`."""
+        (mine,), (own,) = tensors, counts
+        received, numbers = _metered([encode(mine)], lambda ready: self._swapped(ready, own, name))
+        return [decode(received, mine.dtype)], [numbers]
+
+    def _swapped(self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, name: str) -> list[tf.Tensor]:
+        (tensor,) = tensors
+        with tf.device("/cpu:0"):
+            counts = tf.identity(counts)
+        return list(hvd.alltoall(tensor, counts, f"{self._prefix}_{name}", True))
+
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
         """Whether the mesh carries values; all ranks decide the same."""
         counts = [shape.num_elements() for shape in shapes or [t.shape for t in tensors]]
@@ -100,7 +139,7 @@ class HorovodExchange:
         with tf.device("/cpu:0"):
             return meet()
 
-    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[Dim], name: str, inside: bool) -> tf.Tensor:
+    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[Dim | None], name: str, inside: bool) -> tf.Tensor:
         """Gathers strings as integers: each byte plus one, padded with zeros to the longest string."""
         lengths = tf.strings.length(mine)
         own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
@@ -117,6 +156,11 @@ class HorovodExchange:
     def _as_sent(self, tensor: tf.Tensor, gradients: bool) -> tf.Tensor:
         rounds = gradients and self._rounded and tensor.dtype in _ROUNDED
         return tf.cast(tensor, tf.float16) if rounds else tensor
+
+
+def _cut_up(tensor: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """Returns each worker's entries along dimension 0, flat."""
+    return [tf.reshape(piece, [-1]) for piece in tf.split(tensor, list(sizes), 0)]
 
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
@@ -149,6 +193,12 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 def from_first_rank(name: str, number: int) -> int:
     """Returns rank 0's number on every rank."""
     return int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
+
+
+def put_together(name: str, part: tf.Tensor) -> np.ndarray:
+    """Returns the entries along dimension 0 of all ranks, in the order of ranks; every rank calls it."""
+    gathered: np.ndarray = decode(hvd.allgather(encode(part), name=name), part.dtype).numpy()
+    return gathered
 
 
 def gather(name: str, rows: np.ndarray) -> np.ndarray:

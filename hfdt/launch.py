@@ -6,7 +6,7 @@ has to declare trusted the network that joins ranks on several hosts.
 
 from collections.abc import Mapping
 
-from fdt.base import relaxation, rounding
+from fdt.base import held, relaxation, rounding
 from fdt.errors import UsageError
 from fdt.worker.runtime import Placement
 
@@ -25,10 +25,11 @@ class HorovodLauncher:
     tunnels = False
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Accepts the options for rounding and relaxation; raises UsageError for others."""
+        """Accepts the options for rounding, relaxation and state; raises UsageError for others."""
         rounding.is_rounded(options)
         relaxation.relaxed(options)
-        others = [name for name in options if name not in (rounding.OPTION, relaxation.OPTION)]
+        held.held_as(options)
+        others = [name for name in options if name not in (rounding.OPTION, relaxation.OPTION, held.OPTION)]
         if others:
             name, value = others[0], options[others[0]]
             raise UsageError(f"--{name} goes with --mode async. Received: --mode sync --{name} {value}")

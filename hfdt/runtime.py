@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.base import relaxation, rounding
+from fdt.base import held, relaxation, rounding
+from fdt.base.held import HeldAs
+from fdt.base.relaxation import BATCH_NORM
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program.engine import as_state, bound_arrays, state_values
 from fdt.program.layout import shares
@@ -20,7 +22,7 @@ from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Deliver, Rendezvous
-from hfdt import background_thread, exchange
+from hfdt import background_thread, exchange, parts
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
 from hfdt.division import DividedProgram
@@ -55,6 +57,7 @@ class HorovodEngine:
         self._size = 1
         self._rounded = False
         self._relaxed: frozenset[str] = frozenset()
+        self._held = HeldAs.AUTO
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
         # Accounts of forgotten programs.
@@ -79,6 +82,7 @@ class HorovodEngine:
         self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
         self._rounded = rounding.is_rounded(assignment.options)
         self._relaxed = relaxation.relaxed(assignment.options)
+        self._held = HeldAs.WHOLE if BATCH_NORM in self._relaxed else held.held_as(assignment.options)
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
@@ -88,7 +92,12 @@ class HorovodEngine:
     @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
-        loaded = load(step_program, lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)))
+        loaded = load(
+            step_program,
+            lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)),
+            lambda undivided: parts.chosen(undivided, self._size, self._held),
+            self._rank,
+        )
         self._programs[program] = loaded
         self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded, self._relaxed)
 
@@ -119,12 +128,24 @@ class HorovodEngine:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's values; whole variables are copied on the device."""
         target, giving = self._programs[program], self._programs[source]
-        values: dict[int, Any] = self._summed(source, source_variables)
+        # Programs that hold a variable in the same parts hand these over.
+        alike = {
+            j
+            for i, j in zip(variables, source_variables, strict=True)
+            if target.divided.get(i) == giving.divided.get(j)
+        }
+        values: dict[int, Any] = self._combined(
+            source, [j for j in source_variables if j not in alike or j not in giving.divided]
+        )
         for i, j in zip(variables, source_variables, strict=True):
-            target.variables[i].assign(self._part(program, i, values.get(j, giving.variables[j])))
+            value = values.get(j, giving.variables[j])
+            target.variables[i].assign(value if i in target.divided and j in alike else self._part(program, i, value))
 
     def _part(self, program: int, index: int, value: Any) -> Any:
         """Returns this rank's share of a variable's value."""
+        layout = self._programs[program].divided.get(index)
+        if layout is not None:
+            return parts.of_rank(value, layout, self._rank)
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
     @background_thread.at_work()
@@ -166,7 +187,7 @@ class HorovodEngine:
         loaded = self._programs[program]
         everything = what == job_pb2.Drain.WHAT_ALL
         among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
-        values = self._summed(program, among)
+        values = self._combined(program, among, at_home=True)
         whole = [i for i in among if i not in values]
         values |= {i: as_array(loaded.variables[i]) for i in whole}
         if everything:
@@ -190,9 +211,20 @@ class HorovodEngine:
         self._usage.divided.extend([] if self._rank else accounts[-_MAX_ACCOUNTS:])
         return [self._usage]
 
-    def _summed(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:
-        """Returns the values of those given variables that are in part, summed over ranks."""
-        return self._sums(program, [i for i in among if i in self._divided[program].in_part])
+    def _combined(self, program: int, among: Iterable[int], at_home: bool = False) -> dict[int, np.ndarray]:
+        """Returns the whole values of those given variables of which ranks hold parts: sums, or rows.
+
+        Args:
+            program: The program.
+            among: The variables' indices.
+            at_home: Whether rank 0 alone needs them; other ranks then do not keep the rows.
+        """
+        loaded = self._programs[program]
+        values = self._sums(program, [i for i in among if i in self._divided[program].in_part])
+        for i in sorted(set(among) & set(loaded.divided)):
+            whole = parts.put_together(loaded, i)
+            values[i] = whole[:0] if at_home and self._rank else whole
+        return values
 
     def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
         indices = sorted(indices)

@@ -60,6 +60,13 @@ def _divided(step: job_pb2.DividedStep) -> dict[str, Any]:
         "exchanges": step.exchanges,
         "exchanged_bytes": step.exchanged_bytes,
         "computed_whole": dict(sorted(step.computed_whole.items())),
+        "variables": {
+            "in_parts": step.state.in_parts,
+            "of": step.state.variables,
+            "part_bytes": step.state.part_bytes,
+            "all_bytes": step.state.all_bytes,
+            "worker_bytes": step.state.worker_bytes,
+        },
     }
 
 

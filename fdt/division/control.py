@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.division.conversions import MustBeWholeError
+from fdt.division.owners import placed
+from fdt.division.state import is_part
 from fdt.division.walker import Node
 from fdt.program.body import Body, Wire, attribute, named
 from fdt.program.graphs import functions_of
@@ -25,8 +27,10 @@ def call(node: Node) -> list[Value]:
     if name in node.walk.marks:
         # Exchange gradients here, where all of them are ready and no optimizer has scaled them yet. Gradients that the step
         # has used whole before are exchanged already.
-        node.walk.gradients |= {value.key for value in inputs if not node.walk.has(value, WHOLE)}
-        inputs = [node.walk.converted(value, WHOLE, node.op.name) for value in inputs]
+        inputs = placed(node, inputs, node.walk.owners.get(name, ()))
+        whole = [value for value in inputs if not is_part(value.layout)]
+        node.walk.gradients |= {value.key for value in whole if not node.walk.has(value, WHOLE)}
+        inputs = [node.walk.converted(value, WHOLE, node.op.name) if value in whole else value for value in inputs]
     with node.walk.on_own_rows(name, inputs):
         return _within(node, name, inputs, node.op.name)
 

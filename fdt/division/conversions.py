@@ -13,7 +13,7 @@ import tensorflow as tf
 from fdt.division import own_rows
 from fdt.division.exchange import Exchange, Exchanged
 from fdt.program.body import Body, Sketch, Spec, Wire
-from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Partial
+from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Owned, Partial
 from fdt.program.size import Dim, Shapes, Size, is_number
 from fdt.program.value import Value
 
@@ -213,6 +213,8 @@ class Conversions:
             raise MustBeWholeError(value)
         if layout == WHOLE:
             return self._made_whole(value, reader)
+        if isinstance(layout, Divided) and layout.of_state and value.layout == PARTIAL and not self.has(value, WHOLE):
+            return self.scattered([value], [layout], reader)[0]
         if isinstance(layout, Divided) and value.cut is not None and value.num_bytes > LARGE:
             part = value.cut(layout)
             if part is not None:
@@ -244,6 +246,8 @@ class Conversions:
             self._ready = [other for other in self._ready if other not in together]
             return self._reduced(together, reader)[together.index(mine)]
         layout, is_gradient = value.layout, value.key in self.gradients
+        if isinstance(layout, Owned):
+            layout = Divided(0, (None,) * self.exchange.num_workers)  # type: ignore[arg-type]
         assert isinstance(layout, Divided)
 
         def gathered(name: str, *tensors: tf.Tensor) -> tf.Tensor:
@@ -254,11 +258,50 @@ class Conversions:
         (tensor,) = self._together(gathered, [value])
         return self._exchanged(value, tensor, "gather", reader)
 
-    def _together(self, exchange: Callable[..., Any], values: Sequence[Value]) -> list[Wire]:
-        """Writes an exchange, which waits for the exchanged values only; returns one tensor for each value."""
+    def scattered(self, values: Sequence[Value], layouts: Sequence[Divided], reader: str) -> list[Value]:
+        """Returns partial values of one type in parts of variables; they are exchanged together."""
+        count, sizes = len(self.exchange.ranks), [tuple(map(int, layout.sizes)) for layout in layouts]
+        is_gradient = values[0].key in self.gradients
+
+        def scatter(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
+            return list(itertools.chain(*self.exchange.scatter(each, sizes, name, is_gradient)))
+
+        parts = iter(self._together(scatter, values, len(values) * count))
+        made = []
+        for value, layout in zip(values, layouts, strict=True):
+            self._account(value, "scatter", reader)
+            made.append(value.held(layout, tuple(itertools.islice(parts, count))))
+            value.others.setdefault(layout, []).append(made[-1])
+        return made
+
+    def swapped(self, entries: Value, counts: Value, reader: str, num_bytes: int) -> tuple[Value, Value]:
+        """Sends entries from each worker to each; see `Exchange.swap`.
+
+        Args:
+            entries: Of which each worker has its own tensor.
+            counts: How many go to each worker.
+            reader: Name of the operation that needs them.
+            num_bytes: At most so many, of all workers.
+
+        Returns:
+            What each worker gets, and how much of it from each worker.
+        """
+        count = len(self.exchange.ranks)
+
+        def swap(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            received, numbers = self.exchange.swap(tensors[:count], tensors[count:], name)
+            return [*received, *numbers]
+
+        wires = self._together(swap, [entries, counts], 2 * count)
+        self._account(entries, "rows", reader, num_bytes)
+        return loose(entries, wires[:count]), loose(counts, wires[count:])
+
+    def _together(self, exchange: Callable[..., Any], values: Sequence[Value], count: int | None = None) -> list[Wire]:
+        """Writes an exchange, which waits for the exchanged values only; returns `count` tensors, or one for each value."""
         self._num_exchanges += 1
         if self.body.is_dry:
-            return [self.body.nothing] * len(values)
+            return [self.body.nothing] * (len(values) if count is None else count)
         specs = [value.spec(rank) for value in values for rank in self.exchange.ranks]
         inputs = [tensor for value in values for tensor in self.tensors(value)]
         with self.waiting_for([]):
@@ -296,9 +339,13 @@ class Conversions:
         return whole
 
     def _exchanged(self, value: Value, tensor: Wire, kind: str, reader: str) -> Value:
-        collective, is_gradient = f"exchange_{self._num_exchanges}", value.key in self.gradients
-        self.exchanged.append(Exchanged(kind, value.num_bytes, value.source, reader, collective, is_gradient))
+        self._account(value, kind, reader)
         return value.held(WHOLE, (tensor,) * len(self.exchange.ranks))
+
+    def _account(self, value: Value, kind: str, reader: str, num_bytes: int | None = None) -> None:
+        collective, is_gradient = f"exchange_{self._num_exchanges}", value.key in self.gradients
+        size = value.num_bytes if num_bytes is None else num_bytes
+        self.exchanged.append(Exchanged(kind, size, value.source, reader, collective, is_gradient))
 
     def of_own_rows(self, value: Value, rows: tuple[int, ...]) -> Value:
         """Scales each worker's part of a sum up to a whole value, or its whole value down to its part of the weighted mean."""
@@ -307,6 +354,11 @@ class Conversions:
         made = value.held(WHOLE if is_partial else PARTIAL, parts)
         made.own_rows = rows if is_partial else None
         return made
+
+
+def loose(like: Value, tensors: Sequence[Wire]) -> Value:
+    """Returns a value of which each worker has a tensor of its own, with its own number of rows."""
+    return Value(WHOLE, like.source, (None, *(like.shape or ())[1:]), like.dtype, tuple(tensors))
 
 
 def _part(layout: Layout, rank: int, tensor: tf.Tensor) -> tf.Tensor:

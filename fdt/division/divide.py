@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,7 +32,7 @@ class Input:
     """The layout and shape of a step's input.
 
     Attributes:
-        layout: What a worker holds of it; for a variable's handle, PARTIAL means that the variable's value is in part.
+        layout: What a worker holds of it; for a variable's handle, what it holds of the variable.
         shape: The whole tensor's shape.
         handle: For a resource, its handle tensor, which has the type and shape of its content.
         is_readable: Whether every worker can also read it whole.
@@ -42,6 +42,19 @@ class Input:
     shape: Shape
     handle: Any = None
     is_readable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """A gradient that the step hands to its optimizer.
+
+    Attributes:
+        variable: Number of the step's input that is its variable's handle.
+        is_sparse: Whether it comes as rows and their ids.
+    """
+
+    variable: int
+    is_sparse: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +151,7 @@ def divide(
     marks: Collection[str] = (),
     relaxed: frozenset[str] = frozenset(),
     conditions: Conditions | None = None,
+    gradients: Mapping[str, Sequence[Gradient]] | None = None,
 ) -> DividedStep:
     """Divides a step: walks it without writing until layouts settle, then writes it.
 
@@ -148,7 +162,9 @@ def divide(
         marks: See `Walk`.
         relaxed: See `fdt.base.relaxation`.
         conditions: See `Walk`.
+        gradients: For the functions in `marks` the gradients that they receive.
     """
+    owners = functools.partial(_owners, gradients or {})
     with tf.init_scope():
         shapes = [each.shape and tuple(map(value_of, each.shape)) for each in inputs]
         graph = sized(description, shapes, [each.handle for each in inputs])
@@ -158,6 +174,7 @@ def divide(
         names = [placeholder.op.name for placeholder in graph.inputs]
         for _ in range(_MAX_TRIES):
             seen = Walk(exchange, RULES, functions, True, whole, marks=marks, relaxed=relaxed, conditions=conditions)
+            seen.owners = owners(layouts)
             try:
                 # The walk that writes asks all that it follows.
                 with conditions.trial() if conditions is not None else contextlib.nullcontext():
@@ -174,16 +191,22 @@ def divide(
         walk = Walk(
             exchange, RULES, functions, False, whole, seen.made_whole, seen.gradients, marks, relaxed, conditions
         )
-        walk.loops = dict(seen.loops)
+        walk.loops, walk.owners = dict(seen.loops), owners(layouts)
         sources, outputs = _walked(walk, graph, inputs, layouts)
     function = walk.body.finished(f"fdt_divided_{next(_numbers)}", outputs, [])
     types = [tensor.dtype for tensor in graph.outputs]
     return DividedStep(tuple(layouts), walk, sources, types, [*walk.library.values(), function])
 
 
+def _owners(
+    gradients: Mapping[str, Sequence[Gradient]], layouts: Sequence[Layout]
+) -> dict[str, list[tuple[Layout, bool]]]:
+    return {name: [(layouts[g.variable], g.is_sparse) for g in given] for name, given in gradients.items()}
+
+
 def _walked(walk: Walk, graph: Any, inputs: Sequence[Input], layouts: Sequence[Layout]) -> tuple[Any, list[Any]]:
     """Walks a step; returns the sources of its function's arguments, and its outputs."""
-    walk.rows = {layout.size: layout.sizes for layout in layouts if isinstance(layout, Divided)}
+    walk.rows = {layout.size: layout.sizes for layout in layouts if isinstance(layout, Divided) and not layout.of_state}
     sources: list[tuple[int, int | None]] = []
     step, ranks = walk.body, walk.exchange.ranks
 

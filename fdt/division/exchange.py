@@ -36,16 +36,45 @@ class Exchange(Protocol):
         """
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """Returns all workers' entries, concatenated along dimension 0 in the order of workers.
 
         Args:
             tensors: One for each worker in `ranks`, [sizes[rank], ...].
-            sizes: How many entries each of all workers has.
+            sizes: How many entries each of all workers has; None where only the worker knows.
             name: Unique in the step, and the same on all workers.
             gradients: See `reduce`.
             inside: See `reduce`.
+        """
+
+    def scatter(
+        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+    ) -> list[list[tf.Tensor]]:
+        """Returns each worker's part of the sums over all workers of values that are ready together.
+
+        Args:
+            values: For each value the tensors of the workers in `ranks`, all of one shape and of one type.
+            sizes: For each value, of how many entries along dimension 0 each of all workers gets the sum.
+            name: See `reduce`.
+            gradients: See `reduce`.
+
+        Returns:
+            For each value the tensors of the workers in `ranks`, [sizes[rank], ...].
+        """
+
+    def swap(
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Sends entries along dimension 0 from each worker to each.
+
+        Args:
+            tensors: One for each worker in `ranks`; first come the entries for worker 0.
+            counts: For each of these, how many entries go to each of all workers; int32 [workers].
+            name: See `reduce`.
+
+        Returns:
+            For each worker in `ranks` what it gets, in the order of workers, and how many entries from each; int32 [workers].
         """
 
 
@@ -54,7 +83,7 @@ class Exchanged:
     """One exchange of a step, for the report.
 
     Attributes:
-        kind: "sum", "max", "min" or "gather".
+        kind: "sum", "max", "min", "gather", "scatter" or "rows".
         num_bytes: Bytes of the whole tensor; 0 if its shape is not known.
         source: Name of the operation of the script's step whose output is exchanged.
         reader: Name of the operation that needs it.
@@ -87,9 +116,21 @@ class Alone:
         return [tf.identity(tensor) for (tensor,) in values]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         (mine,) = tensors
-        others = tf.concat([[sum(map(value_of, sizes[1:]))], tf.shape(mine)[1:]], 0)
+        others = tf.concat([[sum(value_of(size or 0) for size in sizes[1:])], tf.shape(mine)[1:]], 0)
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)
+
+    def scatter(
+        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+    ) -> list[list[tf.Tensor]]:
+        """See `Exchange.scatter`."""
+        return [[tensor[: own[0]]] for (tensor,), own in zip(values, sizes, strict=True)]
+
+    def swap(
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """See `Exchange.swap`."""
+        return [tf.identity(tensor) for tensor in tensors], [tf.identity(each) for each in counts]

@@ -7,13 +7,13 @@ from typing import cast
 
 import numpy as np
 
-from fdt.division import elementwise, slices
+from fdt.division import owners
 from fdt.division.walker import Node, Rule
 from fdt.program.size import Dim, is_number
 from fdt.program.value import Value, known
 
-_elementwise = cast(Rule, elementwise.rules()["Minimum"])
-_sliced = cast(Rule, slices.rules()["StridedSlice"])
+_elementwise = cast(Rule, owners.rules()["Minimum"])
+_sliced = cast(Rule, owners.rules()["StridedSlice"])
 
 
 def _split(node: Node) -> list[Value]:

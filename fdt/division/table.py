@@ -10,6 +10,7 @@ from fdt.division import (
     indexing,
     lists,
     normalization,
+    owners,
     reductions,
     shaping,
     sizes,
@@ -30,6 +31,7 @@ _FILES = (
     draws,
     control,
     variables,
+    owners,
     # Last, since some of its rules extend those of other files.
     sizes,
 )

@@ -1,24 +1,31 @@
-"""Rules for variables that workers hold in part: adding to them needs no exchange until their value is read."""
+"""Rules for variables that workers hold in part.
+
+Adding to a sum needs no exchange until its value is read. Of a divided variable each worker reads and assigns its own part.
+"""
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
 from fdt.division.walker import Node
-from fdt.program.layout import PARTIAL, Partial
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Partial
 from fdt.program.value import Value
 
 
 def read(node: Node) -> list[Value] | None:
     """ReadVariableOp."""
-    return node.run([node.own(0)], PARTIAL) if isinstance(node.layouts[0], Partial) else None
+    (layout,) = node.layouts
+    if isinstance(layout, Divided):
+        return [node.value(layout, [node.emit([handle])[0] for handle in node.own(0)])]
+    return node.run([node.own(0)], PARTIAL) if isinstance(layout, Partial) else None
 
 
 def written(node: Node) -> list[Value] | None:
-    """AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp: only one worker adds a whole value."""
-    if not isinstance(node.layouts[0], Partial):
+    """AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp: only one worker adds a whole value to a sum."""
+    layout = node.layouts[0]
+    if layout == WHOLE:
         return None
-    runs = zip(node.own(0), node.local(1, PARTIAL), strict=True)
+    runs = zip(node.own(0), node.local(1, layout), strict=True)
     for handle, value in runs:
         node.emit([handle, value])
     return []

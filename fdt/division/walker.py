@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
-from fdt.division import arithmetic, folding, output_shapes, shape_elements
+from fdt.division import arithmetic, folding, output_shapes, shape_elements, state
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
 from fdt.program.body import LOOKING, Body, Wire, attribute, is_stateful, names_functions
@@ -231,6 +231,7 @@ class Walk(Conversions):
         library: The FunctionDefs written so far, which the step calls.
         loops: The fixed points of loops, by place and the layouts of their inputs.
         rows: From a number of rows of the batch to the numbers of rows of each worker.
+        owners: For functions that receive gradients: of each gradient its variable's layout, and whether it is rows and ids.
         joined: From the size of tensors that were concatenated along rows to their layout.
         numbers_drawn: How many random numbers every worker draws for all workers.
         fixing: The script's operations that need the number of a size that differs from batch to batch.
@@ -274,6 +275,7 @@ class Walk(Conversions):
         self.library: dict[str, Any] = {}
         self.loops: dict[Any, Any] = {}
         self.rows: dict[Dim, tuple[Dim, ...]] = {}
+        self.owners: dict[str, list[tuple[Layout, bool]]] = {}
         self.joined: dict[Dim, Divided] = {}
         self._rules = rules
         self._paths: list[str] = []
@@ -331,6 +333,7 @@ class Walk(Conversions):
             return folded
         if not all(output.is_known for output in op.outputs):
             infer(op, inputs)
+        node = Node(self, op, state.given(self, op, inputs))
         rule = self._rules.get(op.type)
         result = rule(node) if rule is not None else None
         if result is None:

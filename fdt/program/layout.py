@@ -31,11 +31,13 @@ class Divided:
         dim: The dimension, counted from 0.
         sizes: How many entries each worker holds; their sum is the dimension's size.
         blocks: For each of the concatenated tensors, how many entries each worker holds; empty for a single one.
+        of_state: Whether these are the parts of a variable, and of what is computed of it entry by entry, not of the batch.
     """
 
     dim: int
     sizes: tuple[Dim, ...]
     blocks: tuple[tuple[Dim, ...], ...] = ()
+    of_state: bool = False
 
     @functools.cached_property
     def size(self) -> Dim:
@@ -84,6 +86,21 @@ class Divided:
 
 
 @dataclasses.dataclass(frozen=True)
+class Owned:
+    """Every worker holds those entries along dimension 0 whose ids are among its rows of a variable, in the batch's order.
+
+    So are the rows of a sparse gradient, and their ids.
+
+    Attributes:
+        owners: The layout of the variable.
+        gradient: Names the gradient: entries of different ones do not go together.
+    """
+
+    owners: Divided
+    gradient: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Partial:
     """Every worker holds a tensor of the full shape; the value is their sum, maximum or minimum."""
 
@@ -97,7 +114,7 @@ def joined(dim: int, blocks: Sequence[tuple[Dim, ...]]) -> Divided:
     return Divided(dim, sizes, full if len(full) > 1 else ())
 
 
-Layout = Whole | Divided | Partial
+Layout = Whole | Divided | Owned | Partial
 
 WHOLE = Whole()
 PARTIAL = Partial()

@@ -17,6 +17,7 @@ from tensorflow.python.framework import op_def_registry
 from fdt.errors import ProtocolError, UnsupportedError
 from fdt.program.graphs import Description, described
 from fdt.program.holes import OpenHole
+from fdt.program.layout import Divided
 from fdt.program.lookup_tables import Table, describe
 from fdt.v1 import program_pb2
 
@@ -193,14 +194,16 @@ class LoadedProgram:
         meta_graph: Its graph, unchanged except for unique function names.
         variables: In the program's order; zero until they are assigned.
         tables: In the program's order.
-        holes: Names of the functions that mark its holes for gradients.
+        holes: Its holes for gradients, by the names of the functions that mark them.
+        divided: The layouts of variables of which this worker holds a part, by their indices.
     """
 
     source: program_pb2.StepProgram
     meta_graph: Any
     variables: list[tf.Variable]
     tables: list[Table]
-    holes: frozenset[str]
+    holes: Mapping[str, program_pb2.Hole]
+    divided: dict[int, Divided] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def step(self) -> Any:
@@ -223,7 +226,7 @@ class LoadedProgram:
 
     def with_role(self, *roles: "program_pb2.Role", among: Sequence[int] | None = None) -> list[int]:
         """Returns the indices of the variables, or of some of them, that have one of these roles."""
-        indices = range(len(self.variables)) if among is None else among
+        indices = range(len(self.source.variables)) if among is None else among
         return [i for i in indices if self.source.variables[i].role in roles]
 
 
@@ -231,12 +234,19 @@ class LoadedProgram:
 Filler = Callable[[int, program_pb2.Hole], Callable[..., Sequence[tf.Tensor]] | None]
 
 
-def load(source: program_pb2.StepProgram, seed: Callable[[], int] | None = None) -> LoadedProgram:
+def load(
+    source: program_pb2.StepProgram,
+    seed: Callable[[], int] | None = None,
+    divide: Callable[[LoadedProgram], dict[int, Divided]] | None = None,
+    rank: int = 0,
+) -> LoadedProgram:
     """Makes a program runnable.
 
     Args:
         source: The program.
         seed: Returns the seed of operations that draw random numbers without one; called if there are any.
+        divide: Returns the layouts of variables of which each worker holds a part; called before variables are made.
+        rank: This worker's.
 
     Raises:
         ProtocolError: The program contradicts itself.
@@ -249,14 +259,18 @@ def load(source: program_pb2.StepProgram, seed: Callable[[], int] | None = None)
     if missing:
         raise ProtocolError(f"A hole names the function {missing[0]!r}, which the program does not hold.")
     _rename_functions(meta_graph.graph_def)
-    of_gradients = [hole.function for hole in source.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
-    variables = [
-        tf.Variable(tf.zeros(shape_of(v.tensor), v.tensor.dtype), trainable=False, name=f"variable_{i}")
-        for i, v in enumerate(source.variables)
-    ]
-    tables = make_tables(source)
-    holes = frozenset(library[name].signature.name for name in of_gradients)
-    return LoadedProgram(source, meta_graph, variables, tables, holes)
+    of_gradients = [hole for hole in source.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
+    holes = {library[hole.function].signature.name: hole for hole in of_gradients}
+    loaded = LoadedProgram(source, meta_graph, [], make_tables(source), holes)
+    if divide is not None:
+        loaded.divided = divide(loaded)
+    for i, variable in enumerate(source.variables):
+        shape = shape_of(variable.tensor)
+        if i in loaded.divided:
+            shape = tf.TensorShape([int(loaded.divided[i].sizes[rank]), *shape[1:]])
+        zeros = tf.zeros(shape, variable.tensor.dtype)
+        loaded.variables.append(tf.Variable(zeros, trainable=False, name=f"variable_{i}"))
+    return loaded
 
 
 def _set_seeds(graph: Any, seed: Callable[[], int]) -> None:

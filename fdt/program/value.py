@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.program.body import Spec, Wire
-from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.layout import WHOLE, Divided, Layout, Owned
 from fdt.program.size import Dim, Size, value_of
 
 # A tensor's shape; None for an unknown rank or size.
@@ -79,6 +79,8 @@ class Value:
         if isinstance(self.layout, Divided) and shape is not None and self.dtype != tf.variant:
             dim = self.layout.dim
             shape = (*shape[:dim], self.layout.sizes[rank], *shape[dim + 1 :])
+        if isinstance(self.layout, Owned) and shape:
+            shape = (None, *shape[1:])
         static = None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
         return Spec(self.dtype, static)
 

@@ -412,7 +412,7 @@ class WorkerUsage(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., compute_s: _Optional[float] = ..., exchange_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., exchanged_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., pull_s: _Optional[float] = ..., push_s: _Optional[float] = ..., delays: _Optional[_Mapping[int, int]] = ..., correction_sum: _Optional[float] = ..., num_corrected: _Optional[int] = ..., held_s: _Optional[float] = ..., divided: _Optional[_Iterable[_Union[DividedStep, _Mapping]]] = ...) -> None: ...
 
 class DividedStep(_message.Message):
-    __slots__ = ("program", "rows", "arithmetic_divided", "exchanges", "exchanged_bytes", "computed_whole", "seconds", "serves_other_sizes")
+    __slots__ = ("program", "rows", "arithmetic_divided", "exchanges", "exchanged_bytes", "computed_whole", "seconds", "serves_other_sizes", "state")
     class ComputedWholeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +428,7 @@ class DividedStep(_message.Message):
     COMPUTED_WHOLE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     SERVES_OTHER_SIZES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     program: int
     rows: int
     arithmetic_divided: float
@@ -436,4 +437,19 @@ class DividedStep(_message.Message):
     computed_whole: _containers.ScalarMap[str, int]
     seconds: float
     serves_other_sizes: bool
-    def __init__(self, program: _Optional[int] = ..., rows: _Optional[int] = ..., arithmetic_divided: _Optional[float] = ..., exchanges: _Optional[int] = ..., exchanged_bytes: _Optional[int] = ..., computed_whole: _Optional[_Mapping[str, int]] = ..., seconds: _Optional[float] = ..., serves_other_sizes: bool = ...) -> None: ...
+    state: HeldState
+    def __init__(self, program: _Optional[int] = ..., rows: _Optional[int] = ..., arithmetic_divided: _Optional[float] = ..., exchanges: _Optional[int] = ..., exchanged_bytes: _Optional[int] = ..., computed_whole: _Optional[_Mapping[str, int]] = ..., seconds: _Optional[float] = ..., serves_other_sizes: bool = ..., state: _Optional[_Union[HeldState, _Mapping]] = ...) -> None: ...
+
+class HeldState(_message.Message):
+    __slots__ = ("in_parts", "variables", "part_bytes", "all_bytes", "worker_bytes")
+    IN_PARTS_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    in_parts: int
+    variables: int
+    part_bytes: int
+    all_bytes: int
+    worker_bytes: int
+    def __init__(self, in_parts: _Optional[int] = ..., variables: _Optional[int] = ..., part_bytes: _Optional[int] = ..., all_bytes: _Optional[int] = ..., worker_bytes: _Optional[int] = ...) -> None: ...

@@ -42,6 +42,8 @@ class DividedStep:
         num_workers: int,
         in_part: Sequence[tf.Variable] = (),
         relaxed: frozenset[str] = frozenset(),
+        of_state: Sequence[tf.Variable] = (),
+        marks: Mapping[str, Sequence[tuple[tf.Variable, bool]]] | None = None,
         shapes: Sequence[Sequence[Dim]] | None = None,
         conditions: Conditions | None = None,
     ) -> None:
@@ -53,6 +55,8 @@ class DividedStep:
             num_workers: Simulated.
             in_part: Variables of the step that the workers hold in part.
             relaxed: What workers may do each for itself.
+            of_state: Variables of which each worker holds a part of the rows.
+            marks: For functions that receive gradients: of each gradient its variable, and whether it is rows and ids.
             shapes: The arguments' shapes, where they differ from batch to batch.
             conditions: Where these record what they are taken for.
         """
@@ -61,8 +65,13 @@ class DividedStep:
         self._num_arguments = len(self._graph.inputs) - len(self._captured)
         layouts = [rows.get(i, WHOLE) for i in range(self._num_arguments)] + [WHOLE] * len(self._captured)
         self.parts: dict[int, list[tf.Variable]] = {}
+        for variable in of_state:
+            place = self._place(variable)
+            owners = Divided(0, shares(int(variable.shape[0]), num_workers), of_state=True)
+            layouts[self._num_arguments + place] = owners
+            self.parts[place] = [tf.Variable(part) for part in tf.split(variable, owners.sizes, 0)]
         for variable in in_part:
-            place = next(i for i, tensor in enumerate(self._captured) if tensor is variable.handle)
+            place = self._place(variable)
             layouts[self._num_arguments + place] = PARTIAL
             self.parts[place] = [
                 tf.Variable(variable if r == 0 else tf.zeros_like(variable)) for r in range(num_workers)
@@ -71,8 +80,13 @@ class DividedStep:
         sized[: self._num_arguments] = shapes or sized[: self._num_arguments]
         given = zip(layouts, sized, self._graph.inputs, strict=True)
         inputs = [divide.Input(layout, shape, tensor) for layout, shape, tensor in given]
-        description = described(self._graph)
-        self.divided = divide.divide(description, self._exchange, inputs, relaxed=relaxed, conditions=conditions)
+        gradients = {
+            name: [divide.Gradient(self._num_arguments + self._place(v), is_sparse) for v, is_sparse in given]
+            for name, given in (marks or {}).items()
+        }
+        self.divided = divide.divide(
+            described(self._graph), self._exchange, inputs, gradients, relaxed, conditions, gradients
+        )
         exchanged, whole = self.divided.walk.exchanged, self.divided.walk.computed_whole
         self.account = Account(
             collections.Counter(op.type for op in whole),
@@ -81,6 +95,17 @@ class DividedStep:
             self.divided.part_divided,
         )
         self.function = tf.function(self._step, autograph=False)
+
+    def _place(self, variable: tf.Variable) -> int:
+        return next(i for i, tensor in enumerate(self._captured) if tensor is variable.handle)
+
+    def put_together(self) -> None:
+        """Sets the step's variables that workers hold parts of to what the parts are."""
+        for place, parts in self.parts.items():
+            layout = self.divided.layouts[self._num_arguments + place]
+            if isinstance(layout, Divided):
+                whole = tf.concat([part.value() for part in parts], 0)
+                tf.raw_ops.AssignVariableOp(resource=self._captured[place], value=whole)
 
     def varied(self, *arguments: np.ndarray) -> list[tf.Tensor]:
         """Runs the step on a batch of other shapes."""
@@ -113,7 +138,7 @@ class DividedStep:
         num = self._exchange.num_workers
         for place, tensor in enumerate(self._captured):
             layout = self.divided.layouts[self._num_arguments + place]
-            own = [v.handle for v in self.parts[place]] if isinstance(layout, Partial) else [tensor] * num
+            own = [tensor] * num if layout == WHOLE else [v.handle for v in self.parts[place]]
             inputs.append([graph.capture(each) for each in own])
         return self.divided([*(divide.Feed(parts) for parts in inputs), *more])
 

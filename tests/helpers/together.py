@@ -25,10 +25,24 @@ class Together:
         return [_reduced(tensors, combine) for tensors in values]
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim], name: str, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
     ) -> tf.Tensor:
         """See `Exchange.gather`."""
         return tf.concat(list(tensors), 0)
+
+    def scatter(
+        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+    ) -> list[list[tf.Tensor]]:
+        """See `Exchange.scatter`."""
+        return [tf.split(_reduced(tensors, Combine.SUM), own, 0) for tensors, own in zip(values, sizes, strict=True)]
+
+    def swap(
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """See `Exchange.swap`."""
+        sent = [tf.split(tensor, each, 0, num=self.num_workers) for tensor, each in zip(tensors, counts, strict=True)]
+        received = [tf.concat([parts[rank] for parts in sent], 0) for rank in self.ranks]
+        return received, [tf.stack([each[rank] for each in counts]) for rank in self.ranks]
 
 
 def _reduced(tensors: Sequence[tf.Tensor], combine: Combine) -> tf.Tensor:

@@ -5,10 +5,12 @@ from typing import Any
 
 from fdt.base.config import RunConfig
 from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
+from fdt.capture.step.divided import divided_variables
 from fdt.capture.step.seeds import is_seeded
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.capture.step.writes import counting_draws
+from fdt.division import parts
 from fdt.v1 import program_pb2
 
 _RELAXED = {
@@ -47,8 +49,16 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
         )
     if traced.prints:
         lines.append("the step prints with tf.print: its workers do, into the log of the job")
+    if config.mode == "sync":
+        lines += held_in_parts(config, traced)
     lines[0] = f"{config.mode} training on {workers} ({lines[0]})"
     return [*lines, *other_numbers(config, traced), *own_views(config, traced)]
+
+
+def held_in_parts(config: RunConfig, traced: TracedStep) -> list[str]:
+    """Returns the message that synchronous workers hold some of the variables in parts, if they do."""
+    layouts = divided_variables(config, traced)
+    return [str(parts.account(traced.program, layouts))] if layouts else []
 
 
 def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:

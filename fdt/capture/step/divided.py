@@ -1,17 +1,21 @@
 """Describes in words how a traced step would be divided over synchronous workers."""
 
 import collections
+import dataclasses
 import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from fdt.base.config import RunConfig
+from fdt.base.held import HeldAs, held_as
 from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.capture.step.traced_step import TracedStep
-from fdt.division import divide, own_rows
+from fdt.division import divide, own_rows, parts
 from fdt.division.exchange import Alone
 from fdt.program.graphs import described
-from fdt.program.layout import PARTIAL, WHOLE, batch_layouts
+from fdt.program.layout import PARTIAL, WHOLE, Divided, batch_layouts
 from fdt.program.size import Conditions, Dim, of_inputs
 from fdt.v1 import program_pb2
 
@@ -28,13 +32,13 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
         config: The run's configuration, with at least 2 workers.
     """
     num_workers, given = config.num_workers, relaxed(config.options)
-    built = _built(traced, shapes, num_workers, given)
+    built = _built(traced, shapes, config)
     lines = [
         f"divided over {num_workers} workers: {100 * built.part_divided:.0f} % of the arithmetic; exchanged "
         f"in each step: {_exchanged(built)}"
     ]
     if traced.normalisations and BATCH_NORM not in given:
-        own = _built(traced, shapes, num_workers, given | {BATCH_NORM})
+        own = _built(traced, shapes, config, given | {BATCH_NORM})
         if len(own.walk.exchanged) < len(built.walk.exchanged):
             lines.append(f"BatchNormalization is exact; with --relax {BATCH_NORM} it would be {_exchanged(own)}")
     if built.walk.numbers_drawn:
@@ -47,7 +51,7 @@ def divided_lines(traced: TracedStep, shapes: Sequence[Sequence[int]], config: R
         lines.append(f"computed whole by every worker, which is exact and takes time: {shown}")
     differing = _differing(traced)
     if differing:
-        fixing = _built(traced, shapes, num_workers, given, differing).walk.fixing
+        fixing = _built(traced, shapes, config, differing=differing).walk.fixing
         each = f"anew for each, since the number is needed by: {_places(traced.graph, fixing)}"
         lines.append(f"a batch of other sizes is divided {each if fixing else 'once more, for all sizes that come'}")
     return lines
@@ -75,7 +79,7 @@ def layer_exchanges(traced: TracedStep, shapes: Sequence[Sequence[int]], config:
         shapes: Shapes of a batch's arrays.
         config: The run's configuration.
     """
-    built = _built(traced, shapes, 2, relaxed(config.options))
+    built = _built(traced, shapes, dataclasses.replace(config, num_workers=2))
     found = [exchanged for exchanged in built.walk.exchanged if not exchanged.is_gradient]
     return len({exchanged.collective for exchanged in found}), sum(exchanged.num_bytes for exchanged in found)
 
@@ -85,14 +89,26 @@ def _exchanged(built: divide.DividedStep) -> str:
     return f"{len(built.walk.exchanged)} values, {num_bytes / 1e6:.2f} MB"
 
 
+def divided_variables(config: RunConfig, traced: TracedStep) -> dict[int, Divided]:
+    """Returns the layouts of the variables that synchronous workers hold in parts, by their places in the program."""
+    held = HeldAs.WHOLE if BATCH_NORM in relaxed(config.options) else held_as(config.options)
+
+    def handles() -> dict[int, tf.Tensor]:
+        names = traced.program.step.variables
+        return {i: traced.graph.get_tensor_by_name(f"{name}:0") for i, name in enumerate(names)}
+
+    return parts.chosen(traced.program, config.num_workers, held, handles)
+
+
 def _built(
     traced: TracedStep,
     shapes: Sequence[Sequence[int]],
-    num_workers: int,
-    relaxes: frozenset[str],
+    config: RunConfig,
+    relaxes: frozenset[str] | None = None,
     differing: Collection[tuple[int, int]] = (),
 ) -> divide.DividedStep:
-    graph, exchange = traced.graph, Alone(num_workers)
+    graph, num_workers, program = traced.graph, config.num_workers, traced.program
+    relaxes = relaxed(config.options) if relaxes is None else relaxes
     conditions = Conditions() if differing else None
     sizes: Sequence[Sequence[Dim]] = shapes if conditions is None else of_inputs(shapes, differing, conditions)
     layouts = batch_layouts(sizes, 1 if traced.program.one_row else 0, num_workers)
@@ -103,16 +119,22 @@ def _built(
     }
     moving = own_rows.moved(graph, relaxes)
     in_part |= {id(given) for given, inner in graph.captures if inner.name in moving}
+    held = {program.step.variables[i]: layout for i, layout in divided_variables(config, traced).items()}
     inputs = [
         divide.Input(WHOLE, ()),
         *(divide.Input(layout, tuple(shape), is_readable=True) for layout, shape in zip(layouts, sizes, strict=True)),
         *(
-            divide.Input(PARTIAL if id(given) in in_part else WHOLE, tuple(inner.shape), inner)
+            divide.Input(PARTIAL if id(given) in in_part else held.get(inner.op.name, WHOLE), tuple(inner.shape), inner)
             for given, inner in graph.captures
         ),
     ]
-    marks = [hole.function for hole in traced.program.holes if hole.kind == program_pb2.Hole.KIND_GRADIENTS]
-    return divide.divide(described(graph), exchange, inputs, marks, relaxes, conditions)
+    places = {tensor.op.name: number for number, tensor in enumerate(graph.inputs)}
+    gradients = {
+        hole.function: [divide.Gradient(places[program.step.variables[g.variable]], g.sparse) for g in hole.gradients]
+        for hole in program.holes
+        if hole.kind == program_pb2.Hole.KIND_GRADIENTS
+    }
+    return divide.divide(described(graph), Alone(num_workers), inputs, gradients, relaxes, conditions, gradients)
 
 
 def _place(graph: Any, op: Any) -> str:

@@ -1,0 +1,70 @@
+"""Moves values between whole variables and the parts that ranks hold."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import handle_data_util
+
+from fdt.base.held import HeldAs
+from fdt.division import parts
+from fdt.program.graphs import sized
+from fdt.program.layout import Divided
+from fdt.program.step_program import LoadedProgram, shape_of
+from fdt.v1 import job_pb2
+from hfdt import exchange
+
+
+def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs) -> dict[int, Divided]:
+    """Returns the layouts of the variables that ranks hold in parts, by their indices; it is the same on all ranks.
+
+    Args:
+        loaded: The program, whose variables are not made yet.
+        num_ranks: How many ranks the job has.
+        held: What the person asked for.
+    """
+
+    def of_graph() -> Mapping[int, tf.Tensor]:
+        resources, first = handles(loaded), len(loaded.source.step.inputs)
+        shapes = [None] * first + [()] * len(resources)
+        graph = sized(loaded.description, shapes, [None] * first + resources)
+        return dict(enumerate(graph.inputs[first : first + len(loaded.source.variables)]))
+
+    return parts.chosen(loaded.source, num_ranks, held, of_graph)
+
+
+def handles(loaded: LoadedProgram) -> list[tf.Tensor]:
+    """Returns, for each resource of a program, a handle that has its type and whole shape."""
+    found = []
+    with tf.Graph().as_default():
+        for i, variable in enumerate(loaded.source.variables):
+            if i < len(loaded.variables) and i not in loaded.divided:
+                found.append(loaded.variables[i].handle)
+                continue
+            found.append(tf.compat.v1.placeholder(tf.resource, ()))
+            shape, dtype = shape_of(variable.tensor), tf.as_dtype(variable.tensor.dtype)
+            handle_data_util.set_handle_data(found[-1], handle_data_util.create_handle_data(shape, dtype))
+    return [*found, *(table.handle for table in loaded.tables)]
+
+
+def of_rank(value: np.ndarray, layout: Divided, rank: int) -> np.ndarray:
+    """Returns a rank's rows of a variable's value."""
+    ((start, count),) = layout.spans(rank)
+    return value[int(start) : int(start + count)]
+
+
+def put_together(loaded: LoadedProgram, index: int) -> np.ndarray:
+    """Returns the whole value of a variable in parts; every rank calls it."""
+    return exchange.put_together(f"fdt_whole_{index}", loaded.variables[index].value())
+
+
+def account(loaded: LoadedProgram) -> job_pb2.HeldState:
+    """Returns how much of a program's variables ranks hold in parts."""
+    held = parts.account(loaded.source, loaded.divided)
+    return job_pb2.HeldState(
+        in_parts=held.variables,
+        variables=held.of,
+        part_bytes=held.part_bytes,
+        all_bytes=held.all_bytes,
+        worker_bytes=held.worker_bytes,
+    )
