@@ -11,6 +11,7 @@ from tests.helpers import processes
 from tests.helpers.pool import Pool
 from tests.helpers.processes import Finished
 from tests.helpers.seen import SEEN
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 _LIMIT_S = 240.0
@@ -53,8 +54,8 @@ def test_a_thousand_updates_from_four_workers(pool: Pool, tmp_path: Path, option
         assert fit["delay"]["max"] <= 2 * 3
 
 
-# The others differ in arithmetic only, which the unit tests look at.
-@pytest.mark.parametrize("update", ["asgd", "dc-asgdk", "averaging"])
+# The others differ in arithmetic only, which tests/servers look at.
+@pytest.mark.parametrize("update", some_of(["asgd", "dc-asgdk", "averaging"], "asgd averaging"))
 def test_a_rule_trains(pool: Pool, tmp_path: Path, update: str) -> None:
     script = """
         import keras
@@ -125,6 +126,7 @@ def _accuracy(output: str) -> float:
     return float(output.split("test accuracy")[1].split()[0])
 
 
+@pytest.mark.thorough
 def test_digits_reach_the_accuracy_of_plain_python(pool: Pool) -> None:
     """The example as it is, three seeds: the mean within one per cent."""
     plain, distributed = [], []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import processes
+from tests.helpers.thorough import some_of
 
 _LIMIT_S = 300.0
 # The same training before, while and after something is attached; the state of each begins anew.
@@ -67,7 +68,7 @@ _SCRIPT = """
 """
 
 
-@pytest.mark.parametrize(("mode", "workers"), [("sync", 2), ("async", 1)])
+@pytest.mark.parametrize(("mode", "workers"), some_of([("sync", 2), ("async", 1)], [("sync", 2)]))
 def test_what_trains_trains_on_workers_and_then_here_again(mode: str, workers: int, tmp_path: Path) -> None:
     script = tmp_path / "live.py"
     script.write_text(textwrap.dedent(_SCRIPT))

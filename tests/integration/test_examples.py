@@ -71,10 +71,10 @@ SMALL = [
         downloads=True,
         thorough=MODES,
     ),
-    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
+    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8, thorough=("async",)),
     Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=("async",)),
-    Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
-    Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
+    Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("async",)),
+    Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("sync",)),
     Example(
         "vit.py",
         tuple("--epochs 2 --steps 8 --batch-size 16 --size 16 --patch 4 --width 32 --depth 2 --heads 2".split()),
@@ -82,7 +82,7 @@ SMALL = [
         rows=128,
         batch_size=16,
         streamed=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
     Example(
         "lstm_text.py",
@@ -100,7 +100,7 @@ SMALL = [
         rows=32,
         batch_size=8,
         loop=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
 ]
 

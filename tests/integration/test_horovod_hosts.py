@@ -70,6 +70,7 @@ def test_trains_as_on_one_machine_then_the_host_leaves(cluster: Cluster) -> None
     assert "has 1 workers" in refused.stderr, refused.describe()
 
 
+@pytest.mark.thorough
 def test_hosts_of_unequal_size_and_states_that_travel_as_blobs(cluster: Cluster) -> None:
     plain = run_python(written(cluster.directory, LARGE), limit_s=LIMIT_S, cwd=cluster.directory)
     with cluster.host(slots=2):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes import Finished
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 LIMIT_S = 240.0
@@ -109,14 +110,7 @@ def treated(directory: Path, text: str, *, plain: bool) -> Finished:
     return run("live").expect(0)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "BackupAndRestore",
-        "CheckpointManager",
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("BackupAndRestore by steps", "ModelCheckpoint")),
-    ],
-)
+@pytest.mark.parametrize("kind", some_of(SCRIPTS, ["BackupAndRestore"]))
 def test_it_goes_on_where_plain_python_does(tmp_path: Path, kind: str) -> None:
     expected = treated(tmp_path / "plain", SCRIPTS[kind], plain=True).stdout.split()
     ours = treated(tmp_path / "ours", SCRIPTS[kind], plain=False)

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,10 +62,13 @@ def attacked(cluster: Cluster, stranger: str) -> tuple[list[str], list[str]]:
     pool, host = cluster.namespaces
     open_on = {POOL: listeners(pool), HOST: listeners(host)}
     outside = [f"{ELSEWHERE[machine]}:{port}" for machine, found in open_on.items() for _, port in found]
-    from_outside = asked(stranger, cluster.directory, outside)
     inside = {machine: [f"{machine}:{port}" for _, port in found] for machine, found in open_on.items()}
-    from_inside = asked(host, cluster.directory, inside[POOL]) + asked(pool, cluster.directory, inside[HOST])
-    return from_outside, from_inside
+    attacks = [(stranger, outside), (host, inside[POOL]), (pool, inside[HOST])]
+    # Together: each waits for those that do not answer.
+    with ThreadPoolExecutor(len(attacks)) as at_once:
+        answered = at_once.map(lambda attack: asked(attack[0], cluster.directory, attack[1]), attacks)
+    from_outside, to_pool, to_host = answered
+    return from_outside, to_pool + to_host
 
 
 @pytest.mark.parametrize(
