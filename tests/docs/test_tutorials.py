@@ -47,6 +47,7 @@ def test_the_first_run(tmp_path: Path) -> None:
     assert "within the tolerance" in verify.output or "in double precision it is gone" in verify.output
 
 
+@pytest.mark.thorough
 def test_a_first_training_of_who_has_installed_it(tmp_path: Path) -> None:
     page = (TUTORIALS.parent / "how-to" / "install.md").read_text()
     section = page[page.index("## A first training") :].partition("\n## ")[0]

@@ -32,8 +32,9 @@ from tests.helpers.chain_job import (
     value_of,
 )
 from tests.helpers.chain_pool import TIMING
+from tests.helpers.thorough import some_of
 
-KILLS = int(os.environ.get("FDT_SNAPSHOT_KILLS", "4"))
+KILLS = int(os.environ.get("FDT_SNAPSHOT_KILLS", "3"))
 ROWS = 1000
 # A state of 4 MB takes about as long to write as a process lives at most once it is to die, and is written in four pieces.
 WORDS = str(1 << 19)
@@ -84,12 +85,16 @@ def test_a_worker_is_killed_at_random_moments(address: str) -> None:
     killed_often(address, KILLS, {"dies": "0.9:0.01"})
 
 
-@pytest.mark.parametrize("point", failpoints.OF_WORKER)
+@pytest.mark.parametrize(
+    "point", some_of(failpoints.OF_WORKER, ["in the middle", "before the rename", "after the rename"])
+)
 def test_a_worker_is_killed_at_a_point_of_writing(address: str, point: str) -> None:
     killed_often(address, max(2, KILLS // 10), {"point": point})
 
 
-@pytest.mark.parametrize("point", failpoints.OF_POOL)
+@pytest.mark.parametrize(
+    "point", some_of(failpoints.OF_POOL, ["before the pool takes it over", "before the client knows"])
+)
 def test_the_pool_is_killed_when_it_takes_a_snapshot_over(tmp_path: Path, point: str) -> None:
     with ExitStack() as stack:
         process, port = stack.enter_context(pool_process(0, tmp_path / "first", 2, None, "--point", point))

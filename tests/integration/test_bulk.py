@@ -214,7 +214,8 @@ def test_a_loops_step_returns_megabytes(tmp_path: Path, mode: str, megabytes: in
     assert "seen 6" in done.expect(0).stdout
 
 
-@pytest.mark.parametrize("mode", some_of(["sync", "async"], "async"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_fit_on_a_million_rows_a_step(tmp_path: Path, mode: str) -> None:
     done: Finished = run_fdt(script(tmp_path, BATCH), "1000000", mode=mode, limit_s=_LIMIT_S)
     assert "first loss 1.3333" in done.expect(0).stdout

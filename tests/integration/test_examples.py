@@ -50,6 +50,7 @@ class Example:
         return self.epochs * -(-self.rows // self.batch_size)
 
 
+# Each way to train once: `fit` in both modes, a loop, a session. What else they have, tests/fidelity has smaller.
 SMALL = [
     Example("digits.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
     Example(
@@ -60,7 +61,7 @@ SMALL = [
         32,
         0.5,
         downloads=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
     Example(
         "cifar10_resnet.py",
@@ -71,8 +72,8 @@ SMALL = [
         downloads=True,
         thorough=MODES,
     ),
-    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8, thorough=("async",)),
-    Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=("async",)),
+    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8, thorough=MODES),
+    Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=MODES),
     Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("async",)),
     Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("sync",)),
     Example(
@@ -91,7 +92,7 @@ SMALL = [
         rows=288,
         batch_size=64,
         streamed=True,
-        thorough=("sync",),
+        thorough=MODES,
     ),
     Example(
         "unet.py",

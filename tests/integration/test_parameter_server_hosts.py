@@ -10,7 +10,19 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, PAUSES, Cluster, ip, namespaces, serving, written
+from tests.helpers.cluster import (
+    HOST,
+    LIMIT_S,
+    NEEDS,
+    PAUSES,
+    POOL,
+    Cluster,
+    ip,
+    listeners,
+    namespaces,
+    serving,
+    written,
+)
 from tests.helpers.processes import Background, background, run_fdt
 from tests.helpers.seen import SEEN
 
@@ -174,12 +186,14 @@ def test_a_parameter_servers_host_is_gone(
 def test_a_parameter_servers_worker_is_replaced(
     cluster: Cluster, fault: Callable[[Cluster, Any], None], expected: str
 ) -> None:
-    """The host has another process for it, and the script sees a pause."""
+    """The host has another process for it, and the script sees a pause. Nothing listens but on the trusted network."""
     pipe = cluster.pipe(fault.__name__)
     with cluster.host() as host:
         command = cluster.command(written(cluster.directory, PAUSES), str(pipe), "4", options=("--ps", "2"))
         with background(command, cwd=cluster.directory) as training:
             training.wait_for_line("in the middle", LIMIT_S)
+            # The pool's port and a tunnel on each host.
+            assert {address for name in cluster.namespaces for address, _ in listeners(name)} == {POOL, HOST}
             fault(cluster, host)
             pipe.write_text("")
             training.wait_for_line("weights True", LIMIT_S)

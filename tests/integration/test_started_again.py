@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes import Finished
-from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 LIMIT_S = 240.0
@@ -110,7 +109,8 @@ def treated(directory: Path, text: str, *, plain: bool) -> Finished:
     return run("live").expect(0)
 
 
-@pytest.mark.parametrize("kind", some_of(SCRIPTS, ["BackupAndRestore"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", SCRIPTS)
 def test_it_goes_on_where_plain_python_does(tmp_path: Path, kind: str) -> None:
     expected = treated(tmp_path / "plain", SCRIPTS[kind], plain=True).stdout.split()
     ours = treated(tmp_path / "ours", SCRIPTS[kind], plain=False)

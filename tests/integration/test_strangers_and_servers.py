@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, PAUSES, POOL, Cluster, ip, namespaces, serving, written
+from tests.helpers.cluster import (
+    HOST,
+    LIMIT_S,
+    NEEDS,
+    PAUSES,
+    POOL,
+    Cluster,
+    ip,
+    listeners,
+    namespaces,
+    serving,
+    written,
+)
 from tests.helpers.processes import PYTHON, background, run
 
 pytestmark = NEEDS
@@ -40,14 +51,6 @@ def elsewhere(names: Sequence[str]) -> Iterator[str]:
         ip("netns", "delete", stranger)
 
 
-def listeners(namespace: str) -> list[tuple[str, str]]:
-    """Returns the address, of those that others may reach, and the port of all that listens in a namespace."""
-    command = ["ip", "netns", "exec", namespace, "ss", "-ltnH"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    found = [line.split()[3].rpartition(":")[::2] for line in shown.splitlines()]
-    return [(address.strip("[]").removeprefix("::ffff:"), port) for address, port in found]
-
-
 def asked(namespace: str, directory: Path, targets: Sequence[str]) -> list[str]:
     """Returns which targets answered a session that comes from a namespace."""
     command = ["ip", "netns", "exec", namespace, PYTHON, "-m", "tests.helpers.stranger", directory / "stolen", *targets]
@@ -71,10 +74,9 @@ def attacked(cluster: Cluster, stranger: str) -> tuple[list[str], list[str]]:
     return from_outside, to_pool + to_host
 
 
-@pytest.mark.parametrize(
-    "is_open",
-    [pytest.param(False, id="tunnel"), pytest.param(True, id="open servers", marks=pytest.mark.thorough)],
-)
+# Where they listen is in test_parameter_server_hosts, whom a tunnel takes in is in test_isolation.
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_open", [False, True], ids=["tunnel", "open servers"])
 def test_who_is_answered_while_a_job_trains(is_open: bool, tmp_path: Path) -> None:
     """With --open-servers, everybody: what the attack is worth, and what the option means where no wall stands behind it."""
     everywhere = ("--open-servers", "--no-walls") if is_open else ()

@@ -206,7 +206,7 @@ def test_a_checked_script_reads_its_own_files_back_and_leaves_none(tmp_path: Pat
 # Others differ in what is divided, which tests/fidelity and tests/division look at.
 @pytest.mark.parametrize(
     "name",
-    some_of(SCRIPTS, ["fit", "loop", "eager loop", "normalisation and dropout", "neighbours streamed", "drawing"]),
+    some_of(SCRIPTS, ["fit", "loop", "eager loop", "normalisation and dropout"]),
 )
 def test_plain_script_passes(name: str, pool: Pool, tmp_path: Path) -> None:
     text = SCRIPTS[name]
