@@ -25,7 +25,7 @@ _LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97, "text": 0.86, "masked_b
 # As `fit` traces, for any number of rows; some also as it does where all batches have as many.
 _OF_ONE_SIZE = ("text", "resnet_34", "u_net")
 # Made of layers that others have, too.
-_REPEAT = ("resnet_34", "recurrent", "vision_transformer")
+_REPEAT = ("resnet_34", "recurrent", "transformer", "vision_transformer")
 
 
 @pytest.mark.parametrize(
