@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import warm
+from tests.helpers.pool import Pool
 
 _LIMIT_S = 120.0
 _SCRIPT = """
@@ -43,12 +44,13 @@ THOROUGH = pytest.mark.thorough
     ],
 )
 def test_tensorflow_is_not_initialised_before_the_script_begins(
-    command: tuple[str, ...], attach: str, keras: str, tmp_path: Path
+    command: tuple[str, ...], attach: str, keras: str, pool: Pool, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT.format(attach=attach, keras=keras))
+    where = {"FDT_SERVER": pool.address, "FDT_TOKEN_FILE": str(pool.token_file)}
     if command:
-        finished = warm.run_module(*command[1:], script, limit_s=_LIMIT_S, cwd=tmp_path)
+        finished = warm.run_module(*command[1:], script, limit_s=_LIMIT_S, cwd=tmp_path, **where)
     else:
-        finished = warm.run_python(script, limit_s=_LIMIT_S, cwd=tmp_path)
+        finished = warm.run_python(script, limit_s=_LIMIT_S, cwd=tmp_path, **where)
     assert "initialised: False\n" in finished.stderr and "devices: 2\n" in finished.stderr, finished.describe()
