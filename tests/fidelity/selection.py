@@ -12,8 +12,8 @@ import os
 # Whether `make test-all` runs, or `make test`.
 ALL = bool(os.environ.get("FDT_ALL_TESTS"))
 
-_BOTH = "sgd_momentum adam last_batch_3 evaluate_predict ".split()
-# What differs at the client alone.
+_BOTH = "sgd_momentum adam last_batch_3 evaluate_predict".split()
+# What differs at the client alone, or in each worker by itself.
 _ONE_WORKER = (
     # The loop: callbacks, validation, what is printed.
     "validation_freq_initial_epoch verbose_1_full_bar checkpoint rate_per_batch batch_logs weights_set_between_epochs "
@@ -26,7 +26,7 @@ _ONE_WORKER = (
     "save_load sample_weight second_fit_other_data arrays_changed_in_place frozen_recompiled two_models "
     # Data: where they come from, and how many there are.
     "data_dataset_unknown_length data_dataset_ran_out data_dataset_mapped data_steps_per_execution data_pydataset "
-    "numbers_of_tf_random "
+    "data_pandas numbers_of_tf_random "
     # Loops of the script's own.
     "loop_signature loop_strategy loop_checkpoint loop_in_graph loop_drawn_in_python loop_printed loop_graphs "
     "loop_over_data loop_over_places loop_variables_in_operations "
@@ -38,7 +38,7 @@ _ONE_WORKER = (
     "session_fetches_what_it_changes"
 ).split()
 _MORE_ON_ONE_WORKER = (
-    "data_on_batch_gan loop_in_turn data_pandas data_dataset_under_a_strategy eager_wide_arrays validation_split "
+    "data_on_batch_gan loop_in_turn data_dataset_under_a_strategy eager_wide_arrays validation_split "
     "steps_per_epoch early_stopping weights_per_batch class_weight history_object layer_summaries "
     "data_dataset_endless data_dataset_shuffled_and_looked_at data_on_batch_frozen data_on_batch_in_turn "
     "loop_accumulated loop_summaries session_by_hand"
