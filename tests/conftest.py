@@ -30,7 +30,7 @@ _THOROUGH = "thorough"
 # Files of some minutes, the longest first: one that began last would have the other process wait. The run prints how long
 # they took.
 _LONG = (
-    "fidelity/test_cases.py",
+    "fidelity/test_exactness.py",
     "fidelity/test_keras_2.py",
     "integration/test_parameter_server_hosts.py",
     "fidelity/test_asynchronous.py",
