@@ -11,9 +11,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up chatter hides what a test prints.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-# Files in the order of their folders: the quick ones last, so that both processes end together.
+# The longest files first (tests/conftest.py), then in the order of their folders: the quick ones last, so that both processes
+# end together.
 # A process that hangs or dies is replaced once, since the next one begins with the same test.
-# Which tests took longest stands in what the run prints.
+# Which tests, files and folders took longest stands in what the run prints.
 TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 50
 
 .PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist setup-requirements protos format clean

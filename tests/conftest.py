@@ -1,5 +1,6 @@
 """Marks every test with the name of its directory (`-m unit`, `-m "not fidelity"`); a pool for those that do not harm it."""
 
+import collections
 import os
 import signal
 from collections.abc import Iterator
@@ -22,8 +23,35 @@ _GROUPS = {
 }
 
 
-# What `make test-all` runs besides: what repeats, at greater length or in another mode, what another test shows.
+# What `make test-all` runs besides: what repeats, at greater length or in another mode, what another test shows. A kind of
+# defect that one test alone can find stays in `make test`; see `tests.helpers.thorough`.
 _THOROUGH = "thorough"
+
+# Files of some minutes, the longest first: one that began last would have the other process wait. The run prints how long
+# they took.
+_LONG = (
+    "fidelity/test_exactness.py",
+    "fidelity/test_keras_2.py",
+    "integration/test_parameter_server_hosts.py",
+    "fidelity/test_asynchronous.py",
+    "integration/test_examples.py",
+    "servers/test_one_pass.py",
+    "division/test_models.py",
+    "division/test_varying.py",
+    "integration/test_page.py",
+    "faults/test_survival.py",
+    "faults/test_bounds.py",
+    "fidelity/test_environment.py",
+    "integration/test_pool.py",
+    "docs/test_tutorials.py",
+    "servers/test_cut.py",
+    "integration/test_async.py",
+    "integration/test_verify_check.py",
+    "integration/test_horovod_hosts.py",
+    "integration/test_persons.py",
+    "fidelity/test_hard_steps.py",
+)
+_SHOWN_FILES = 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,13 +66,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not os.environ.get("FDT_ALL_TESTS") and _THOROUGH not in config.option.markexpr:
         left_out = [item for item in items if item.get_closest_marker(_THOROUGH)]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        left = set(left_out)
+        items[:] = [item for item in items if item not in left]
+    places = {_TESTS / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(_LONG)))
     for item in items:
         if not item.path.is_relative_to(_TESTS):
             continue
         group = item.path.relative_to(_TESTS).parts[0]
         if group in _GROUPS:
             item.add_marker(group)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says where the time went: by folder, and of the files that took longest."""
+    by_folder, by_file = collections.Counter[str](), collections.Counter[str]()
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if isinstance(report, pytest.TestReport):
+            file = Path(report.nodeid.partition("::")[0])
+            by_folder[str(file.parent)] += report.duration
+            by_file[str(file)] += report.duration
+    if sum(by_folder.values()) < 60:
+        return
+    terminalreporter.section("seconds by folder, and of the longest files")
+    for name, seconds in (*by_folder.most_common(), *by_file.most_common(_SHOWN_FILES)):
+        terminalreporter.write_line(f"{seconds:8.1f}  {name}")
 
 
 @pytest.fixture(scope="session")

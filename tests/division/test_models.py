@@ -10,6 +10,7 @@ from fdt.program.graphs import described
 from fdt.program.layout import Divided
 from tests.helpers.divided import over_workers, side_by_side
 from tests.helpers.divided_models import IN_DOUBLE_PRECISION, MODELS, batches, build_for, choose_precision
+from tests.helpers.thorough import some_of
 from tests.helpers.together import Together
 
 _ROWS, _WORKERS, _NUM_STEPS = 15, 4, 3
@@ -22,9 +23,17 @@ _LEAST_DIVIDED = {"spectral": 0.94, "adversarial": 0.97, "text": 0.86, "masked_b
 
 
 # As `fit` traces, for any number of rows; some also as it does where all batches have as many.
+_OF_ONE_SIZE = ("text", "resnet_34", "u_net")
+# Made of layers that others have, too.
+_REPEAT = ("resnet_34", "recurrent", "transformer", "vision_transformer")
+
+
 @pytest.mark.parametrize(
     ("name", "num_rows"),
-    [*((name, None) for name in MODELS), *((name, _ROWS) for name in ("text", "resnet_34", "u_net"))],
+    some_of(
+        [*((name, None) for name in MODELS), *((name, _ROWS) for name in _OF_ONE_SIZE)],
+        [*((name, None) for name in MODELS if name not in _REPEAT), ("u_net", _ROWS)],
+    ),
 )
 def test_a_model_trains_as_undivided_and_all_of_it_is_divided(
     name: str, num_rows: int | None, request: pytest.FixtureRequest

@@ -1,5 +1,6 @@
 """What is relaxed on request: BatchNormalization over a worker's own rows, random numbers of its own."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from fdt.division import own_rows
 from fdt.program.holes import Holes, open_holes
 from fdt.program.layout import Divided, shares
 from tests.helpers.divided import DividedStep, largest_difference
+from tests.helpers.thorough import some_of
 
 _ROWS = 15
 _CHANNELS = 4
@@ -88,17 +90,25 @@ class Fused(Normalising):
         return [y, *map(tf.convert_to_tensor, gradients)]
 
 
-@pytest.mark.parametrize("workers", [2, 4, 16])
-@pytest.mark.parametrize("in_part", [True, False], ids=["statistics in part", "statistics whole"])
+_KINDS: dict[str, tuple[type[Normalising], tuple[int, ...]]] = {
+    "dense": (Normalising, (_CHANNELS,)),
+    "convolutional": (Normalising, (3, 2, _CHANNELS)),
+    "fused": (Fused, (3, 2, _CHANNELS)),
+}
+_STATISTICS = ("in part", "whole")
+
+
+# Of 16 workers one has no row.
 @pytest.mark.parametrize(
-    ("kind", "shape"),
-    [(Normalising, (_CHANNELS,)), (Normalising, (3, 2, _CHANNELS)), (Fused, (3, 2, _CHANNELS))],
-    ids=["dense", "convolutional", "fused"],
+    ("kind", "statistics", "workers"),
+    some_of(
+        itertools.product(_KINDS, _STATISTICS, [2, 4, 16]),
+        [*itertools.product(_KINDS, _STATISTICS, [4]), ("dense", "in part", 16)],
+    ),
 )
-def test_each_worker_normalises_its_own_rows(
-    kind: type[Normalising], shape: tuple[int, ...], in_part: bool, workers: int
-) -> None:
-    made = kind(shape)
+def test_each_worker_normalises_its_own_rows(kind: str, statistics: str, workers: int) -> None:
+    (normalising, shape), in_part = _KINDS[kind], statistics == "in part"
+    made = normalising(shape)
     moving = [made.layer.moving_mean.value, made.layer.moving_variance.value]
     before = [v.numpy() for v in moving]
     concrete = traced(made.step, shape)

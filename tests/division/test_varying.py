@@ -16,9 +16,10 @@ from fdt.program.size import Conditions, of_inputs
 from tests.division.test_rules import CASES, Case, values
 from tests.helpers.divided import DividedStep, largest_difference, side_by_side
 from tests.helpers.divided_models import MODELS, batches, build_for, choose_precision
+from tests.helpers.thorough import some_of
 
 # Of each rule. More find what these have not: FDT_DIVISION_EXAMPLES=100.
-_EXAMPLES = int(os.environ.get("FDT_DIVISION_EXAMPLES", "4"))
+_EXAMPLES = int(os.environ.get("FDT_DIVISION_EXAMPLES", "4" if os.environ.get("FDT_ALL_TESTS") else "2"))
 _WORKERS = 3
 
 
@@ -80,7 +81,11 @@ def test_a_rule_gives_what_the_operation_gives_for_other_sizes(name: str, data: 
             assert largest_difference(expected, [t.numpy() for t in step.varied(*each)]) <= 2e-5
 
 
-@pytest.mark.parametrize("name", MODELS)
+# A loss of rows, of pairs of rows, statistics of a batch, images, loops with masks, and drawn numbers.
+@pytest.mark.parametrize(
+    "name",
+    some_of(MODELS, "dense_with_dropout convolutional text transformer_decoder contrastive generative_adversarial"),
+)
 def test_a_model_is_divided_once_for_any_number_of_rows(name: str, request: pytest.FixtureRequest) -> None:
     """The last batch of an epoch, and batches that differ from step to step."""
     keras.utils.set_random_seed(1)

@@ -103,6 +103,14 @@ def _import_toy_engine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Pool]:
+    """One for those that look at nothing of it but what they have done themselves."""
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
 def pool() -> Iterator[Pool]:
     pool = Pool()
@@ -165,27 +173,27 @@ def test_connections_that_say_nothing_are_dropped(pool: Pool) -> None:
     until(lambda: psutil.Process().num_fds() < before + 50, lambda: psutil.Process().open_files())
 
 
-def test_workers_come_in_while_strangers_hold_the_public_port(pool: Pool) -> None:
+def test_workers_come_in_while_strangers_hold_the_public_port(shared: Pool) -> None:
     """Their door is another one: half a handshake of HTTP/2 is enough to hold a connection for a minute."""
-    pool.serves()
-    with strangers(pool.address, 3 * LIMITS.connections, _PREFACE):
-        stream = pool.train(2, fault="kill:0:1")
+    shared.serves()
+    with strangers(shared.address, 3 * LIMITS.connections, _PREFACE):
+        stream = shared.train(2, fault="kill:0:1")
         stream.wait("started")
         # The port is full; this connection was there before. Others, in case that the first have been dropped meanwhile.
-        with strangers(pool.address, 3 * LIMITS.connections, _PREFACE), pytest.raises(FdtError):
-            rpc.connect(pool.address, Credentials(TOKEN), dataclasses.replace(TIMING, connect_s=0.5))
+        with strangers(shared.address, 3 * LIMITS.connections, _PREFACE), pytest.raises(FdtError):
+            rpc.connect(shared.address, Credentials(TOKEN), dataclasses.replace(TIMING, connect_s=0.5))
         stream.cancel()
         stream.wait_end()
-        again = pool.train(2)
+        again = shared.train(2)
         again.wait("started")
         again.close()
-    pool.serves()
+    shared.serves()
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
-def test_silent_calls_are_ended_and_block_nobody(pool: Pool) -> None:
+def test_silent_calls_are_ended_and_block_nobody(shared: Pool) -> None:
     never = threading.Event()
 
     def silent() -> Iterator[bytes]:
@@ -193,14 +201,14 @@ def test_silent_calls_are_ended_and_block_nobody(pool: Pool) -> None:
         yield from ()
 
     methods = ["Jobs/Train", "Blobs/Put", "Pool/Describe", "Pool/ListJobs", "Blobs/FindMissing"]
-    with rpc.open_channel(pool.address, Credentials(TOKEN), TIMING) as channel:
+    with rpc.open_channel(shared.address, Credentials(TOKEN), TIMING) as channel:
         calls = [channel.stream_stream(f"/fdt.v1.{methods[n % 5]}")(silent(), timeout=LIMIT_S) for n in range(200)]
-        pool.serves()
+        shared.serves()
         codes = {call.code() for call in calls}
         never.set()
     # Those that had their turn were ended, or refused with the bound; none came to its own deadline.
     assert codes <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
-    pool.serves()
+    shared.serves()
 
 
 def test_too_many_jobs_of_one_connection(pool: Pool) -> None:
@@ -249,12 +257,12 @@ def test_too_many_jobs_in_all(pool: Pool) -> None:
         (job_pb2.OpenJob(mode="sync", num_workers=1, script="s" * 3_900_000), "2,000 bytes"),
     ],
 )
-def test_long_names_are_refused(pool: Pool, opening: job_pb2.OpenJob, bound: str) -> None:
-    before = set(pool.jobs())
-    stream = pool.opened(opening)
+def test_long_names_are_refused(shared: Pool, opening: job_pb2.OpenJob, bound: str) -> None:
+    before = set(shared.jobs())
+    stream = shared.opened(opening)
     assert stream.status() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert bound in stream._call.details()
-    assert set(pool.jobs()) == before, "nothing of it is kept"
+    assert set(shared.jobs()) == before, "nothing of it is kept"
 
 
 def test_the_list_of_jobs_stays_small(pool: Pool) -> None:
@@ -356,21 +364,21 @@ def test_a_client_that_does_not_read_its_events_loses_its_job(patient_pool: Pool
         ([{"bind": {"arrays": [{"blob": {"digest": bytes((n,)) * 16}} for n in range(30)]}}], "20 blobs"),
     ],
 )
-def test_what_is_on_its_way_is_bounded(pool: Pool, instructions: list[dict], bound: str) -> None:
-    first = pool.train(2)
+def test_what_is_on_its_way_is_bounded(shared: Pool, instructions: list[dict], bound: str) -> None:
+    first = shared.train(2)
     first.wait("started")
     # It waits, so that nothing is answered.
-    stream = pool.train(2)
+    stream = shared.train(2)
     stream.wait("queued")
     for instruction in instructions:
         if "load" in instruction:
             # Looked at once its number is noted.
-            instruction["load"]["blob"] = upload_program(pool)
+            instruction["load"]["blob"] = upload_program(shared)
         stream.send_raw(job_pb2.Instruction(**instruction).SerializeToString())
     failed = stream.wait("failed").failed
     assert failed.error == "CapacityError" and bound in failed.message
     first.close()
-    pool.serves()
+    shared.serves()
 
 
 def upload_program(pool: Pool) -> blobs_pb2.BlobRef:
@@ -390,28 +398,28 @@ def put(pool: Pool, ref: blobs_pb2.BlobRef, chunks: Iterator[bytes]) -> grpc.Cal
     return pool.channel.stream_stream("/fdt.v1.Blobs/Put")(messages(), timeout=LIMIT_S)
 
 
-def test_a_blob_that_cannot_fit_is_refused_and_evicts_nothing(pool: Pool) -> None:
-    kept = upload(pool, np.arange(100.0)).blob
-    os.utime(pool.supervisor.store.path(kept), (0, 0))
+def test_a_blob_that_cannot_fit_is_refused_and_evicts_nothing(shared: Pool) -> None:
+    kept = upload(shared, np.arange(100.0)).blob
+    os.utime(shared.supervisor.store.path(kept), (0, 0))
     huge = blobs_pb2.BlobRef(digest=bytes(32), size_bytes=10**13)
-    refused = put(pool, huge, iter(()))
+    refused = put(shared, huge, iter(()))
     assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "bytes" in refused.details()
-    assert not BlobClient(pool.channel, TIMING).find_missing([kept])
+    assert not BlobClient(shared.channel, TIMING).find_missing([kept])
 
 
-def test_a_trickling_upload_is_ended_and_holds_next_to_nothing(pool: Pool) -> None:
-    store, done = pool.supervisor.store, threading.Event()
+def test_a_trickling_upload_is_ended_and_holds_next_to_nothing(shared: Pool) -> None:
+    store, done = shared.supervisor.store, threading.Event()
     declared = blobs_pb2.BlobRef(digest=bytes(32), size_bytes=int(0.5 * store._free_bytes()))
 
     def trickle() -> Iterator[bytes]:
         while not done.wait(0.1):
             yield b"x"
 
-    call = put(pool, declared, trickle())
+    call = put(shared, declared, trickle())
     until(lambda: bool(store._growing), lambda: store._growing)
     held = sum(size for _, size in store._growing.values())
     assert held <= LIMITS.upload_step_bytes
-    upload(pool, np.random.default_rng(0).normal(size=1 << 20))
+    upload(shared, np.random.default_rng(0).normal(size=1 << 20))
     assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "at least 4,096 bytes in 1 s" in call.details()
     done.set()
@@ -419,15 +427,15 @@ def test_a_trickling_upload_is_ended_and_holds_next_to_nothing(pool: Pool) -> No
     assert not list(store.directory.glob("part-*"))
 
 
-def test_questions_about_blobs_are_bounded(pool: Pool) -> None:
+def test_questions_about_blobs_are_bounded(shared: Pool) -> None:
     with pytest.raises(CapacityError, match="may name 30 blobs"):
-        BlobClient(pool.channel, TIMING).find_missing([reference(bytes((n,))) for n in range(31)])
+        BlobClient(shared.channel, TIMING).find_missing([reference(bytes((n,))) for n in range(31)])
 
 
 # ---- everything back, and nothing dead in silence ------------------------------------------------------------------
 
 
-def test_fifty_jobs_leave_nothing(pool: Pool) -> None:
+def test_fifty_jobs_leave_nothing(pool: Pool, shared: Pool) -> None:
     def state() -> tuple[set[str], int, int]:
         names = {thread.name for thread in threading.enumerate() if thread.name.startswith("fdt-")}
         tables = (pool.supervisor._streams, pool.supervisor.seen._curves)
@@ -438,8 +446,8 @@ def test_fifty_jobs_leave_nothing(pool: Pool) -> None:
         return [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)]
 
     def ended() -> bool:
-        # Two warm workers are attached, each with a call and its reader.
-        return pool.supervisor.load()[2] == 2 and len(calls()) == 4
+        # Two warm workers of each pool are attached, each with a call and its reader.
+        return all(each.supervisor.load()[2] == 2 for each in (pool, shared)) and len(calls()) == 8
 
     until(ended, calls)
     before = state()[1]
@@ -488,9 +496,9 @@ def test_an_error_of_the_pools_own_ends_the_process(tmp_path: Path, start: str, 
 
 
 def test_an_error_while_an_instruction_is_passed_on_fails_its_job(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    shared: Pool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    stream = pool.train(1)
+    stream = shared.train(1)
     stream.wait("started")
     with monkeypatch.context() as patch:
         patch.setattr("fdt.pool.relay.wrapped", lambda raw: 1 / 0)
@@ -498,36 +506,36 @@ def test_an_error_while_an_instruction_is_passed_on_fails_its_job(
         failed = stream.wait("failed").failed
     assert failed.error == "PoolError" and "ZeroDivisionError" in failed.message
     assert "ZeroDivisionError" in capfd.readouterr().err
-    pool.serves()
+    shared.serves()
 
 
 def test_a_client_that_cannot_take_what_comes_says_so_and_does_not_wait(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
+    shared: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
     with monkeypatch.context() as patch:
         patch.setattr("fdt.client.job_stream.JobStream._take", lambda stream, drained: 1 / 0)
-        stream = JobStream(pool.channel, pool.address, opening, TIMING, BlobClient(pool.channel, TIMING))
+        stream = JobStream(shared.channel, shared.address, opening, TIMING, BlobClient(shared.channel, TIMING))
         stream.drain(0, job_pb2.Drain.WHAT_METRICS)
         with pytest.raises(JobError, match="could not be taken: ZeroDivisionError"):
             stream.answer(1)
     stream.close()
-    pool.serves()
+    shared.serves()
 
 
 @pytest.mark.parametrize(
     ("status", "state", "reason"),
     [(0, "finished", ""), (3, "finished", "status 3"), (130, "cancelled", "KeyboardInterrupt")],
 )
-def test_a_jobs_end_tells_how_its_script_ended(pool: Pool, status: int, state: str, reason: str) -> None:
+def test_a_jobs_end_tells_how_its_script_ended(shared: Pool, status: int, state: str, reason: str) -> None:
     opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
-    stream = JobStream(pool.channel, pool.address, opening, TIMING, BlobClient(pool.channel, TIMING))
+    stream = JobStream(shared.channel, shared.address, opening, TIMING, BlobClient(shared.channel, TIMING))
     stream.drain(0, job_pb2.Drain.WHAT_METRICS)
     stream.answer(1)
     stream.close(status)
     # The pool takes what has happened in turn, and may be at the job's beginning yet.
-    until(lambda: list(pool.jobs().values())[-1].state not in ("starting", "running"), pool.jobs)
-    last = list(pool.jobs().values())[-1]
+    until(lambda: list(shared.jobs().values())[-1].state not in ("starting", "running"), shared.jobs)
+    last = list(shared.jobs().values())[-1]
     assert last.state == state and reason in last.reason and bool(last.reason) == bool(reason)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fidelity.selection import ALL
 from tests.helpers import reports
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished
 from tests.helpers.scripts import write
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 LIMIT_S = 240.0
@@ -118,8 +118,8 @@ with tf.Graph().as_default(), v1.Session() as session:
 )
 
 # The same through other doors is for `make test-all` and `make faults`.
-_SCRIPTS = {"loop": LOOP, **({"session": SESSION, "stream": STREAM} if ALL else {})}
-_OPTIONS = ("", *(("--update averaging", "--max-delay 1", "--ps 2") if ALL else ()))
+_SCRIPTS = {"loop": LOOP, "session": SESSION, "stream": STREAM}
+_OPTIONS = some_of(["", "--update averaging", "--max-delay 1", "--ps 2"], [""])
 
 
 def faults_of(report: Path) -> list[dict[str, object]]:
@@ -157,6 +157,7 @@ def test_a_fit_on_a_pool_prints_what_plain_python_prints(tmp_path: Path) -> None
         went_on(run, report, undisturbed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", _SCRIPTS.values(), ids=_SCRIPTS)
 def test_others_print_what_plain_python_prints(tmp_path: Path, text: str) -> None:
     script, report = write(tmp_path, text), tmp_path / "report.json"

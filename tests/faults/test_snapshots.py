@@ -6,13 +6,14 @@ FDT_SNAPSHOT_KILLS=500 for more (`make faults`).
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fdt.base.config import Credentials
+from fdt.client.job import Job
 from fdt.client.recovery import Recovery
 from fdt.transport import rpc
 from fdt.v1 import program_pb2
@@ -31,8 +32,9 @@ from tests.helpers.chain_job import (
     value_of,
 )
 from tests.helpers.chain_pool import TIMING
+from tests.helpers.thorough import some_of
 
-KILLS = int(os.environ.get("FDT_SNAPSHOT_KILLS", "6"))
+KILLS = int(os.environ.get("FDT_SNAPSHOT_KILLS", "3"))
 ROWS = 1000
 # A state of 4 MB takes about as long to write as a process lives at most once it is to die, and is written in four pieces.
 WORDS = str(1 << 19)
@@ -52,10 +54,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def killed_often(address: str, number: int, options: dict[str, str]) -> None:
     """Trains until workers have been killed so often when there was a snapshot to begin again from."""
+    with (
+        rpc.connect(address, Credentials(TOKEN), TIMING) as channel,
+        closing(begin(channel, address, {"step_s": "0.001", "words": WORDS, **options})) as job,
+    ):
+        train_until_killed(job, number)
+
+
+def train_until_killed(job: Job, number: int) -> None:
     rows, value, step = rows_of(ROWS), 0, 0
     spec = program_pb2.Tensor(name="x", dtype="float64", shape=[ROWS])
-    channel = rpc.connect(address, Credentials(TOKEN), TIMING)
-    job = begin(channel, address, {"step_s": "0.001", "words": WORDS, **options})
     program, data = job.load(toy_program(13), job), job.bind([rows.view(np.uint8)], [spec])
     # Until the first snapshot is there, none can be found: such a kill does not count.
     while sum(fault.step > fault.repeated for fault in job.faults) < number:
@@ -71,20 +79,22 @@ def killed_often(address: str, number: int, options: dict[str, str]) -> None:
     later = [found for found in snapshots if found]
     assert len(later) >= number and len(set(later)) > len(later) / 4
     print(f"{len(faults)} kills, {step} steps, {sum(fault.repeated for fault in faults)} made again")
-    job.close()
-    channel.close()
 
 
 def test_a_worker_is_killed_at_random_moments(address: str) -> None:
     killed_often(address, KILLS, {"dies": "0.9:0.01"})
 
 
-@pytest.mark.parametrize("point", failpoints.OF_WORKER)
+@pytest.mark.parametrize(
+    "point", some_of(failpoints.OF_WORKER, ["in the middle", "before the rename", "after the rename"])
+)
 def test_a_worker_is_killed_at_a_point_of_writing(address: str, point: str) -> None:
     killed_often(address, max(2, KILLS // 10), {"point": point})
 
 
-@pytest.mark.parametrize("point", failpoints.OF_POOL)
+@pytest.mark.parametrize(
+    "point", some_of(failpoints.OF_POOL, ["before the pool takes it over", "before the client knows"])
+)
 def test_the_pool_is_killed_when_it_takes_a_snapshot_over(tmp_path: Path, point: str) -> None:
     with ExitStack() as stack:
         process, port = stack.enter_context(pool_process(0, tmp_path / "first", 2, None, "--point", point))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -65,23 +65,20 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ],
 )
 def test_a_job_that_takes_too_much_fails_alone(address: str, fault: str, words: str) -> None:
-    channel = rpc.connect(address, Credentials(TOKEN), TIMING)
-    job = begin(channel, address, {"faults": f"{fault}:1:{chained(0, ROWS[0])}"})
-    program, data = job.load(toy_program(11), job), job.bind([ROWS.view(np.uint8)], [SPEC])
-    job.run(program, data, indices(0))
-    with pytest.raises(WorkerError, match=f"(?s){words}") as error:
-        job.drain(program, ALL)
-    if fault in ("leak", "fill"):
-        assert len(str(error.value).splitlines()) == 1 and str(error.value).startswith("Rank 1 of job ")
-        assert job.faults == [], "it is not begun again"
-    job.close()
-    # What was left of the workers' own folders went with them; the next job has its workers at once.
-    following = begin(channel, address, {})
-    program, data = following.load(toy_program(12), following), following.bind([ROWS.view(np.uint8)], [SPEC])
-    following.run(program, data, indices(0))
-    assert value_of(following.drain(program, ALL).values) == chained(0, ROWS[0])
-    following.close()
-    channel.close()
+    with rpc.connect(address, Credentials(TOKEN), TIMING) as channel:
+        with closing(begin(channel, address, {"faults": f"{fault}:1:{chained(0, ROWS[0])}"})) as job:
+            program, data = job.load(toy_program(11), job), job.bind([ROWS.view(np.uint8)], [SPEC])
+            job.run(program, data, indices(0))
+            with pytest.raises(WorkerError, match=f"(?s){words}") as error:
+                job.drain(program, ALL)
+            if fault in ("leak", "fill"):
+                assert len(str(error.value).splitlines()) == 1 and str(error.value).startswith("Rank 1 of job ")
+                assert job.faults == [], "it is not begun again"
+        # What was left of the workers' own folders went with them; the next job has its workers at once.
+        with closing(begin(channel, address, {})) as following:
+            program, data = following.load(toy_program(12), following), following.bind([ROWS.view(np.uint8)], [SPEC])
+            following.run(program, data, indices(0))
+            assert value_of(following.drain(program, ALL).values) == chained(0, ROWS[0])
 
 
 def test_without_a_bound_a_worker_has_nine_tenths_of_its_machine(tmp_path: Path) -> None:

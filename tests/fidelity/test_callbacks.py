@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pool import Pool
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 SCRIPT = Path(__file__).parent / "scripts" / "all_hooks.py"
@@ -16,7 +17,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return run_python(SCRIPT, limit_s=LIMIT_S, cwd=tmp_path_factory.mktemp("plain")).expect(0).stdout.splitlines()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", some_of(["sync", "async"], "sync"))
 def test_every_hook_is_called_in_the_same_order_with_the_same_keys(
     mode: str, plain: list[str], pool: Pool, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fdt.base import interpreter
+from tests.helpers.thorough import marks, some_of
 
 _LIMIT_S = 180
 _PROBE = Path(__file__).parents[1] / "helpers" / "probe.py"
@@ -45,6 +46,8 @@ sys.exit(cli.main(["run", *sys.argv[1:]]))
 
 # How to run a script, by name: what stands between the interpreter's own options and the script.
 _QUICK = {"alone": ["-c", _ALONE], "command": ["-c", _STAND_IN]}
+# The command runs a script as the runner alone does.
+_QUICK_WAYS = [pytest.param(way, id=name, marks=marks(name != "command")) for name, way in _QUICK.items()]
 _WAYS = [
     *(pytest.param(way, id=name) for name, way in _QUICK.items()),
     pytest.param(["-m", "fdt", "run", "--workers", "1"], id="fdt run"),
@@ -182,7 +185,7 @@ _ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, id=name) for name, way in _QUICK.items()])
+@pytest.mark.parametrize("way", _QUICK_WAYS)
 @pytest.mark.parametrize("ending", _ENDINGS)
 def test_ends_the_same(ending: str, way: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_ENDINGS[ending])
@@ -195,7 +198,7 @@ def test_status_of_an_interrupt_is_the_signal(tmp_path: Path) -> None:
     assert _run(_QUICK["command"], "train.py", cwd=tmp_path)[0] == -signal.SIGINT
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, id=name) for name, way in _QUICK.items()])
+@pytest.mark.parametrize("way", _QUICK_WAYS)
 @pytest.mark.parametrize(
     "source",
     [
@@ -224,7 +227,7 @@ print(sys.argv, sys.path[:2], __file__, __package__, repr(__spec__).split(" at 0
 """
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, id=name) for name, way in _QUICK.items()])
+@pytest.mark.parametrize("way", _QUICK_WAYS)
 @pytest.mark.parametrize("options", [(), ("-P",), ("-I",)])
 @pytest.mark.parametrize(
     "place",
@@ -272,7 +275,11 @@ def test_console_script_and_module_look_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", ["falls off", "text", "exception", "interrupt", "syntax", "chained", "hook", "forked"]
+    "ending",
+    some_of(
+        ["falls off", "text", "exception", "interrupt", "syntax", "chained", "hook", "forked"],
+        ["exception", "interrupt", "hook", "forked"],
+    ),
 )
 def test_fdt_run_ends_the_same(ending: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_ENDINGS[ending])

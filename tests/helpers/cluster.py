@@ -182,3 +182,11 @@ def _addresses(process: Path) -> set[str]:
     # An IPv4 address on an IPv6 socket ends like one on its own; each is written as a little-endian number.
     words = [row[1].partition(":")[0][-8:] for row in rows if f"socket:[{row[9]}]" in opened]
     return {str(ipaddress.IPv4Address(int(word, 16).to_bytes(4, "little"))) for word in words}
+
+
+def listeners(namespace: str) -> list[tuple[str, str]]:
+    """Returns the address, of those that others may reach, and the port of all that listens in a namespace."""
+    command = ["ip", "netns", "exec", namespace, "ss", "-ltnH"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    found = [line.split()[3].rpartition(":")[::2] for line in shown.splitlines()]
+    return [(address.strip("[]").removeprefix("::ffff:"), port) for address, port in found]

@@ -7,11 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 import numpy as np
+import pytest
 
 from fdt.v1 import blobs_pb2, job_pb2
 
 # For every wait of a test.
 LIMIT_S = 20.0
+
+_opened: "list[TrainStream]" = []
+
+
+@pytest.fixture(autouse=True)
+def streams_end_with_their_test() -> Iterator[None]:
+    """One that failed would leave its jobs open, and whoever shares the pool would wait for their workers."""
+    first = len(_opened)
+    yield
+    while len(_opened) > first:
+        _opened.pop().end()
 
 
 class TrainStream:
@@ -29,13 +41,14 @@ class TrainStream:
         self._serial = 0
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._ended = False
+        self._ended = self._is_closing = False
         open_job = job_pb2.OpenJob(mode=mode, num_workers=num_workers, script="toy.py", options=options)
         self.send_raw(job_pb2.Instruction(open=open_job).SerializeToString() if opening is None else opening)
         train = channel.stream_stream("/fdt.v1.Jobs/Train", response_deserializer=job_pb2.Event.FromString)
         self._call = train(self._requests(), timeout=10 * LIMIT_S)
         self._reader = threading.Thread(target=self._read, name="test-reader", daemon=True)
         self._reader.start()
+        _opened.append(self)
 
     def _requests(self) -> Iterator[bytes]:
         while (raw := self._out.get()) is not None:
@@ -85,6 +98,7 @@ class TrainStream:
 
     def close(self) -> job_pb2.Closed:
         """Returns the accounts of all processes, together."""
+        self._is_closing = True
         self._send(close=job_pb2.CloseJob())
         self._wait(lambda: [e for e in self.kinds("closed") if not e.closed.remaining])
         closed = job_pb2.Closed()
@@ -124,6 +138,13 @@ class TrainStream:
                 assert left_s > 0 and not self._ended, f"it did not come; instead: {self.seen} {self._call}"
                 self._changed.wait(left_s)
             return result
+
+    def end(self) -> None:
+        """Ends it, whatever became of it."""
+        if self._is_closing:
+            self._reader.join(LIMIT_S)
+        self.cancel()
+        self._reader.join(LIMIT_S)
 
     @property
     def ended(self) -> bool:

@@ -279,6 +279,8 @@ print(load(dict(hostile.CORPUS)[{name!r}]("")).step(tf.constant(1.0), tf.ones([2
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
+# TensorFlow itself: what a refusal is worth.
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["reads_what_lies_behind_a_tensor", "reads_what_lies_behind_its_updates"])
 def test_a_program_would_read_its_workers_memory(name: str) -> None:
     ended = in_a_process(name)
@@ -287,6 +289,7 @@ def test_a_program_would_read_its_workers_memory(name: str) -> None:
     assert 1 < float(ended.stdout.split()[-1]) <= hostile.FLOATS_BEHIND
 
 
+@pytest.mark.thorough
 def test_a_forged_matrix_would_write_its_workers_memory() -> None:
     assert in_a_process("writes_far_behind_a_tensor").returncode == -signal.SIGSEGV
 

@@ -11,6 +11,7 @@ from tests.helpers import processes
 from tests.helpers.pool import Pool
 from tests.helpers.processes import Finished
 from tests.helpers.seen import SEEN
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 _LIMIT_S = 240.0
@@ -32,11 +33,10 @@ def _run(pool: Pool, directory: Path, text: str, *options: str, workers: int) ->
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--ps", "3"), ("--max-delay", "0"), ("--update", "averaging", "--average-every", "7")],
-    ids=lambda options: " ".join(options) or "default",
+    some_of(["", "--ps 3", "--max-delay 0", "--update averaging --average-every 7"], ["--ps 3", "--max-delay 0"]),
 )
-def test_a_thousand_updates_from_four_workers(pool: Pool, tmp_path: Path, options: tuple[str, ...]) -> None:
-    finished, report = _run(pool, tmp_path, SEEN, *options, workers=4)
+def test_a_thousand_updates_from_four_workers(pool: Pool, tmp_path: Path, options: str) -> None:
+    finished, report = _run(pool, tmp_path, SEEN, *options.split(), workers=4)
     finished.expect(0)
     expected = [f"epoch {epoch} seen 1 1 iterations {100 * (epoch + 1)}" for epoch in range(10)]
     assert finished.stdout.splitlines() == expected
@@ -53,8 +53,8 @@ def test_a_thousand_updates_from_four_workers(pool: Pool, tmp_path: Path, option
         assert fit["delay"]["max"] <= 2 * 3
 
 
-# The others differ in arithmetic only, which the unit tests look at.
-@pytest.mark.parametrize("update", ["asgd", "dc-asgdk", "averaging"])
+# The others differ in arithmetic only, which tests/servers look at.
+@pytest.mark.parametrize("update", some_of(["asgd", "dc-asgdk", "averaging"], "asgd averaging"))
 def test_a_rule_trains(pool: Pool, tmp_path: Path, update: str) -> None:
     script = """
         import keras
@@ -125,6 +125,7 @@ def _accuracy(output: str) -> float:
     return float(output.split("test accuracy")[1].split()[0])
 
 
+@pytest.mark.thorough
 def test_digits_reach_the_accuracy_of_plain_python(pool: Pool) -> None:
     """The example as it is, three seeds: the mean within one per cent."""
     plain, distributed = [], []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import processes
+from tests.helpers.thorough import some_of
 
 _LIMIT_S = 300.0
 # The same training before, while and after something is attached; the state of each begins anew.
@@ -64,14 +65,18 @@ _SCRIPT = """
     attached.detach()
     found["told"] = told.getvalue()
     print(json.dumps(found))
+
+    # Once more, up to the end of the process.
+    fdt.attach(mode=sys.argv[1], workers=int(sys.argv[2]), report=sys.argv[3])
+    fitted(build())
 """
 
 
-@pytest.mark.parametrize(("mode", "workers"), [("sync", 2), ("async", 1)])
+@pytest.mark.parametrize(("mode", "workers"), some_of([("sync", 2), ("async", 1)], [("sync", 2)]))
 def test_what_trains_trains_on_workers_and_then_here_again(mode: str, workers: int, tmp_path: Path) -> None:
-    script = tmp_path / "live.py"
+    script, report = tmp_path / "live.py", tmp_path / "report.json"
     script.write_text(textwrap.dedent(_SCRIPT))
-    finished = processes.run_python(script, mode, str(workers), limit_s=_LIMIT_S).expect(0)
+    finished = processes.run_python(script, mode, str(workers), report, limit_s=_LIMIT_S).expect(0)
     found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
     for place in (0, 1):
         assert found["attached"][place] == pytest.approx(found["before"][place], rel=1e-4)
@@ -84,12 +89,6 @@ def test_what_trains_trains_on_workers_and_then_here_again(mode: str, workers: i
     assert "traced before, so traced again when they are called: step (line 21)\n" in found["told"]
     assert f"fdt INFO {mode} training on" in found["told"] and "fdt WARNING" not in found["told"]
     assert "fdt:" not in finished.stderr and "warning" not in finished.stderr
-
-
-def test_a_process_that_ends_while_it_is_attached_leaves_as_ever(tmp_path: Path) -> None:
-    script, report = tmp_path / "live.py", tmp_path / "report.json"
-    head, _, _ = textwrap.dedent(_SCRIPT).partition("weight = ")
-    script.write_text(f"{head}\nfdt.attach(workers=1, report=sys.argv[1])\nprint(fitted(build()))\n")
-    finished = processes.run_python(script, report, limit_s=_LIMIT_S).expect(0)
-    assert "Traceback" not in finished.stderr and len(finished.stdout.splitlines()) == 1
+    # Who ends while it is attached leaves as ever.
+    assert "Traceback" not in finished.stderr
     assert [fit["steps"] for fit in json.loads(report.read_text())["fits"]] == [8]

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fdt.transport.blobs import INLINE_BYTES, one_time
 from fdt.v1 import job_pb2, program_pb2
 from tests.helpers.pool import serve
 from tests.helpers.processes import Finished
+from tests.helpers.thorough import some_of
 from tests.helpers.toy_engine import ROOT
 from tests.helpers.warm import run_fdt
 from tests.integration.test_pool import TIMING, Pool
@@ -56,9 +58,10 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def job_of(pool: Pool, **options: str) -> Job:
+def job_of(pool: Pool, **options: str) -> closing[Job]:
+    """A job for the length of a `with` block: who shares its pool does not wait for one that failed."""
     config = RunConfig("toy.py", num_workers=2, options=options, timing=TIMING)
-    return Job(pool.channel, pool.address, config, pool.blobs)
+    return closing(Job(pool.channel, pool.address, config, pool.blobs))
 
 
 def once_only(pool: Pool) -> list[str]:
@@ -68,42 +71,38 @@ def once_only(pool: Pool) -> list[str]:
 
 @pytest.mark.parametrize("size", _SIZES)
 def test_results_of_any_size(pool: Pool, largest: list[int], size: int) -> None:
-    job = job_of(pool, result_bytes=str(size))
     spec = program_pb2.Tensor(dtype="float64", shape=[2])
-    kept = [job.feed(0, [np.array([step, 1.0]).tobytes()], [spec], results=True) for step in range(12)]
-    for step, result in enumerate(kept):
-        values = np.frombuffer(result.outputs(), np.float64)
-        assert values.nbytes == size and (values == step + 1).all()
-    assert job.bytes_from_pool == 12 * size
-    job.drain(0, job_pb2.Drain.WHAT_METRICS)
-    assert once_only(pool) == []
-    job.close()
+    with job_of(pool, result_bytes=str(size)) as job:
+        kept = [job.feed(0, [np.array([step, 1.0]).tobytes()], [spec], results=True) for step in range(12)]
+        for step, result in enumerate(kept):
+            values = np.frombuffer(result.outputs(), np.float64)
+            assert values.nbytes == size and (values == step + 1).all()
+        assert job.bytes_from_pool == 12 * size
+        job.drain(0, job_pb2.Drain.WHAT_METRICS)
+        assert once_only(pool) == []
     assert max(largest) < MESSAGE_BYTES
 
 
 def test_results_that_nobody_keeps_do_not_stay(pool: Pool) -> None:
-    job = job_of(pool, result_bytes=str(1 << 20))
     spec = program_pb2.Tensor(dtype="float64", shape=[1])
-    for step in range(40):
-        job.feed(0, [np.array([step], np.float64).tobytes()], [spec], results=True)
-        assert len(once_only(pool)) < 40
-    job.drain(0, job_pb2.Drain.WHAT_METRICS)
-    job.close()
+    with job_of(pool, result_bytes=str(1 << 20)) as job:
+        for step in range(40):
+            job.feed(0, [np.array([step], np.float64).tobytes()], [spec], results=True)
+            assert len(once_only(pool)) < 40
+        job.drain(0, job_pb2.Drain.WHAT_METRICS)
     assert once_only(pool) == [] and job.bytes_from_pool < 40 << 20
 
 
 @pytest.mark.parametrize("rows", [1, 131_072, 131_073, 524_289, 2_000_000])
 def test_batches_of_any_number_of_rows(pool: Pool, largest: list[int], rows: int) -> None:
-    job = job_of(pool)
-    values = np.arange(7.0)
-    data = job.bind([values.tobytes()], [program_pb2.Tensor(dtype="float64", shape=[7])])
-    indices = np.arange(rows, dtype="<i8") % 7
-    for _ in range(5):
-        job.run(0, data, indices.tobytes())
-    answer = job.drain(0, job_pb2.Drain.WHAT_METRICS)
-    assert np.frombuffer(answer.values)[0] == 5 * values[indices].sum()
-    assert once_only(pool) == []
-    job.close()
+    values, indices = np.arange(7.0), np.arange(rows, dtype="<i8") % 7
+    with job_of(pool) as job:
+        data = job.bind([values.tobytes()], [program_pb2.Tensor(dtype="float64", shape=[7])])
+        for _ in range(5):
+            job.run(0, data, indices.tobytes())
+        answer = job.drain(0, job_pb2.Drain.WHAT_METRICS)
+        assert np.frombuffer(answer.values)[0] == 5 * values[indices].sum()
+        assert once_only(pool) == []
     assert max(largest) < MESSAGE_BYTES
 
 
@@ -208,18 +207,14 @@ def script(directory: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("mode", "megabytes"),
-    [
-        ("sync", 40),
-        ("async", 8),
-        *(pytest.param(*other, marks=pytest.mark.thorough) for other in (("sync", 8), ("async", 40))),
-    ],
+    ("mode", "megabytes"), some_of([("sync", 8), ("sync", 40), ("async", 8), ("async", 40)], [("async", 8)])
 )
 def test_a_loops_step_returns_megabytes(tmp_path: Path, mode: str, megabytes: int) -> None:
     done = run_fdt(script(tmp_path, RESULTS), str(megabytes * 250_000), mode=mode, limit_s=_LIMIT_S)
     assert "seen 6" in done.expect(0).stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_fit_on_a_million_rows_a_step(tmp_path: Path, mode: str) -> None:
     done: Finished = run_fdt(script(tmp_path, BATCH), "1000000", mode=mode, limit_s=_LIMIT_S)
@@ -227,6 +222,7 @@ def test_a_fit_on_a_million_rows_a_step(tmp_path: Path, mode: str) -> None:
 
 
 def test_both_over_tcp(tmp_path: Path) -> None:
+    """And with ranks of Horovod."""
     with serve(tmp_path) as pool:
         done = run_fdt(script(tmp_path, RESULTS), "10000000", limit_s=_LIMIT_S, options=pool.options)
         assert "seen 6" in done.expect(0).stdout

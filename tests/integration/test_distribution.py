@@ -82,12 +82,11 @@ def test_sources_build_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) 
     assert again == _contents(wheel)
 
 
+# A client of the wheel trains below, and the wheel holds all files that there are.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "mode", "workers", "said"),
-    [
-        ("wheel", "sync", 2, "Horovod ring"),
-        pytest.param("sdist", "async", 1, "parameter server", marks=pytest.mark.thorough),
-    ],
+    [("wheel", "sync", 2, "Horovod ring"), ("sdist", "async", 1, "parameter server")],
 )
 def test_what_is_installed_trains(
     kind: str, mode: str, workers: int, said: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -50,6 +50,7 @@ class Example:
         return self.epochs * -(-self.rows // self.batch_size)
 
 
+# Each way to train once: `fit` in both modes, a loop, a session. What else they have, tests/fidelity has smaller.
 SMALL = [
     Example("digits.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
     Example(
@@ -60,7 +61,7 @@ SMALL = [
         32,
         0.5,
         downloads=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
     Example(
         "cifar10_resnet.py",
@@ -71,10 +72,10 @@ SMALL = [
         downloads=True,
         thorough=MODES,
     ),
-    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8),
-    Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=("async",)),
-    Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
-    Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True),
+    Example("custom_layer.py", ("--epochs", "3"), 3, 1293, 32, 0.8, thorough=MODES),
+    Example("gan.py", ("--epochs", "2"), 2, 1438, 64, thorough=MODES),
+    Example("training_loop.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("async",)),
+    Example("graph_session.py", ("--epochs", "3"), 3, 1437, 32, 0.8, loop=True, thorough=("sync",)),
     Example(
         "vit.py",
         tuple("--epochs 2 --steps 8 --batch-size 16 --size 16 --patch 4 --width 32 --depth 2 --heads 2".split()),
@@ -82,7 +83,7 @@ SMALL = [
         rows=128,
         batch_size=16,
         streamed=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
     Example(
         "lstm_text.py",
@@ -91,7 +92,7 @@ SMALL = [
         rows=288,
         batch_size=64,
         streamed=True,
-        thorough=("sync",),
+        thorough=MODES,
     ),
     Example(
         "unet.py",
@@ -100,7 +101,7 @@ SMALL = [
         rows=32,
         batch_size=8,
         loop=True,
-        thorough=("async",),
+        thorough=MODES,
     ),
 ]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import warm
+from tests.helpers.pool import Pool
 
 _LIMIT_S = 120.0
 _SCRIPT = """
@@ -23,26 +24,33 @@ print("devices:", len(tf.config.list_logical_devices("CPU")), file=sys.stderr)
 _IN_PLACE = ("-m", "fdt.cli.timed_run", "result.json", "1", "1", "0")
 
 
+# These begin as those before them do.
+THOROUGH = pytest.mark.thorough
+
+
 @pytest.mark.parametrize(
     ("command", "attach", "keras"),
     [
         pytest.param(("-m", "fdt", "run", "--workers", "1"), "", "keras", id="run"),
-        pytest.param(("-m", "fdt", "run", "--workers", "1"), "", "tf_keras", id="run_keras_2"),
+        pytest.param(("-m", "fdt", "run", "--workers", "1"), "", "tf_keras", id="run_keras_2", marks=THOROUGH),
         pytest.param(("-m", "fdt", "check"), "", "keras", id="check"),
         pytest.param(("-m", "fdt", "verify"), "", "keras", id="verify"),
-        pytest.param(("-m", "fdt", "predict"), "", "keras", id="predict"),
-        pytest.param(_IN_PLACE, "", "keras", id="compare"),
+        pytest.param(("-m", "fdt", "predict"), "", "keras", id="predict", marks=THOROUGH),
+        pytest.param(_IN_PLACE, "", "keras", id="compare", marks=THOROUGH),
         pytest.param((), "import fdt; fdt.attach(workers=1)", "keras", id="attach"),
-        pytest.param((), "from fdt.cli.notebook import fdt; fdt('attach --workers 1')", "keras", id="notebook"),
+        pytest.param(
+            (), "from fdt.cli.notebook import fdt; fdt('attach --workers 1')", "keras", id="notebook", marks=THOROUGH
+        ),
     ],
 )
 def test_tensorflow_is_not_initialised_before_the_script_begins(
-    command: tuple[str, ...], attach: str, keras: str, tmp_path: Path
+    command: tuple[str, ...], attach: str, keras: str, pool: Pool, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT.format(attach=attach, keras=keras))
+    where = {"FDT_SERVER": pool.address, "FDT_TOKEN_FILE": str(pool.token_file)}
     if command:
-        finished = warm.run_module(*command[1:], script, limit_s=_LIMIT_S, cwd=tmp_path)
+        finished = warm.run_module(*command[1:], script, limit_s=_LIMIT_S, cwd=tmp_path, **where)
     else:
-        finished = warm.run_python(script, limit_s=_LIMIT_S, cwd=tmp_path)
+        finished = warm.run_python(script, limit_s=_LIMIT_S, cwd=tmp_path, **where)
     assert "initialised: False\n" in finished.stderr and "devices: 2\n" in finished.stderr, finished.describe()

@@ -70,6 +70,7 @@ def test_trains_as_on_one_machine_then_the_host_leaves(cluster: Cluster) -> None
     assert "has 1 workers" in refused.stderr, refused.describe()
 
 
+@pytest.mark.thorough
 def test_hosts_of_unequal_size_and_states_that_travel_as_blobs(cluster: Cluster) -> None:
     plain = run_python(written(cluster.directory, LARGE), limit_s=LIMIT_S, cwd=cluster.directory)
     with cluster.host(slots=2):
@@ -90,6 +91,7 @@ def test_ranks_meet_on_the_trusted_network_only(cluster: Cluster) -> None:
     assert "caught" not in training.so_far().stdout, training.so_far().describe()
 
 
+@pytest.mark.thorough
 def test_ranks_of_one_machine_meet_on_loopback(cluster: Cluster) -> None:
     """Although its name resolves to an address that others can reach."""
     pipe = cluster.pipe("one machine")
@@ -102,6 +104,7 @@ def test_ranks_of_one_machine_meet_on_loopback(cluster: Cluster) -> None:
         training.wait_for_line("weights True", LIMIT_S)
 
 
+@pytest.mark.thorough
 def test_the_cable_is_cut(cluster: Cluster) -> None:
     """No process ends, no connection is closed: the host is missed all the same, and the pool goes on."""
     pipe = cluster.pipe("cut")

@@ -122,6 +122,7 @@ def test_one_that_was_killed_is_cleared_and_one_that_is_used_is_left(tmp_path: P
         assert processes_in(set(made.values())) == []
 
 
+@pytest.mark.thorough
 def test_links_carry_what_they_are_said_to() -> None:
     words = ["--hosts", "2", "--bandwidth", "20Mbit", "--measure", "--seconds", "2"]
     finished = run([PYTHON, FOLDER, *words], limit_s=LIMIT_S, cwd=ROOT).expect(0)

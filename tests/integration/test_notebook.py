@@ -135,6 +135,7 @@ def test_an_interrupt_stops_the_training_and_a_restart_ends_the_job(kernel: Kern
     assert alive == []
 
 
+@pytest.mark.thorough
 def test_a_notebook_is_run_by_the_command(tmp_path: Path) -> None:
     cells = [_MODEL, "%load_ext fdt", "%fdt attach --workers 2", "print('losses', fitted())", "%fdt detach"]
     about = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 from fdt.v1 import job_pb2
 from tests.helpers.browser import browser, opened
 from tests.helpers.shown_pool import ShownPool, serve
+from tests.helpers.thorough import some_of
 from tests.helpers.toy_engine import ROOT
 from tests.integration.test_pool import Pool
 
@@ -78,7 +79,7 @@ def shown(tmp_path: Path) -> Iterator[tuple[ShownPool, str]]:
     server.close()
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", some_of([False, True], [True]))
 def test_a_thousand_jobs(chromium: Browser, shown: tuple[ShownPool, str], dark: bool) -> None:
     pool, link = shown
     with opened(chromium, link, dark=dark) as page:

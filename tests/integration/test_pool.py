@@ -321,12 +321,13 @@ def test_client_gone_ends_the_processes(pool: Pool) -> None:
     ("fault", "rank", "words"),
     [
         ("kill:1:3", 1, "SIGKILL"),
-        ("kill:0:3", 0, "SIGKILL"),
+        pytest.param("kill:0:3", 0, "SIGKILL", marks=pytest.mark.thorough),
         ("exit:1:2", 1, "exit status 7"),
         ("raise:0:2", 0, "RuntimeError: toy failure"),
         ("stop:1:3", 1, "stopped answering"),
+        # Before the first step.
         ("kill:1:0", 1, "SIGKILL"),
-        ("raise:1:0", 1, "toy failure"),
+        pytest.param("raise:1:0", 1, "toy failure", marks=pytest.mark.thorough),
     ],
 )
 def test_broken_rank_is_named_and_the_pool_goes_on(pool: Pool, fault: str, rank: int, words: str) -> None:

@@ -67,6 +67,7 @@ def test_every_step_of_a_script_is_measured(script: Path) -> None:
     assert sum(workload["dense"]) == 4 * (8 * 16 + 16 + 16 + 1)
 
 
+@pytest.mark.thorough
 def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     script, saved, report = tmp_path / "train.py", tmp_path / "prediction.json", tmp_path / "report.json"
     script.write_text(SCRIPT.partition("model.fit(tf.data")[0])

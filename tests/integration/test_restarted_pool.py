@@ -43,6 +43,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.thorough
 def test_a_script_trains_through_a_restart_without_a_token_file(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

@@ -115,11 +115,12 @@ def test_no_socket_is_off_loopback(tmp_path: Path) -> None:
     assert set(bound) == {"bound 0100007F"}
 
 
-def test_a_script_may_have_a_package_called_protos(tmp_path: Path) -> None:
+def test_a_script_may_have_a_package_called_protos(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "protos").mkdir()
     (tmp_path / "protos" / "__init__.py").write_text("owner = 'the script'\n")
     script = _script(tmp_path, "import protos\n", _TRAIN, "model.fit(x, y, verbose=0)\n", "print(protos.owner)\n")
-    assert processes.run_fdt(script, workers=1, limit_s=_LIMIT_S).expect(0).stdout == "the script\n"
+    finished = run_fdt(script, workers=1, options=pool.options, limit_s=_LIMIT_S)
+    assert finished.expect(0).stdout == "the script\n"
 
 
 def test_steps_of_train_on_batch_bring_home_what_the_script_looks_at(pool: Pool, tmp_path: Path) -> None:

@@ -109,14 +109,8 @@ def treated(directory: Path, text: str, *, plain: bool) -> Finished:
     return run("live").expect(0)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "BackupAndRestore",
-        "CheckpointManager",
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("BackupAndRestore by steps", "ModelCheckpoint")),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", SCRIPTS)
 def test_it_goes_on_where_plain_python_does(tmp_path: Path, kind: str) -> None:
     expected = treated(tmp_path / "plain", SCRIPTS[kind], plain=True).stdout.split()
     ours = treated(tmp_path / "ours", SCRIPTS[kind], plain=False)

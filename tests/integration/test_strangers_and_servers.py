@@ -2,14 +2,26 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cluster import HOST, LIMIT_S, NEEDS, PAUSES, POOL, Cluster, ip, namespaces, serving, written
+from tests.helpers.cluster import (
+    HOST,
+    LIMIT_S,
+    NEEDS,
+    PAUSES,
+    POOL,
+    Cluster,
+    ip,
+    listeners,
+    namespaces,
+    serving,
+    written,
+)
 from tests.helpers.processes import PYTHON, background, run
 
 pytestmark = NEEDS
@@ -39,14 +51,6 @@ def elsewhere(names: Sequence[str]) -> Iterator[str]:
         ip("netns", "delete", stranger)
 
 
-def listeners(namespace: str) -> list[tuple[str, str]]:
-    """Returns the address, of those that others may reach, and the port of all that listens in a namespace."""
-    command = ["ip", "netns", "exec", namespace, "ss", "-ltnH"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    found = [line.split()[3].rpartition(":")[::2] for line in shown.splitlines()]
-    return [(address.strip("[]").removeprefix("::ffff:"), port) for address, port in found]
-
-
 def asked(namespace: str, directory: Path, targets: Sequence[str]) -> list[str]:
     """Returns which targets answered a session that comes from a namespace."""
     command = ["ip", "netns", "exec", namespace, PYTHON, "-m", "tests.helpers.stranger", directory / "stolen", *targets]
@@ -61,16 +65,18 @@ def attacked(cluster: Cluster, stranger: str) -> tuple[list[str], list[str]]:
     pool, host = cluster.namespaces
     open_on = {POOL: listeners(pool), HOST: listeners(host)}
     outside = [f"{ELSEWHERE[machine]}:{port}" for machine, found in open_on.items() for _, port in found]
-    from_outside = asked(stranger, cluster.directory, outside)
     inside = {machine: [f"{machine}:{port}" for _, port in found] for machine, found in open_on.items()}
-    from_inside = asked(host, cluster.directory, inside[POOL]) + asked(pool, cluster.directory, inside[HOST])
-    return from_outside, from_inside
+    attacks = [(stranger, outside), (host, inside[POOL]), (pool, inside[HOST])]
+    # Together: each waits for those that do not answer.
+    with ThreadPoolExecutor(len(attacks)) as at_once:
+        answered = at_once.map(lambda attack: asked(attack[0], cluster.directory, attack[1]), attacks)
+    from_outside, to_pool, to_host = answered
+    return from_outside, to_pool + to_host
 
 
-@pytest.mark.parametrize(
-    "is_open",
-    [pytest.param(False, id="tunnel"), pytest.param(True, id="open servers", marks=pytest.mark.thorough)],
-)
+# Where they listen is in test_parameter_server_hosts, whom a tunnel takes in is in test_isolation.
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_open", [False, True], ids=["tunnel", "open servers"])
 def test_who_is_answered_while_a_job_trains(is_open: bool, tmp_path: Path) -> None:
     """With --open-servers, everybody: what the attack is worth, and what the option means where no wall stands behind it."""
     everywhere = ("--open-servers", "--no-walls") if is_open else ()

@@ -43,7 +43,6 @@ for start in range(0, 96, 16):
     ("name", "form"),
     [
         ("variational_autoencoder", FIT),
-        ("adversarial", LOOP),
         *(
             pytest.param(*which, marks=pytest.mark.thorough)
             for which in (
@@ -51,6 +50,7 @@ for start in range(0, 96, 16):
                 ("text", FIT),
                 ("vision_transformer", FIT),
                 ("adversarial", FIT),
+                ("adversarial", LOOP),
                 ("text", LOOP),
             )
         ),

@@ -7,6 +7,7 @@ import pytest
 from tests.helpers import warm
 from tests.helpers.pool import Pool
 from tests.helpers.processes import Finished
+from tests.helpers.thorough import some_of
 
 LIMIT_S = 150.0
 
@@ -202,8 +203,13 @@ def test_a_checked_script_reads_its_own_files_back_and_leaves_none(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["final.keras", "train.py"]
 
 
-@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
-def test_plain_script_passes(text: str, pool: Pool, tmp_path: Path) -> None:
+# Others differ in what is divided, which tests/fidelity and tests/division look at.
+@pytest.mark.parametrize(
+    "name",
+    some_of(SCRIPTS, ["fit", "loop", "eager loop", "normalisation and dropout"]),
+)
+def test_plain_script_passes(name: str, pool: Pool, tmp_path: Path) -> None:
+    text = SCRIPTS[name]
     checked = fdt("check", tmp_path, text).expect(0)
     assert "train.py, line" in checked.stdout
     assert "The script trains in 1 place; all of it would be distributed." in checked.stdout
