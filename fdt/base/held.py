@@ -1,11 +1,11 @@
-"""Reads how synchronous workers hold variables: each all of them, or each a part (`--state`)."""
+"""Reads how synchronous workers hold variables: each all of them, or each a part (`--variables`)."""
 
 import enum
 from collections.abc import Mapping
 
 from fdt.errors import UsageError
 
-OPTION = "state"
+OPTION = "variables"
 
 
 class HeldAs(enum.Enum):

@@ -171,7 +171,7 @@ class OfRuntime(Options):
         "bytes (default: exact)", "")
     relax: str | None = of_runtime("WHAT", "what workers may do each for itself, for speed: batch-norm (moments of "
         "its own rows), random (numbers of its own), or both with a comma (default: nothing)", "")
-    state: str | None = of_runtime("FORM", "what synchronous workers hold of variables: whole, all of them; parts, each a "
+    variables: str | None = of_runtime("FORM", "what synchronous workers hold of variables: whole, all of them; parts, each a "
         "part of what is large and updated; auto, parts of tables of which rows are looked up (default: auto)", "")
     ps: str | None = of_runtime("K", "parameter servers that share the model (default: 1)")
     ps_place: str | None = of_runtime("WHERE", "where they are if a job is on several hosts: hosts, beside the "

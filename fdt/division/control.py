@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.division.conversions import MustBeWholeError
+from fdt.division.conversions import MustBeWholeError, has_no_rows
 from fdt.division.owners import placed
 from fdt.division.state import is_part
 from fdt.division.walker import Node
 from fdt.program.body import Body, Wire, attribute, named
 from fdt.program.graphs import functions_of
-from fdt.program.layout import WHOLE, Divided, Layout
+from fdt.program.layout import WHOLE, Divided, Layout, Owned
 from fdt.program.size import Size, is_same
 from fdt.program.value import Elements, Shape, Value
 
@@ -164,6 +164,10 @@ def _joined(values: Sequence[Value]) -> Layout:
     if len(layouts) == 1:
         return layouts.pop()
     rest = layouts - {WHOLE}
+    if any(isinstance(layout, Owned) for layout in rest):
+        # Which rows of a gradient are whose is not known here, unless there are none.
+        others = [value for value in values if value.layout == WHOLE]
+        return rest.pop() if len(rest) == 1 and all(map(has_no_rows, others)) else WHOLE
     # A whole value can be cut to another branch's layout.
     return rest.pop() if len(rest) == 1 else WHOLE
 
@@ -281,7 +285,7 @@ def _stand_in(node: Node, value: Value, layout: Layout, shape: Shape, elements: 
 def _kept(before: Layout, after: Layout) -> Layout:
     if before == after or after == WHOLE:
         return before
-    if before == WHOLE:
+    if before == WHOLE and not isinstance(after, Owned):
         return after
     # Two different divisions fit only the whole layout.
     return WHOLE

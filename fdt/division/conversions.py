@@ -213,6 +213,8 @@ class Conversions:
             raise MustBeWholeError(value)
         if layout == WHOLE:
             return self._made_whole(value, reader)
+        if isinstance(layout, Owned) and has_no_rows(value):
+            return value.held(layout, self.tensors(value))
         if isinstance(layout, Divided) and layout.of_state and value.layout == PARTIAL and not self.has(value, WHOLE):
             return self.scattered([value], [layout], reader)[0]
         if isinstance(layout, Divided) and value.cut is not None and value.num_bytes > LARGE:
@@ -359,6 +361,11 @@ class Conversions:
 def loose(like: Value, tensors: Sequence[Wire]) -> Value:
     """Returns a value of which each worker has a tensor of its own, with its own number of rows."""
     return Value(WHOLE, like.source, (None, *(like.shape or ())[1:]), like.dtype, tuple(tensors))
+
+
+def has_no_rows(value: Value) -> bool:
+    """Whether it is known that a value has no entries along dimension 0."""
+    return bool(value.shape) and value.shape is not None and value.shape[0] == 0
 
 
 def _part(layout: Layout, rank: int, tensor: tf.Tensor) -> tf.Tensor:

@@ -42,10 +42,10 @@ _OPTIONS = {
     "run": sorted([
         *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--admit", "--batch", "--detach", "--disk", "--else", "--memory",
         "--mode", "--prediction", "--reconnect", "--report", "--scale-lr", "--scheduler-arg", "--stop-after", "--tensorboard",
-        "--relax",
+        "--relax", "--variables",
         "--warm-up", "--wire", "--workers",
     ]),
-    "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--wire", "--workers"]),
+    "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--variables", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": sorted([
         *_PLACING_OPTIONS, "--admit", "--audit-log", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file",
@@ -152,7 +152,8 @@ def test_run_by_default() -> None:
         "report": None, "prediction": None, "tensorboard": None, "server": None, "token_file": None, "tls_ca": None,
         "ps": None, "ps_place": None, "update": None, "ddc": None, "lambda0": None, "q": None, "max_delay": None,
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None,
-        "relax": None, "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
+        "relax": None, "variables": None,
+        "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
         "admit": (),
         "on": None, "slots": None, "gpus": None, "dry_run": False, "shared_folder": None, "trusted_network": None,
         "interface": None, "scheduler_args": (), "command_line": ("run", "train.py"),
