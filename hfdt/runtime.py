@@ -58,6 +58,7 @@ class HorovodEngine:
         self._rounded = False
         self._relaxed: frozenset[str] = frozenset()
         self._held = HeldAs.AUTO
+        self._steps = 0
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
         # Accounts of forgotten programs.
@@ -157,7 +158,7 @@ class HorovodEngine:
         for end in range(1, len(rows) + 1):
             if deliver is not None or end == len(rows) or len(rows[end]) != len(rows[start]):
                 self._run_equal(program, data, np.stack(rows[start:end]))
-                self._usage.steps += end - start
+                self._steps += end - start
                 if deliver is not None:
                     deliver(start, self._outputs(program))
                 start = end
@@ -165,7 +166,7 @@ class HorovodEngine:
 
     def steps(self) -> int:
         """Returns how many steps have been run."""
-        return int(self._usage.steps)
+        return self._steps
 
     def _run_equal(self, program: int, data: int, rows: np.ndarray) -> None:
         """Runs steps whose batches have one size; rows: int64 [num_steps, batch]."""
@@ -178,8 +179,11 @@ class HorovodEngine:
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
         self._last[program] = loop.run(arrays, rows, numbers)
-        samples = shares(num_samples(self._programs[program].source, shapes), self._size)
-        self._usage.samples += num_steps * samples[self._rank]
+        source = self._programs[program].source
+        # A test step trains on no rows.
+        if source.holes:
+            self._usage.steps += num_steps
+            self._usage.samples += num_steps * shares(num_samples(source, shapes), self._size)[self._rank]
 
     @background_thread.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:

@@ -53,6 +53,25 @@ class RemoteStep:
             self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
             self.program = job.load(self.traced.program, self)
 
+    def borrow(self, job: Job, lender: "RemoteStep") -> None:
+        """Brings its variables on the pool to their newest values: the workers copy those that another step has, too.
+
+        Args:
+            job: The job.
+            lender: A step whose values on the pool, and those that the script has changed since, are the newest. Metrics' are
+                the script's.
+        """
+        lender.begin(job)
+        self.begin(job)
+        shared = lender.places.keys() & self.places.keys() - lender.metrics - self.metrics
+        job.assign(lender.program, *lender.state.changes(shared))
+        if shared:
+            here, there = ([step.places[v] for v in sorted(shared)] for step in (self, lender))
+            job.move(self.program, here, lender.program, there)
+            # The script does not know the values that were copied.
+            self.state.forget(here)
+        job.assign(self.program, *self.state.changes(self.places.keys() - shared))
+
 
 class RemoteVariables:
     """The variables of steps that the script makes one by one: their newest values stay on the pool until it looks at them."""

@@ -1,6 +1,7 @@
 """Sends a run's steps, data and variables to the workers of its job."""
 
 import collections
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -117,6 +118,16 @@ class Job:
     def begin_fit(self) -> None:
         """Restarts the measurements `first_step_s` and `step_seconds`."""
         self._stream.first = self._stream.newest = None
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leaves the steps of a context out of `step_seconds`; the time that they take is time between epochs."""
+        before, self._stream.times_steps = self.num_steps, False
+        try:
+            yield
+        finally:
+            self._stream.times_steps = True
+            self._stream.uncounted += self.num_steps - before
 
     @property
     def first_step_s(self) -> float | None:

@@ -111,6 +111,8 @@ class JobStream:
         # When the first and the newest report of steps since `begin_fit` arrived, and the number of steps at these times.
         self.first: tuple[float, int] | None = None
         self.newest: tuple[float, int] | None = None
+        # Whether steps that end now count for these two, and how many have not counted.
+        self.times_steps, self.uncounted = True, 0
         self.send(job_pb2.Instruction(open=opening))
         self._call = self._train()
         self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
@@ -497,8 +499,8 @@ class JobStream:
         self._count(self._recovery.steps + steps)
 
     def _count(self, steps: int) -> None:
-        if steps > self.steps_done:
-            self.newest = time.monotonic(), steps
+        if steps > self.steps_done and self.times_steps:
+            self.newest = time.monotonic(), steps - self.uncounted
             self.first = self.first or self.newest
         self.steps_done = max(self.steps_done, steps)
         if not self.faults.is_over and steps >= self.steps_done:

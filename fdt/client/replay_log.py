@@ -80,12 +80,14 @@ class _Snapshot:
         place: Place of the first entry of the log after it.
         steps: Number of steps in it, since the beginning.
         asked: The programs, by the serial number of the drain.
-        states: The states received.
+        moved: The serial numbers of drains of variables that were copied from another program.
+        states: The states received, by serial number.
     """
 
     place: int
     steps: int
     asked: dict[int, int]
+    moved: frozenset[int]
     states: dict[int, job_pb2.State] = dataclasses.field(default_factory=dict)
 
 
@@ -114,6 +116,9 @@ class ReplayLog:
         self._next = 0
         # Places in the log of the drains that have not been answered.
         self._questions: dict[int, int] = {}
+        # By program, the variables that a drain of all its state has brought: those that its steps do not change are not among
+        # them.
+        self._drained: dict[int, frozenset[int]] = {}
         # In the order of the requests.
         self._pending: list[_Snapshot] = []
 
@@ -180,12 +185,24 @@ class ReplayLog:
             changed.pop(program, None)
         if not changed:
             return []
-        asked = {next(serials): program for program in changed}
-        self._pending.append(_Snapshot(end, steps, asked))
+        moved = _moved(since)
+        wanted: list[tuple[int, tuple[int, ...]]] = [(program, ()) for program in changed]
+        wanted += [
+            (program, tuple(sorted(missing)))
+            for program, variables in moved.items()
+            if program in changed and (missing := variables - self._drained.get(program, frozenset()))
+        ]
+        asked = {next(serials): each for each in wanted}
+        of_moves = frozenset(serial for serial, (_, variables) in asked.items() if variables)
+        self._pending.append(
+            _Snapshot(end, steps, {serial: program for serial, (program, _) in asked.items()}, of_moves)
+        )
         everything = job_pb2.Drain.WHAT_ALL
         return [
-            job_pb2.Instruction(drain=job_pb2.Drain(program=program, what=everything, serial=serial, keep=True))
-            for serial, program in asked.items()
+            job_pb2.Instruction(
+                drain=job_pb2.Drain(program=program, what=everything, variables=variables, serial=serial, keep=True)
+            )
+            for serial, (program, variables) in asked.items()
         ]
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
@@ -202,7 +219,7 @@ class ReplayLog:
             # The answer belongs to a snapshot that was given up.
             return _blobs(drained.state) + unneeded
         snapshot = self._pending[0]
-        snapshot.states[snapshot.asked[drained.serial]] = drained.state
+        snapshot.states[drained.serial] = drained.state
         if len(snapshot.states) == len(snapshot.asked):
             unneeded += self._commit(self._pending.pop(0))
         return unneeded
@@ -213,14 +230,24 @@ class ReplayLog:
             return [ref for state in snapshot.states.values() for ref in _blobs(state)]
         before = [told for place, told in self._log.items() if self.newest.place <= place < snapshot.place]
         states, unneeded = dict(self.newest.states), []
-        for program, state in snapshot.states.items():
+        for program in dict.fromkeys(snapshot.asked.values()):
             assigned = [told for told in before if _assigns(told.instruction, program)]
-            set_here = Told(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)))
-            candidates = [*states.get(program, ()), *assigned, set_here]
+            drained = {
+                serial: snapshot.states[serial] for serial in snapshot.asked if snapshot.asked[serial] == program
+            }
+            for serial, state in drained.items():
+                if serial not in snapshot.moved:
+                    self._drained[program] = frozenset(state.variables)
+            set_here = [
+                Told(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)))
+                for state in drained.values()
+            ]
+            candidates = [*states.get(program, ()), *assigned, *set_here]
             states[program] = _needed(candidates)
             unneeded += _snapshots_among(candidates, states[program])
         for program in _forgotten(before):
             unneeded += _snapshots_among(states.pop(program, ()), ())
+            self._drained.pop(program, None)
         self.newest = Base(snapshot.place, snapshot.steps, states)
         if not self._brings_home:
             self.is_home(self.newest)
@@ -305,6 +332,18 @@ def _written(instruction: job_pb2.Instruction) -> Iterable[int]:
     """Returns the program whose variables an instruction changes."""
     kind = instruction.WhichOneof("kind")
     return [getattr(instruction, kind).program] if kind in ("assign", "move", "run") else []
+
+
+def _moved(told: Iterable[Told]) -> dict[int, set[int]]:
+    """Returns, by program, the variables that were copied from another program and not assigned since."""
+    moved: dict[int, set[int]] = {}
+    for each in told:
+        instruction = each.instruction
+        if instruction.HasField("move"):
+            moved.setdefault(instruction.move.program, set()).update(instruction.move.variables)
+        elif instruction.HasField("assign"):
+            moved.get(instruction.assign.program, set()).difference_update(instruction.assign.state.variables)
+    return moved
 
 
 def _forgotten(told: Iterable[Told]) -> list[int]:

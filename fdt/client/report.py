@@ -40,6 +40,7 @@ class FitRecord:
         global_batch: Rows of a full step, over all workers; None if not known from the script's data.
         bytes_to_pool: Programs, arrays and values sent during this `fit`.
         logs: Logs of the last epoch.
+        test_steps: Steps of validation that the pool made.
         ranks: What each worker did during this `fit`.
         updates_per_second: Steps of all workers, over `seconds`.
         delay: Asynchronous: mean, 95th percentile and maximum of the versions between pull and push.
@@ -58,6 +59,7 @@ class FitRecord:
     bytes_exchanged: int
     logs: dict[str, float]
     ranks: list[dict[str, Any]]
+    test_steps: int = 0
     updates_per_second: float = 0.0
     bytes_per_step: float = 0.0
     delay: dict[str, float] | None = None

@@ -1,4 +1,4 @@
-"""Whether a step computes a gradient at a place to which it has moved a variable by another one."""
+"""What a step writes, and whether it computes a gradient at a place to which it has moved a variable by another one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from fdt.capture.step.writes import updated_between
+from fdt.capture.step.writes import changed, updated_between
 
 
 def _hole(name: str) -> Callable[..., Any]:
@@ -51,3 +51,53 @@ def test_a_second_gradient_at_another_place_is_found(step: Callable[..., None], 
     of_each = [a, a] if step is _twice else [a, b]
     holes = {call.get_attr("f").name: {id(v.handle)} for call, v in zip(calls, of_each, strict=True)}
     assert updated_between(graph, holes) is (a.handle if is_found else None)
+
+
+def _reads(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    return tf.reduce_sum(a + b)
+
+
+def _reads_in_a_loop(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    def body(i: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return i + 1, total + tf.cond(i > 1, lambda: tf.reduce_sum(a), lambda: tf.reduce_sum(b))
+
+    return tf.while_loop(lambda i, _: i < 3, body, (tf.constant(0), tf.constant(0.0)))[1]
+
+
+def _reads_in_a_function(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    return tf.function(lambda: tf.reduce_sum(a * b))()
+
+
+def _writes(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    a.assign_add(b)
+    return tf.reduce_sum(a)
+
+
+def _writes_in_a_branch_of_a_loop(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    def body(i: tf.Tensor) -> tf.Tensor:
+        tf.cond(i > 1, lambda: tf.identity(a.assign(b)), lambda: tf.identity(b))
+        return i + 1
+
+    return tf.while_loop(lambda i: i < 3, body, [tf.constant(0)])[0]
+
+
+def _writes_in_a_function(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    return tf.function(lambda: a.scatter_add(tf.IndexedSlices([1.0], [0])) + tf.reduce_sum(b))()
+
+
+def _scattered(a: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    a.scatter_add(tf.IndexedSlices([1.0], [0]))
+    return tf.reduce_sum(b)
+
+
+@pytest.mark.parametrize(
+    ("step", "writes"),
+    [
+        *((step, False) for step in (_reads, _reads_in_a_loop, _reads_in_a_function)),
+        *((step, True) for step in (_writes, _writes_in_a_branch_of_a_loop, _writes_in_a_function, _scattered)),
+    ],
+)
+def test_a_variable_that_is_written_is_told_from_one_that_is_read(step: Callable[..., Any], writes: bool) -> None:
+    a, b = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+    graph = tf.function(lambda: step(a, b)).get_concrete_function().graph
+    assert [id(variable) for variable in changed(graph, [a, b])] == ([id(a)] if writes else [])

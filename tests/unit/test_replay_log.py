@@ -57,8 +57,8 @@ class ToyJob:
         elif kind == "drain":
             drain = instruction.drain
             state = self.values[drain.program]
-            # As the engines: what no step changes the client knows.
-            changed = {i: state[i] for i in range(_VARIABLES - 1)}
+            # As the engines: what no step changes the client knows, unless it was copied from another program.
+            changed = {i: state[i] for i in drain.variables or range(_VARIABLES - 1)}
             ref = blobs_pb2.BlobRef(digest=drain.serial.to_bytes(16, "little"), size_bytes=1)
             kept[ref.digest] = changed
             answer = job_pb2.State(variables=list(changed), payload=blobs_pb2.Payload(blob=ref))
@@ -104,8 +104,8 @@ INSTRUCTION = st.one_of(
             move=job_pb2.MoveState(program=a, variables=[i], source=1 - a, source_variables=[j])
         ),
         PROGRAM,
-        st.integers(0, _VARIABLES - 2),
-        st.integers(0, _VARIABLES - 2),
+        st.integers(0, _VARIABLES - 1),
+        st.integers(0, _VARIABLES - 1),
     ),
     # What else may happen: a snapshot is asked for; one of its answers comes; the job is lost.
     # A snapshot is brought home; the pool is lost with all it had.

@@ -16,6 +16,12 @@ _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq",
 # Horovod's, which gives the only rank the weights that it has.
 _BROADCASTS = "BroadcastGlobalVariablesCallback"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+# Callbacks of Keras whose hooks of a validation's batches, if not overridden, only count within `fit`.
+_COUNT_TESTS = ("ProgbarLogger", "TensorBoard")
+# Those that look at an epoch's logs and at nothing else, unless an attribute says otherwise.
+_LOGS_OF_EPOCHS = ("CSVLogger", "EarlyStopping", "TerminateOnNaN")
+_STATE_IF = "restore_best_weights"
 # A training that is only checked writes checkpoint files of at most so many epochs.
 _MAX_CHECKPOINTS = 16
 
@@ -37,16 +43,24 @@ class Audience:
     progress: bool
 
     @classmethod
-    def of_fit(cls, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]) -> "Audience":
-        """Reads the arguments of `fit`."""
+    def of_fit(cls, keras: KerasVersion, model: Any, arguments: Mapping[str, Any], validates_here: bool) -> "Audience":
+        """Reads the arguments of `fit`.
+
+        Args:
+            keras: The model's generation of Keras.
+            model: The model.
+            arguments: Those of `fit`.
+            validates_here: Whether it validates on this machine.
+        """
         callbacks = flatten(keras, arguments["callbacks"])
         hooked = [callback for callback in callbacks if _has_batch_hooks(keras, callback)]
-        validates = arguments["validation_data"] is not None or bool(arguments["validation_split"])
         logs_only = tuple(getattr(keras.callbacks, name) for name in _LOGS_ONLY)
         return cls(
             logs_each_step=bool(hooked),
             state_each_step=any(not isinstance(callback, logs_only) for callback in hooked),
-            state_each_epoch=bool(callbacks) or validates or getattr(model.optimizer, "use_ema", False),
+            state_each_epoch=any(_looks_at_state(keras, callback) for callback in callbacks)
+            or validates_here
+            or getattr(model.optimizer, "use_ema", False),
             progress=arguments["verbose"] not in (0, 2)
             or any(isinstance(c, keras.callbacks.ProgbarLogger) for c in callbacks),
         )
@@ -97,6 +111,27 @@ def _written(callback: Any, epochs: range) -> Sequence[int]:
     # One file an epoch, held in memory.
     own = epochs[:_MAX_CHECKPOINTS] if "{epoch" in path else ()
     return sorted({*own, *epochs[-1:]})
+
+
+def _looks_at_state(keras: KerasVersion, callback: Any) -> bool:
+    """Whether a callback may look at variables, or change them, between epochs."""
+    kinds = tuple(getattr(keras.callbacks, name) for name in _LOGS_OF_EPOCHS)
+    return type(callback) not in kinds or bool(getattr(callback, _STATE_IF, False))
+
+
+def watches_tests(keras: KerasVersion, callbacks: Any) -> str | None:
+    """Returns the class of a callback that is called for each batch of a validation; None if there is none.
+
+    Args:
+        keras: The model's generation of Keras.
+        callbacks: Those that the script gave to `fit`.
+    """
+    idle = [vars(getattr(keras.callbacks, name)).get(hook) for name in _COUNT_TESTS for hook in _TEST_BATCH_HOOKS]
+    for callback in flatten(keras, callbacks):
+        for hook in (getattr(callback, name, None) for name in _TEST_BATCH_HOOKS):
+            if hook is not None and not keras.is_default(hook) and getattr(hook, "__func__", hook) not in idle:
+                return type(callback).__name__
+    return None
 
 
 def _has_batch_hooks(keras: KerasVersion, callback: Any) -> bool:

@@ -1,17 +1,21 @@
 """Runs `fit` and `train_on_batch` up to the first step: checks everything, trains nothing."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fdt.base.config import RunConfig
 from fdt.capture.keras.callbacks import write_files
+from fdt.capture.keras.evaluation import Evaluation
+from fdt.capture.keras.evaluation_function import RemoteTestFunction
 from fdt.capture.keras.hooks import KerasHooks, check_model
+from fdt.capture.keras.on_batch import batches_like
 from fdt.capture.keras.opening import opening_lines
-from fdt.capture.keras.run import batches_like
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
-from fdt.capture.keras.version import KerasVersion
+from fdt.capture.keras.validation import line_here, stays_here, validates
+from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import divided_lines
 from fdt.capture.step.traced_step import TracedStep
@@ -43,6 +47,8 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         super().__init__(keras)
         self._config, self._findings = config, findings
         self._num_on_batch = 0
+        # The validations whose data are being read.
+        self._evaluation: Evaluation | None = None
 
     def _fit(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(model, *args, **kwargs)
@@ -54,9 +60,10 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         try:
             check_model(self._keras, model)
             run.listen(arguments.arguments)
-            original(*arguments.args, **arguments.kwargs)
-        except CheckedError:
-            pass
+            with contextlib.suppress(CheckedError):
+                original(*arguments.args, **arguments.kwargs)
+            if run.traced is not None and validates(arguments.arguments):
+                run.validation = self._place_of_validation(model, arguments.arguments, run.traced)
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.fit", error)
         finally:
@@ -66,6 +73,27 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         history = _history(self._keras, model, run.traced, arguments.arguments)
         write_files(self._keras, model, arguments.arguments, history.history)
         return history
+
+    def awaiting_data(self) -> Reader | None:
+        """See `DataHooks`."""
+        evaluation = self._evaluation
+        return super().awaiting_data() if evaluation is None or evaluation.batches is not None else evaluation
+
+    def _num_batches(self, epoch: int) -> float:
+        return super()._num_batches(epoch) if self._evaluation is None else self._evaluation.num_batches(epoch)
+
+    def _place_of_validation(self, model: Any, arguments: dict[str, Any], trained: TracedStep) -> str:
+        """Returns where a `fit` would validate, and why."""
+        stays = stays_here(self._config.mode, self._keras, model, arguments)
+        if stays is not None:
+            return line_here(stays)
+        self._evaluation = evaluation = Evaluation(self._config, self._keras, model, arguments)
+        try:
+            self._keras.read_validation(model, arguments)
+            function = RemoteTestFunction(model, lambda *_: None)
+            return evaluation.line() if evaluation.trace(function, trained) else line_here(evaluation.stays)
+        finally:
+            self._evaluation = None
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if self._trains_nothing(model):
@@ -111,6 +139,8 @@ class CheckedRun(TracedRun):
         self.shapes: list[tuple[int, ...]] = []
         # Which call of `train_on_batch` this is, from 1; 0 for a `fit`.
         self.on_batch = 0
+        # Where a `fit` would validate; None if it would not.
+        self.validation: str | None = None
 
     def listen(self, arguments: dict[str, Any]) -> None:
         """Called before a `fit` begins, with its arguments, which it may change."""
@@ -173,7 +203,9 @@ class CheckedRun(TracedRun):
         else:
             lines.append("data: streamed, batch by batch, as the script makes them")
         lines += step_lines(self._config, self.traced, self.shapes)
-        lines.append("stays here: callbacks, validation, evaluate, predict")
+        if self.validation is not None:
+            lines.append(self.validation)
+        lines.append("stays here: callbacks, evaluate, predict")
         return lines
 
 

@@ -2,7 +2,7 @@
 
 Keras calls `make_train_function()` once and `train_function(iterator)` for each step. The hooks replace these two, and make
 its iterator yield row numbers where the data are arrays. Callbacks, History, the progress bar, validation and everything
-else are Keras's own.
+else are Keras's own; which steps of validation the pool makes: see `fdt.capture.keras.validation`.
 """
 
 import contextlib
@@ -11,12 +11,17 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fdt.base.patch import Patches
 from fdt.capture.keras.callbacks import Audience
+from fdt.capture.keras.evaluation import Evaluation
 from fdt.capture.keras.hooks import KerasHooks, check_model
-from fdt.capture.keras.run import OnBatchRun, Run
+from fdt.capture.keras.on_batch import OnBatchRun
+from fdt.capture.keras.run import Run
+from fdt.capture.keras.validation import Validation, validates
 from fdt.capture.keras.verify import VerifiedRun
-from fdt.capture.keras.version import KerasVersion
+from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.remote import RemoteVariables
+from fdt.capture.rows import RowNumbers
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.errors import FdtError, UnsupportedError
@@ -28,9 +33,23 @@ class KerasFit(KerasHooks[Run]):
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         super().__init__(keras)
         self._session, self._variables = session, variables
+        self._validation = Validation(session, keras)
         self._thread = 0
         # Set from the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
+
+    def install(self, patches: Patches, row_numbers: RowNumbers) -> None:
+        """See `KerasHooks`."""
+        self._validation.install(patches)
+        super().install(patches, row_numbers)
+
+    def awaiting_data(self) -> Reader | None:
+        """See `DataHooks`."""
+        return super().awaiting_data() or self._validation.awaiting_data()
+
+    def _num_batches(self, epoch: int) -> float:
+        reader = self.awaiting_data()
+        return reader.num_batches(epoch) if isinstance(reader, Evaluation) else super()._num_batches(epoch)
 
     def close(self) -> None:
         """Ends the run of `train_on_batch` calls, if no `fit` has ended it."""
@@ -49,9 +68,13 @@ class KerasFit(KerasHooks[Run]):
             self._renew()
             self.close()
             self._arguments = arguments.arguments
-            self._run = run = self._start(model, Audience.of_fit(self._keras, model, self._arguments))
+            stays = self._validation.stays_here(model, self._arguments)
+            validates_here = stays is not None and validates(self._arguments)
+            audience = Audience.of_fit(self._keras, model, self._arguments, validates_here)
+            self._run = run = self._start(model, audience)
             try:
-                history = original(model, *args, **kwargs)
+                with self._validation.of_fit(run, self._arguments, stays):
+                    history = original(model, *args, **kwargs)
                 run.finish()
                 return history
             except FdtError:
@@ -83,6 +106,10 @@ class KerasFit(KerasHooks[Run]):
             self._run = self._on_batch
             self._run.model = model
             return original(model, *args, **kwargs)
+
+    def _run_here(self, called: str, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._validation.reading_here():
+            return super()._run_here(called, original, model, *args, **kwargs)
 
     def _say_here(self, what: str) -> None:
         say(f"{what} runs on this machine: the model has no trainable weights, so nothing is trained")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from fdt.base.patch import Patches
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
-from fdt.capture.keras.version import KerasVersion
+from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.errors import UnsupportedError
 
@@ -41,8 +41,8 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         patches.wrap(self._keras.trainer, "train_on_batch", self._train_on_batch)
         self._keras.hook_fit(patches, self)
 
-    def awaiting_data(self) -> RunT | None:
-        """Returns the run whose training data Keras is about to read; None if what it reads is for something else."""
+    def awaiting_data(self) -> Reader | None:
+        """See `DataHooks`."""
         return self._run if self._run is not None and self._run.batches is None else None
 
     def rows_of(self, dataset: Any) -> Rows | None:
@@ -54,10 +54,10 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         return self._row_numbers.of(dataset, self._num_batches)
 
     def _num_batches(self, epoch: int) -> float:
-        """Returns how many batches the `fit` will take.
+        """Returns how many batches the `fit` will take of the data that Keras is about to read.
 
         Args:
-            epoch: Number of batches in one pass over its data.
+            epoch: Number of batches in one pass over them.
         """
         epochs, steps = self._arguments["epochs"] - self._arguments["initial_epoch"], self._arguments["steps_per_epoch"]
         return float(epochs * (epoch if steps is None else steps))
@@ -124,14 +124,15 @@ def check_model(keras: KerasVersion, model: Any) -> None:
             "combined: build the model without a strategy scope."
         )
     for name in ("make_train_function", "train_function"):
-        if name in _own_attributes(keras, type(model)):
+        if name in own_attributes(keras, type(model)):
             raise UnsupportedError(
                 f"{type(model).__name__} overrides {name}, which replaces the step that is distributed. Put the step into "
                 "train_step(self, data)."
             )
 
 
-def _own_attributes(keras: KerasVersion, model_class: type) -> set[str]:
+def own_attributes(keras: KerasVersion, model_class: type) -> set[str]:
+    """Returns the names that a model's class defines itself, or inherits from classes that are not Keras's."""
     names: set[str] = set()
     for base in model_class.__mro__:
         if base is keras.trainer:

@@ -1,7 +1,7 @@
 """Keras 2, the package tf_keras."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,8 +13,7 @@ from tf_keras.src.utils.generic_utils import is_default
 
 from fdt.base.patch import Patches
 from fdt.capture.keras import keras_2_step
-from fdt.capture.keras.traced_run import TracedRun
-from fdt.capture.keras.version import DataHooks
+from fdt.capture.keras.version import DataHooks, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
 from fdt.client.data import ArrayBatches, StreamedBatches, is_numbers
@@ -32,7 +31,8 @@ class Keras2:
 
     def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
         """See `KerasVersion`."""
-        _Data(fit).install(patches)
+        self._data = _Data(fit)
+        self._data.install(patches)
         keras_2_step.hook_metrics(patches)
 
     def is_default(self, hook: Any) -> bool:
@@ -89,6 +89,32 @@ class Keras2:
         counter: tf.Variable = model._train_counter
         return counter
 
+    def test_counter(self, model: Any) -> tf.Variable | None:
+        """See `KerasVersion`."""
+        counter: tf.Variable = model._test_counter
+        return counter
+
+    def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
+        """See `KerasVersion`."""
+        data = arguments["validation_data"]
+        if data is None:
+            given = tuple(arguments[name] for name in ("x", "y", "sample_weight"))
+            _, data = data_adapter.train_validation_split(given, validation_split=arguments["validation_split"])
+        x, y, sample_weight = data_adapter.unpack_x_y_sample_weight(data)
+        data_adapter.get_data_handler(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=arguments["validation_batch_size"] or arguments["batch_size"],
+            steps_per_epoch=arguments["validation_steps"],
+            model=model,
+            steps_per_execution=model._steps_per_execution,
+        )
+
+    def read_validation_here(self, model: Any) -> None:
+        """See `KerasVersion`."""
+        model._eval_data_handler = self._data.without_numbers(model._eval_data_handler)
+
 
 class _Data:
     """Hooks the data handler of `fit`: where the training data are arrays, its iterator yields row numbers."""
@@ -96,9 +122,9 @@ class _Data:
     def __init__(self, fit: DataHooks):
         self._fit = fit
         # The run whose data are being read, if they may be sent as a whole.
-        self._reading: TracedRun | None = None
-        # The run of each data handler, as long as a `fit` uses the handler.
-        self._runs: WeakKeyDictionary[Any, TracedRun] = WeakKeyDictionary()
+        self._reading: Reader | None = None
+        # What each data handler reads for, and how Keras makes it, as long as a `fit` uses the handler.
+        self._runs: WeakKeyDictionary[Any, tuple[Reader, Callable[[], Any]]] = WeakKeyDictionary()
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
@@ -112,8 +138,9 @@ class _Data:
             return original(*args, **kwargs)
         if run.num_together > 1 and data_adapter.TensorLikeDataAdapter.can_handle(kwargs["x"], kwargs["y"]):
             kwargs["batch_size"] = (kwargs["batch_size"] or _BATCH_SIZE) * run.num_together
+        given = dict(kwargs)
         # Class weights and shuffle="batch" are applied to what the iterator yields, so it must yield the data.
-        if run.sends_arrays and not kwargs["class_weight"] and kwargs["shuffle"] != "batch":
+        if run.sends_arrays and not kwargs.get("class_weight") and kwargs.get("shuffle") != "batch":
             self._reading = run
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
             if taken is not None:
@@ -125,10 +152,17 @@ class _Data:
             self._reading = None
         if run.batches is None:
             run.check_streamed(type(handler._adapter).__name__)
+            if not run.streams:
+                return handler
             run.batches = StreamedBatches(handler._dataset.element_spec, tf.nest)
         run.steps_in_epoch = handler.inferred_steps
-        self._runs[handler] = run
+        self._runs[handler] = run, lambda: original(**given)
         return handler
+
+    def without_numbers(self, handler: Any) -> Any:
+        """Returns a data handler that yields the data, in place of one that yields row numbers."""
+        known = self._runs.get(handler)
+        return handler if known is None else known[1]()
 
     def _slice_inputs(self, original: Callable[..., Any], adapter: Any, indices: Any, inputs: Any) -> Any:
         leaves = tf.nest.flatten(inputs)
@@ -142,6 +176,6 @@ class _Data:
     def _catch_stop_iteration(self, original: Callable[..., Any], handler: Any) -> Iterator[None]:
         with original(handler):
             yield
-        run = self._runs.get(handler)
-        if run is not None:
-            run.end_epoch()
+        known = self._runs.get(handler)
+        if known is not None:
+            known[0].end_epoch()

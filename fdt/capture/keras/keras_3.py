@@ -1,7 +1,7 @@
 """Keras 3."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,14 +9,13 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as tf_trainer
 from keras.src.trainers.compile_utils import CompileMetrics
-from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
 from fdt.base.patch import Patches
-from fdt.capture.keras.traced_run import TracedRun
-from fdt.capture.keras.version import DataHooks
+from fdt.capture.keras.version import DataHooks, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.strategies import is_alone, made_under
 from fdt.client.data import ArrayBatches, Batches, StreamedBatches, is_numbers
@@ -101,6 +100,32 @@ class Keras3:
         """Returns None: Keras 3 counts steps in its Python loop."""
         return None
 
+    def test_counter(self, model: Any) -> tf.Variable | None:
+        """Returns None, like `counter`."""
+        return None
+
+    def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
+        """See `KerasVersion`."""
+        data = arguments["validation_data"]
+        if data is None:
+            given = tuple(arguments[name] for name in ("x", "y", "sample_weight"))
+            _, data = array_slicing.train_validation_split(given, validation_split=arguments["validation_split"])
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        tf_trainer.TFEpochIterator(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=arguments["validation_batch_size"] or arguments["batch_size"],
+            distribute_strategy=model.distribute_strategy,
+            steps_per_execution=model.steps_per_execution,
+            steps_per_epoch=arguments["validation_steps"],
+            shuffle=False,
+        )
+
+    def read_validation_here(self, model: Any) -> None:
+        """See `KerasVersion`."""
+        model._eval_epoch_iterator._fdt_read_here()
+
 
 def _remember_strategy(original: Callable[..., None], trainer: Any) -> None:
     """Sets the strategy that a model was made under: of a strategy with one replica, TensorFlow tells Keras nothing."""
@@ -120,9 +145,9 @@ def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = No
 
 def _epoch_iterator_class(fit: DataHooks) -> type:
     class EpochIterator(tf_trainer.TFEpochIterator):  # type: ignore[misc]
-        """Keras's epoch iterator; in training it reads from our adapter, and drains the job at the end of an epoch."""
+        """Keras's epoch iterator; for the pool it reads from our adapter, and drains the job at the end of an epoch."""
 
-        _fdt_run: TracedRun | None = None
+        _fdt_run: Reader | None = None
 
         def __init__(self, *args: Any, **kwargs: Any):
             self._fdt_run = fit.awaiting_data()
@@ -138,7 +163,16 @@ def _epoch_iterator_class(fit: DataHooks) -> type:
         def data_adapter(self, adapter: Any) -> None:
             self._fdt_adapter = adapter
             if self._fdt_run is not None:
+                self._fdt_given = adapter
                 self._fdt_run.batches, self._fdt_adapter = _batches(adapter, self._fdt_run, fit)
+                if self._fdt_run.batches is None:
+                    self._fdt_run = None
+
+        def _fdt_read_here(self) -> None:
+            if self._fdt_run is not None:
+                self._fdt_run, self._fdt_adapter = None, self._fdt_given
+                dataset = self._fdt_adapter.get_tf_dataset()
+                self._distributed_dataset = self._distribute_strategy.experimental_distribute_dataset(dataset)
 
         @contextlib.contextmanager
         def catch_stop_iteration(self) -> Iterator[None]:
@@ -155,8 +189,8 @@ class _RowNumbers(ArrayDataAdapter):  # type: ignore[misc]
         return untuned(super().get_tf_dataset())
 
 
-def _batches(adapter: Any, run: TracedRun, fit: DataHooks) -> tuple[Batches, Any]:
-    """Returns the training data that Keras's adapter holds, and the adapter that Keras is to iterate over."""
+def _batches(adapter: Any, run: Reader, fit: DataHooks) -> tuple[Batches | None, Any]:
+    """Returns the data that Keras's adapter holds, None if they stay Keras's, and the adapter that it is to iterate over."""
     structure = _dense_arrays(adapter) if run.sends_arrays and isinstance(adapter, ArrayDataAdapter) else None
     if structure is not None:
         batch_size = adapter.batch_size * run.num_together
@@ -169,7 +203,7 @@ def _batches(adapter: Any, run: TracedRun, fit: DataHooks) -> tuple[Batches, Any
         batches = ArrayBatches(taken.structure, taken.batch_size, keras.tree, taken.rows_told)
         return batches, TFDatasetAdapter(taken.numbers)
     run.check_streamed(type(adapter).__name__)
-    return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree), adapter
+    return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree) if run.streams else None, adapter
 
 
 def _dense_arrays(adapter: ArrayDataAdapter) -> Any | None:

@@ -17,18 +17,20 @@ from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
+from fdt.capture.remote import RemoteStep, as_tensorflow_error
+from fdt.capture.step.traced_step import TracedStep
 from fdt.client.answers import Drain, StepResult
-from fdt.client.data import Batches, StreamedBatches
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
 from fdt.errors import StepError, UnsupportedError
-from fdt.v1 import job_pb2
+from fdt.v1 import job_pb2, program_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
 _METRICS = job_pb2.Drain.WHAT_METRICS
 _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
+# The roles of variables that a step leaves as they are, and of those whose values came at an epoch's end.
+_KNOWN_BETWEEN_EPOCHS = (program_pb2.ROLE_CONSTANT, program_pb2.ROLE_METRIC)
 
 
 class Run(TracedRun):
@@ -49,6 +51,8 @@ class Run(TracedRun):
         self._ran_out = False
         # Whether another run has trained since the last step.
         self._was_suspended = False
+        # Whether a validation has run on the pool.
+        self._has_lent = False
         # Outputs of steps, whose summaries are still to be written.
         self._unwritten: collections.deque[StepResult] = collections.deque()
 
@@ -58,7 +62,7 @@ class Run(TracedRun):
         self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
         self._usage_before = list(self._job.usage)
         self._first_step = self._job.num_steps
-        self._steps = self._epochs = 0
+        self._steps = self._epochs = self._test_steps = 0
 
     def _leave_out(self) -> None:
         """Waits for the steps so far, then starts the account anew without them."""
@@ -197,17 +201,44 @@ class Run(TracedRun):
             self._open()
         return step
 
+    @property
+    def traced(self) -> TracedStep:
+        """The step that trains."""
+        assert self._step is not None
+        return self._step.traced
+
+    def bring_home(self) -> None:
+        """Fetches all values that steps may have changed."""
+        if self._step is not None:
+            with self._told():
+                self._bring_home()
+
     def _bring_home(self) -> None:
         self._refreshing.settle()
-        if self._stale:
+        if self._stale and self._has_lent and not self._in_epoch:
+            self._pull_all_but_metrics()
+        elif self._stale:
             self._pull(_ALL)
         self._write_summaries()
+
+    @contextlib.contextmanager
+    def lending(self) -> Iterator[tuple[Job, RemoteStep]]:
+        """Yields the job, for steps that are none of this training's, and the step that has the newest values."""
+        assert self._step is not None
+        before, started_s, self._has_lent = self._job.num_steps, self._started_s, True
+        with self._job.uncounted():
+            try:
+                yield self._job, self._step
+            finally:
+                made = self._job.num_steps - before
+                # A callback's own `fit` begins the account anew.
+                made = made if self._started_s == started_s else 0
+                self._first_step, self._test_steps = self._first_step + made, self._test_steps + made
 
     def suspend(self) -> None:
         """Fetches all values before another run trains in a callback, and records the steps so far; none counts twice."""
         if self._step is not None:
-            with self._told():
-                self._bring_home()
+            self.bring_home()
             if self._steps:
                 self._record()
 
@@ -260,8 +291,7 @@ class Run(TracedRun):
         """Fetches all values from the pool and records the account of this training."""
         if self._step is None:
             return
-        with self._told():
-            self._bring_home()
+        self.bring_home()
         if self._steps or not self._was_suspended:
             self._record()
 
@@ -272,12 +302,22 @@ class Run(TracedRun):
         if what == _ALL:
             self._stale = False
 
+    def _pull_all_but_metrics(self) -> None:
+        """Fetches what a validation has left to fetch: the script's metrics have its figures now."""
+        assert self._step is not None
+        roles = [variable.role for variable in self._step.traced.program.variables]
+        places = [place for place, role in enumerate(roles) if role not in _KNOWN_BETWEEN_EPOCHS]
+        if places:
+            answer = self._job.request(self._step.program, _ALL, places).result()
+            self._step.state.accept(answer.variables, answer.values)
+        self._stale = False
+
     def _accept(self, drain: Drain) -> None:
         assert self._step is not None
         answer = drain.result()
         self._step.state.accept(answer.variables, answer.values)
         self._logs = self._step.traced.logs(answer.outputs)
-        self._job.show(lambda: _numbers(self._logs))
+        self._job.show(lambda: numbers_of(self._logs))
 
     def _record(self) -> None:
         assert self.batches is not None
@@ -294,91 +334,19 @@ class Run(TracedRun):
                 bytes_to_pool=self._job.bytes_to_pool - self._bytes_before[0],
                 bytes_from_pool=self._job.bytes_from_pool - self._bytes_before[1],
                 bytes_exchanged=int(sum(account["exchanged_bytes"] for account in usage)),
-                logs=_numbers(self._logs),
+                logs=numbers_of(self._logs),
                 ranks=usage,
+                test_steps=self._test_steps,
             )
         )
 
 
-class OnBatchRun(Run):
-    """The calls of `train_on_batch`, of one or several models: metrics return after each, all else stays on the pool."""
-
-    def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
-        super().__init__(session, keras, model, Audience.of_script())
-        self._variables = variables
-
-    def _leave_out(self) -> None:
-        self._variables.come_home()
-        self._begin_account()
-
-    def prepare(self, force: bool) -> None:
-        """Leaves the tracing to the first batch, which determines the form of the step."""
-        if force or not isinstance(self.model.train_function, RemoteTrainFunction):
-            self.model.train_function = RemoteTrainFunction()
-        self.model.train_function.run = self
-
-    def run_step(self, iterator: Any) -> Any:
-        """Replaces one call of Keras's train_function."""
-        with self._variables.told():
-            job = self._variables.job()
-            if job is not self._job:
-                self.finish()
-                self._job = job
-                self._begin_account()
-            self.batches, item = batches_like(self.keras, next(iter(iterator)))
-            if not self.batches.takes(item):
-                self.batches.element = self.batches.element.in_groups()
-            super().prepare(force=False)
-            self._find_step()
-            self._check_unchanged()
-            self._logs = self._made(job, item)
-        self._session.count(1, self._leave_out)
-        return self._logs
-
-    def _made(self, job: Job, item: Any) -> Any:
-        """Runs a step on the pool and returns its logs."""
-        assert self._step is not None and self.batches is not None
-        with self._variables.paused():
-            self._variables.enter(job, self._step)
-            self._run_item(item)
-            self._variables.ran(self._step)
-            logs = self._step.traced.logs(self._variables.metrics_of(job, self._step).outputs)
-            self._write_summaries()
-        job.show(lambda: _numbers(logs))
-        return logs
-
-    def finish(self) -> None:
-        """Fetches all values from the pool and records the account of this training."""
-        self._variables.come_home()
-        if self._step is not None:
-            self._record()
-
-
-def batches_like(keras: KerasVersion, item: Any) -> tuple[Batches, Any]:
-    """Returns a description of batches like `item`, and `item` with all its leaves arrays or tensors."""
-    item = keras.tree.map_structure(_as_array, item)
-    batches = StreamedBatches(keras.tree.map_structure(_spec_of, item), keras.tree)
-    # The next batch may have another size.
-    batches.batch_size = None
-    return batches, item
-
-
-def _as_array(leaf: Any) -> Any:
-    return leaf if leaf is None or tf.is_tensor(leaf) else np.asarray(leaf)
-
-
-def _spec_of(leaf: Any) -> Any:
-    if leaf is None or not isinstance(leaf, np.ndarray):
-        return None if leaf is None else tf.type_spec_from_value(leaf)
-    return tf.TensorSpec(leaf.shape, tf.string if leaf.dtype.kind in "OSU" else tf.dtypes.as_dtype(leaf.dtype))
-
-
-def _numbers(logs: Any) -> dict[str, float]:
+def numbers_of(logs: Any) -> dict[str, float]:
     """Returns the scalars of the logs; a custom train_step may nest dicts."""
     numbers: dict[str, float] = {}
     for name, value in logs.items() if isinstance(logs, dict) else ():
         if isinstance(value, dict):
-            numbers |= _numbers(value)
+            numbers |= numbers_of(value)
         elif np.ndim(value) == 0:
             numbers[str(name)] = float(value)
     return numbers

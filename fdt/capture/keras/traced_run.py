@@ -29,11 +29,10 @@ class TracedRun(abc.ABC):
         keras: The model's generation of Keras.
         batches: The training data, once Keras has read its arguments.
         steps_in_epoch: Steps in an epoch; None if Keras does not know.
-        sends_arrays: Whether data that are arrays are sent as a whole.
-        num_together: How many of the script's batches are sent as one batch.
+        sends_arrays, streams, num_together: See `fdt.capture.keras.version.Reader`.
     """
 
-    sends_arrays = True
+    sends_arrays = streams = True
 
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         self.model, self.keras = model, keras

@@ -45,9 +45,20 @@ def trace_train_step(
         seen = StepObserver(config, hook_imported, keras.metrics(model), scale_learning_rate, own)
         return StepTrace(config, seen).trace(keras.converted(model.train_step), element)
 
+    return for_any_rows(traced, element, rows)
+
+
+def for_any_rows(trace: Callable[[Element], TracedStep], element: Element, rows: int | None) -> TracedStep:
+    """Traces a step for any number of rows, or, where that fails, for `rows`.
+
+    Args:
+        trace: Traces the step for batches of a form; runs the script's own code.
+        element: What a batch looks like.
+        rows: Rows of every batch; None if not known.
+    """
     before = states()
     try:
-        return traced(element)
+        return trace(element)
     except FdtError:
         raise
     except Exception:  # the script's own code runs here
@@ -55,7 +66,7 @@ def trace_train_step(
         if rows is None:
             raise
         with _once_more(before):
-            step = traced(element.with_rows(rows))
+            step = trace(element.with_rows(rows))
         step.program.one_size = True
         return step
 

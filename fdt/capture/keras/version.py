@@ -1,7 +1,7 @@
 """The interface of a generation of Keras: what capture uses and the generations do differently."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -10,11 +10,38 @@ import tensorflow as tf
 from fdt.base.patch import Patches
 
 
-class DataHooks(Protocol):
-    """What Keras's data classes ask when `fit` is about to read its training data."""
+class Reader(Protocol):
+    """What reads data in Keras's place: a training, or the validations of a `fit`.
 
-    def awaiting_data(self) -> Any | None:
-        """Returns the run whose training data Keras is about to read; None if it reads for something else."""
+    Attributes:
+        batches: The data, once Keras has read its arguments.
+        steps_in_epoch: Steps in one pass; None if Keras does not know.
+        sends_arrays: Whether data that are arrays are sent as a whole.
+        streams: Whether other data are sent batch by batch; otherwise they are Keras's.
+        num_together: How many of the script's batches are sent as one batch.
+    """
+
+    batches: Any
+    steps_in_epoch: int | None
+    sends_arrays: bool
+    streams: bool
+
+    @property
+    def num_together(self) -> int:
+        """See the class."""
+
+    def check_streamed(self, reader: str) -> None:
+        """Called before data are streamed, with the name of the Keras class that reads them."""
+
+    def end_epoch(self) -> None:
+        """Runs after the last step of a pass over the data."""
+
+
+class DataHooks(Protocol):
+    """What Keras's data classes ask when `fit` is about to read its training or validation data."""
+
+    def awaiting_data(self) -> Reader | None:
+        """Returns for what Keras is about to read data; None if that is neither training nor validation on the pool."""
 
     def rows_of(self, dataset: Any) -> Any | None:
         """Returns a data set as arrays and row numbers; None if it is to be streamed."""
@@ -79,3 +106,17 @@ class KerasVersion(Protocol):
 
     def counter(self, model: Any) -> tf.Variable | None:
         """Returns the variable in which Keras's train function counts steps outside train_step; None if there is none."""
+
+    def test_counter(self, model: Any) -> tf.Variable | None:
+        """Returns the variable in which Keras's test function counts steps outside test_step; None if there is none."""
+
+    def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
+        """Has Keras read a `fit`'s validation data, as the `fit` would.
+
+        Args:
+            model: The model.
+            arguments: Those of `fit`.
+        """
+
+    def read_validation_here(self, model: Any) -> None:
+        """Makes a running `fit` validate on its data: its reader has had Keras read row numbers in their place."""

@@ -42,14 +42,15 @@ def replayed() -> Iterator[None]:
         yield
         return
     now = states()
-    _set(before)
+    restore(before)
     try:
         yield
     finally:
-        _set(now)
+        restore(now)
 
 
-def _set(to: States) -> None:
+def restore(to: States) -> None:
+    """Sets the generators to earlier states."""
     random.setstate(to[0])
     np.random.set_state(to[1])
 

@@ -115,6 +115,12 @@ class StepObserver:
             logs,
         )
 
+    def results(self, graph: Any) -> list[tuple[tf.Tensor, Any]]:
+        """Returns the metrics' results in a graph, with the metrics."""
+        return [
+            (tensor, metric) for tensor, metric in self._results.values() if getattr(tensor, "graph", None) is graph
+        ]
+
     @property
     def scales_loss(self) -> bool:
         """Whether an optimizer has scaled a loss."""

@@ -1,4 +1,4 @@
-"""Traces a training step into a program: observes its calls, and leaves its computation as it is."""
+"""Traces a training step, or a test step, into a program: observes its calls, and leaves its computation as it is."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,25 +24,27 @@ from fdt.v1 import program_pb2
 class StepTrace:
     """One trace of one step."""
 
-    def __init__(self, config: RunConfig, seen: StepObserver):
+    def __init__(self, config: RunConfig, seen: StepObserver, trains: bool = True):
         """
         Args:
             config: The run's configuration.
             seen: Observes the step.
+            trains: Whether it is a training step: it hands gradients to an optimizer.
         """
         self._config = config
         self._seen = seen
+        self._trains = trains
 
-    def trace(self, train_step: Callable[[Any], Any], element: Element) -> "TracedStep":
-        """Traces `train_step(batch)`.
+    def trace(self, own_step: Callable[[Any], Any], element: Element) -> "TracedStep":
+        """Traces `own_step(batch)`.
 
         Args:
-            train_step: Bound method, or a function of one argument.
+            own_step: Bound method, or a function of one argument.
             element: The form of a batch.
         """
-        with WAITING.doing("tracing the training step"):
-            concrete, opened, logs, met = self._traced(train_step, element)
-        if not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
+        with WAITING.doing(f"tracing the {'training' if self._trains else 'test'} step"):
+            concrete, opened, logs, met = self._traced(own_step, element)
+        if self._trains and not any(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in opened):
             raise UnsupportedError(
                 "The training step never hands gradients to a Keras optimizer (optimizer.apply or apply_gradients), so there "
                 "is nothing to exchange between workers. Update the weights through a keras.optimizers optimizer."
@@ -68,7 +70,7 @@ class StepTrace:
         )
         return step
 
-    def _traced(self, train_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any, Recording]:
+    def _traced(self, own_step: Callable[[Any], Any], element: Element) -> tuple[Any, list[OpenHole], Any, Recording]:
         """Returns the concrete function step(share, *batch), its open holes, what the step returned, and its summaries."""
         opened: list[OpenHole] = []
         logs: list[Any] = []
@@ -81,7 +83,7 @@ class StepTrace:
             self._seen.forget()
             data = element.decode(batch)
             with open_holes(Holes(share)) as holes, recording() as met:
-                logs.append(self._seen.described(train_step(data)))
+                logs.append(self._seen.described(own_step(data)))
             opened.extend(holes.opened)
             recordings.append(met)
             return [*(leaf for leaf in tf.nest.flatten(logs[-1]) if tf.is_tensor(leaf)), *met.tensors()]

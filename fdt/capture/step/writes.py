@@ -19,6 +19,8 @@ _COUNTING = {
     *("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal", "ParameterizedTruncatedNormal"),
     *("RandomGamma", "RandomPoissonV2", "RandomShuffle", "Multinomial"),
 }
+# Operations whose first input chooses the function that gets the others.
+_BRANCHING = ("If", "StatelessIf", "Case", "StatelessCase")
 READERS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 
 
@@ -28,6 +30,57 @@ def written(graph: Any, variables: Sequence[tf.Variable]) -> set[int]:
     by_handle = {id(variable.handle): id(variable) for variable in variables}
     touched = (t.name for o in graph.get_operations() if o.type not in READERS for t in o.inputs if t.name in handles)
     return {by_handle[id(handles[name])] for name in touched if id(handles[name]) in by_handle}
+
+
+def reads(graph: Any, tensor: tf.Tensor, variables: Sequence[tf.Variable]) -> bool:
+    """Returns whether a tensor of a step's graph is computed from one of these variables, which the step captures."""
+    names = {id(external): internal.op.name for external, internal in graph.captures}
+    return not behind(tensor.op).isdisjoint(names[id(variable.handle)] for variable in variables)
+
+
+def changed(graph: Any, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+    """Returns the variables that a step may write; functions, loops and branches that it gives them to may only read them.
+
+    Args:
+        graph: FuncGraph of step(share, *batch).
+        variables: The step's variables.
+    """
+    definition = graph.as_graph_def()
+    library = {function.signature.name: function for function in definition.library.function}
+    names = {id(external): internal.op.name for external, internal in graph.captures}
+    return [v for v in variables if _may_write(definition.node, names[id(v.handle)], library)]
+
+
+def _may_write(nodes: Sequence[Any], handle: str, library: Mapping[str, Any]) -> bool:
+    """Whether nodes, or functions that they call, may write the variable whose handle is the output of this name."""
+    for node in nodes:
+        places = [i for i, name in enumerate(node.input) if name.split(":")[0] == handle]
+        if not places or node.op in READERS:
+            continue
+        if node.op == "Identity":
+            if _may_write(nodes, node.name, library):
+                return True
+            continue
+        called = _called(node)
+        # Branches are not given the first input, which chooses among them.
+        first = 1 if node.op in _BRANCHING else 0
+        if not called or any(_function_writes(library, name, i - first) for name in called for i in places):
+            return True
+    return False
+
+
+def _function_writes(library: Mapping[str, Any], name: str, argument: int) -> bool:
+    function = library.get(name)
+    if function is None:
+        return True
+    return _may_write(function.node_def, function.signature.input_arg[argument].name, library)
+
+
+def _called(node: Any) -> list[str]:
+    """Returns the names of the functions that a node calls."""
+    attributes = node.attr.values()
+    single = [attribute.func.name for attribute in attributes if attribute.WhichOneof("value") == "func"]
+    return [*single, *(function.name for attribute in attributes for function in attribute.list.func)]
 
 
 class Writes:
@@ -98,7 +151,7 @@ def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | N
         if o.type not in READERS and "Call" not in o.type and _stands_on(o, {mark.name for mark in marks})
     }
     for mark in marks:
-        for name in _behind(mark):
+        for name in behind(mark):
             operation = graph.get_operation_by_name(name)
             own = {t.name for t in operation.inputs if t.name in handles}
             for before in operation.control_inputs:
@@ -109,10 +162,10 @@ def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | N
 
 
 def _stands_on(operation: Any, names: Collection[str]) -> bool:
-    return any(t.dtype == tf.resource for t in operation.inputs) and bool(_behind(operation) & set(names))
+    return any(t.dtype == tf.resource for t in operation.inputs) and bool(behind(operation) & set(names))
 
 
-def _behind(operation: Any) -> set[str]:
+def behind(operation: Any) -> set[str]:
     """Returns the names of an operation and of all those that it depends on by data."""
     waiting, seen = [operation], set[str]()
     while waiting:

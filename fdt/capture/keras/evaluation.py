@@ -1,0 +1,178 @@
+"""Runs the validations of one `fit` on the pool; `test_function` calls it for each step.
+
+The workers have the weights, so none travel: a test step is a program of the same job, which gets the training's variables by
+a copy on the workers. Only metrics come home.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fdt.base.config import RunConfig
+from fdt.capture.keras.evaluation_function import RemoteTestFunction
+from fdt.capture.keras.evaluation_step import trace_test_step
+from fdt.capture.keras.run import Run
+from fdt.capture.keras.version import KerasVersion
+from fdt.capture.remote import RemoteStep, as_tensorflow_error
+from fdt.capture.step.divided import divided_variables
+from fdt.capture.step.traced_step import TracedStep
+from fdt.client.data import ArrayBatches
+from fdt.client.job import Job
+from fdt.errors import StepError, UnsupportedError
+from fdt.program.element import Element
+from fdt.v1 import job_pb2
+
+_METRICS = job_pb2.Drain.WHAT_METRICS
+
+
+class Evaluation:
+    """The validations of one `fit`; see `fdt.capture.keras.version.Reader`.
+
+    Attributes:
+        model: The Keras model.
+        stays: Why they run on this machine; None if the pool makes them, as far as that is known.
+    """
+
+    num_together, sends_arrays, streams = 1, True, False
+
+    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]):
+        """
+        Args:
+            config: The run's configuration.
+            keras: The model's generation of Keras.
+            model: The Keras model.
+            arguments: Those of `fit`.
+        """
+        self.model = model
+        self.stays: str | None = None
+        self.batches: ArrayBatches | None = None
+        self.steps_in_epoch: int | None = None
+        self._config, self._keras, self._arguments = config, keras, arguments
+        self._step: RemoteStep | None = None
+        # The job and the training's step, while a validation runs.
+        self._lent: tuple[Job, RemoteStep] | None = None
+        self._is_sent = False
+        self._in_epoch = 0
+        self._ran_out = False
+        self._logs: Any = {}
+
+    def check_streamed(self, reader: str) -> None:
+        """Leaves data that are not rows of arrays on this machine.
+
+        Args:
+            reader: Name of the Keras class that reads them.
+        """
+        self.stays = f"its data are not rows of arrays in an order (Keras reads them through {reader})"
+
+    def num_batches(self, epoch: int) -> float:
+        """Returns how many batches all validations together take.
+
+        Args:
+            epoch: Number of batches in one pass over the data.
+        """
+        given, steps = self._arguments, self._arguments["validation_steps"]
+        every, epochs = given["validation_freq"], range(given["initial_epoch"] + 1, given["epochs"] + 1)
+        validated = [e for e in epochs if (e % every == 0 if isinstance(every, int) else e in every)]
+        return float(len(validated) * (epoch if steps is None else steps))
+
+    def trace(self, function: RemoteTestFunction, trained: TracedStep) -> bool:
+        """Traces the step, the first time; returns whether the pool makes it.
+
+        Args:
+            function: The test function, which keeps the step.
+            trained: The training's step.
+        """
+        if self.stays is None and self._step is None:
+            if divided_variables(self._config, trained):
+                self.stays = "each worker holds a part of the model, and a validation would need all of it"
+                return False
+            assert self.batches is not None
+            try:
+                self._step = function.step(self.batches.element, self._traced)
+            except UnsupportedError as error:
+                self.stays = str(error)
+        return self.stays is None
+
+    def _traced(self, element: Element) -> TracedStep:
+        assert self.batches is not None
+        rows = self.batches.rows
+        with self._keras.building_layers(self.model, rows):
+            return trace_test_step(self._config, self._keras, self.model, element, rows)
+
+    def line(self) -> str:
+        """Returns the opening line."""
+        assert self.batches is not None
+        return f"validation runs on the workers, on {len(self.batches.arrays[0]):,} rows that are sent once"
+
+    @contextlib.contextmanager
+    def running(self, run: Run, function: RemoteTestFunction) -> Iterator[None]:
+        """Makes the steps of one validation, which a test function is called for within the context.
+
+        Args:
+            run: The training, between two epochs.
+            function: The test function.
+        """
+        assert self.batches is not None
+        self._in_epoch, self._ran_out, self._logs = 0, False, {}
+        with run.lending() as self._lent:
+            if not self._is_sent:
+                self.batches.begin(self._lent[0])
+                self._is_sent = True
+            function.on_pool = self.run_step
+            try:
+                yield
+            finally:
+                function.on_pool = None
+
+    def run_step(self, iterator: Any) -> Any:
+        """Replaces one call of Keras's test_function."""
+        assert self._lent is not None and self._step is not None and self.batches is not None
+        job, lender = self._lent
+        items = list(itertools.islice(iterator, self._keras.steps_per_execution(self.model)))
+        if not items:
+            self._ran_out = True
+            raise StopIteration
+        with self._told():
+            if not self._in_epoch:
+                self._step.borrow(job, lender)
+                self._logs = self._step.traced.placeholder()
+            for item in items:
+                self._in_epoch += 1
+                self.batches.run(job, self._step.program, item)
+                counter = self._keras.test_counter(self.model)
+                if counter is not None:
+                    counter.assign_add(1)
+        return self._logs
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raises a step's error as TensorFlow's, with metrics as they were before that step."""
+        try:
+            yield
+        except StepError as error:
+            assert self._lent is not None
+            self._lent[0].leave_out_failed_step()
+            self._pull()
+            raise as_tensorflow_error(error) from None
+
+    def _pull(self) -> Any:
+        """Fetches the metrics; returns the logs."""
+        assert self._lent is not None and self._step is not None
+        answer = self._lent[0].request(self._step.program, _METRICS).result()
+        self._step.state.accept(answer.variables, answer.values)
+        return self._step.traced.logs(answer.outputs)
+
+    def end_epoch(self) -> None:
+        """Waits for the steps of a validation, and stores the metrics in the script's own objects."""
+        assert self._step is not None
+        if self._in_epoch:
+            with self._told():
+                logs = self._pull()
+            # Keras may keep the dict it was given last: it has to see the final numbers.
+            if isinstance(logs, dict) and isinstance(self._logs, dict):
+                self._logs.update(logs)
+        if self._ran_out and self._keras.steps_per_execution(self.model) == 1 and not self.model.jit_compile:
+            assert self.batches is not None
+            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
+        self._in_epoch, self._ran_out = 0, False

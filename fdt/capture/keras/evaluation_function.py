@@ -1,0 +1,70 @@
+"""Replaces `model.test_function` once a validation has run on the pool."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fdt.capture.remote import RemoteStep
+from fdt.capture.step.traced_step import TracedStep
+from fdt.errors import UnsupportedError
+from fdt.program.element import Element
+
+
+class RemoteTestFunction:
+    """The test function of a model: Keras's own, except while a validation runs on the pool. It lives until the next compile.
+
+    Attributes:
+        on_pool: Makes a step while a validation runs on the pool; None at other times.
+    """
+
+    def __init__(self, model: Any, make: Callable[[Any, bool], Any]) -> None:
+        """
+        Args:
+            model: The model, which may have Keras's test function already.
+            make: Keras's make_test_function.
+        """
+        self.on_pool: Callable[[Any], Any] | None = None
+        self._model, self._make = model, make
+        self._keras_own = model.test_function
+        self._steps: dict[Any, RemoteStep] = {}
+        # Why the workers cannot make a step.
+        self._refused: dict[Any, str] = {}
+
+    def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
+        """Returns the step for batches of this form, traced at the first call.
+
+        Raises:
+            UnsupportedError: The workers cannot make it.
+        """
+        key = element.key()
+        if key in self._refused:
+            raise UnsupportedError(self._refused[key])
+        if key not in self._steps:
+            try:
+                self._steps[key] = RemoteStep(trace(element))
+            except UnsupportedError as error:
+                self._refused[key] = str(error)
+                raise
+        return self._steps[key]
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """Makes steps on this machine within the context."""
+        outer, self.on_pool = self.on_pool, None
+        try:
+            yield
+        finally:
+            self.on_pool = outer
+
+    def make_here(self) -> None:
+        """Makes Keras's own function, unless there is one."""
+        if self._keras_own is None:
+            self._make(self._model, True)
+            self._keras_own, self._model.test_function = self._model.test_function, self
+
+    def __call__(self, iterator: Any) -> Any:
+        """Makes one test step (or `steps_per_execution` of them); returns the logs."""
+        if self.on_pool is not None:
+            return self.on_pool(iterator)
+        self.make_here()
+        return self._keras_own(iterator)

@@ -1,0 +1,188 @@
+"""Has the pool make the validations of a `fit`, where it can.
+
+Keras's `fit` makes an iterator over the validation data once and calls `evaluate` on it after epochs; `evaluate` calls
+`make_test_function()`, then `test_function(iterator)` for each step. The hooks replace these where the workers may make the
+step (docs/decisions/0104); the loop, callbacks and logs are Keras's own.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fdt.base.patch import Patches
+from fdt.capture.keras.callbacks import watches_tests
+from fdt.capture.keras.evaluation import Evaluation
+from fdt.capture.keras.evaluation_function import RemoteTestFunction
+from fdt.capture.keras.hooks import own_attributes
+from fdt.capture.keras.run import Run
+from fdt.capture.keras.version import KerasVersion
+from fdt.client.session import Session
+
+# What a model's class must not define itself: it is Keras's loop that is known to read metrics only.
+_OF_KERAS = ("evaluate", "make_test_function", "test_function", "get_metrics_result", "reset_metrics")
+
+
+def validates(arguments: Mapping[str, Any]) -> bool:
+    """Returns whether a `fit` validates.
+
+    Args:
+        arguments: Those of `fit`.
+    """
+    return arguments["validation_data"] is not None or bool(arguments["validation_split"])
+
+
+def line_here(reason: str | None) -> str:
+    """Returns the opening line of a validation on this machine."""
+    return f"validation runs on this machine: {reason}"
+
+
+def stays_here(mode: str, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]) -> str | None:
+    """Returns why a `fit` validates on this machine, as far as model and callbacks tell; None if nothing keeps it here.
+
+    Args:
+        mode: The job's.
+        keras: The model's generation of Keras.
+        model: The model.
+        arguments: Those of `fit`.
+    """
+    if mode != "sync":
+        return "asynchronous workers hold no whole model"
+    defined = own_attributes(keras, type(model)) | vars(model).keys() - {"test_function"}
+    overridden = next((name for name in _OF_KERAS if name in defined), None)
+    if overridden is not None:
+        return f"{type(model).__name__} overrides {overridden}"
+    if model.run_eagerly:
+        return "the model is compiled with run_eagerly=True"
+    watching = watches_tests(keras, arguments["callbacks"])
+    return None if watching is None else f"{watching} is called for each of its batches"
+
+
+@dataclasses.dataclass
+class _Fit:
+    """A running `fit`.
+
+    Attributes:
+        run: Its training.
+        arguments: Its arguments.
+        stays: Why it validates on this machine; None if nothing is known to keep it there.
+        thread: The thread that called it.
+        evaluation: Its validations, once Keras reads their data.
+    """
+
+    run: Run
+    arguments: Mapping[str, Any]
+    stays: str | None
+    thread: int
+    evaluation: Evaluation | None = None
+
+
+class Validation:
+    """The hooks of `evaluate`, `predict`, `test_on_batch` and `make_test_function`."""
+
+    def __init__(self, session: Session, keras: KerasVersion):
+        """
+        Args:
+            session: The session whose job trains.
+            keras: The generation of Keras.
+        """
+        self._session, self._keras = session, keras
+        self._fit: _Fit | None = None
+        # How many calls that run on this machine and read data are going on, one in the other.
+        self._own_calls = 0
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place."""
+        trainer: Any = self._keras.trainer
+        self._keras_make = trainer.make_test_function
+        patches.wrap(trainer, "make_test_function", self._make_test_function)
+        patches.wrap(trainer, "evaluate", self._evaluate)
+        patches.wrap(trainer, "predict", self._of_script)
+        patches.wrap(trainer, "test_on_batch", self._of_script)
+
+    def stays_here(self, model: Any, arguments: Mapping[str, Any]) -> str | None:
+        """Returns why a `fit` validates on this machine, as far as that is known before it begins."""
+        if self._session.verification is not None:
+            return "`fdt verify` compares training steps"
+        return stays_here(self._session.config.mode, self._keras, model, arguments)
+
+    @contextlib.contextmanager
+    def of_fit(self, run: Run, arguments: Mapping[str, Any], stays: str | None) -> Iterator[None]:
+        """Has the pool make the validations of a `fit` that runs within the context.
+
+        Args:
+            run: Its training.
+            arguments: Its arguments.
+            stays: See `stays_here`.
+        """
+        outer, self._fit = self._fit, _Fit(run, arguments, stays, threading.get_ident())
+        outer_calls, self._own_calls = self._own_calls, 0
+        try:
+            yield
+        finally:
+            self._fit, self._own_calls = outer, outer_calls
+
+    def awaiting_data(self) -> Evaluation | None:
+        """Returns the validations whose data Keras is about to read; None if it reads for something else."""
+        fit = self._current()
+        if fit is None or fit.stays is not None or self._own_calls:
+            return None
+        if fit.evaluation is None:
+            fit.evaluation = Evaluation(self._session.config, self._keras, fit.run.model, fit.arguments)
+        is_read = fit.evaluation.batches is not None or fit.evaluation.stays is not None
+        return None if is_read else fit.evaluation
+
+    def _current(self) -> _Fit | None:
+        """Returns the `fit` that runs in this thread."""
+        fit = self._fit
+        return fit if fit is not None and fit.thread == threading.get_ident() else None
+
+    def _evaluate(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        fit = self._current()
+        if fit is None or fit.run.model is not model or not kwargs.get("_use_cached_eval_dataset"):
+            return self._of_script(original, model, *args, **kwargs)
+        evaluation = fit.evaluation
+        if evaluation is not None and evaluation.trace(self._function_of(model), fit.run.traced):
+            self._session.opening([evaluation.line()])
+            with evaluation.running(fit.run, self._function_of(model)):
+                return original(model, *args, **kwargs)
+        if evaluation is not None:
+            fit.stays = evaluation.stays
+            self._keras.read_validation_here(model)
+            fit.evaluation = None
+        self._session.opening([line_here(fit.stays)])
+        fit.run.bring_home()
+        return original(model, *args, **kwargs)
+
+    def _of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Runs a call of the script's own on this machine."""
+        fit = self._current()
+        if fit is not None:
+            fit.run.bring_home()
+        # A callback may call it while a validation runs on the pool.
+        made = getattr(model, "test_function", None)
+        with self.reading_here(), made.here() if isinstance(made, RemoteTestFunction) else contextlib.nullcontext():
+            return original(model, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def reading_here(self) -> Iterator[None]:
+        """Data that Keras reads within the context are for a call that runs on this machine."""
+        self._own_calls += 1
+        try:
+            yield
+        finally:
+            self._own_calls -= 1
+
+    def _function_of(self, model: Any) -> RemoteTestFunction:
+        if not isinstance(model.test_function, RemoteTestFunction):
+            model.test_function = RemoteTestFunction(model, self._keras_make)
+        return model.test_function
+
+    def _make_test_function(self, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+        made = getattr(model, "test_function", None)
+        if force or not isinstance(made, RemoteTestFunction):
+            return original(model, force)
+        if made.on_pool is None:
+            made.make_here()
+        return made
