@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.errors import ProtocolError, UnsupportedError
+from fdt.program.node_graph import PASSING, Graph, Tensor, control_inputs, data_inputs, placeholder, tensor
 from fdt.v1 import program_pb2
-from nfdt.graph import PASSING, Graph, Tensor, control_inputs, data_inputs, placeholder, tensor
 
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")

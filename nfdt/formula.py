@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from nfdt.graph import Graph, Tensor, data_inputs, tensor
+from fdt.program.node_graph import Graph, Tensor, data_inputs, tensor
 
 # The operations of Keras's optimizers, applied to one entry. NaN stays NaN, as in TensorFlow's operations.
 _TEXTS = {

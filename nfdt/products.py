@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from fdt.program.matrix_products import most_rows
-from nfdt.graph import data_inputs
+from fdt.program.node_graph import data_inputs
 
 _TYPES = (tf.float32.as_datatype_enum, tf.float64.as_datatype_enum)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from nfdt.graph import Graph, control_inputs, data_inputs, placeholder, text_of
+from fdt.program.node_graph import Graph, control_inputs, data_inputs, placeholder, text_of
 
 
 @dataclasses.dataclass(frozen=True)

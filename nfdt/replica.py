@@ -1,13 +1,14 @@
 """Computes a worker's gradients from pulled parameters, on the worker's own copy of the model."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.program.lookup_tables import Table
+from fdt.program.node_graph import tensor, text_of
 from fdt.program.packing import as_array
 from fdt.program.step_program import fill_holes, import_function, make_tables, shape_of
 from fdt.v1 import program_pb2
@@ -17,6 +18,7 @@ from nfdt.gradients import Gradients
 from nfdt.layout import Entry, Layout
 from nfdt.products import reorder
 from nfdt.rebound import Rebound
+from nfdt.stages import LookedUp, divide
 from nfdt.vectors import part, piece, put_together
 
 
@@ -34,7 +36,16 @@ class Computed:
 
 
 class Computation:
-    """The first part of a step, traced once for all workers: each runs it on its own variables and device."""
+    """The first part of a step, traced once for all workers: each runs it on its own variables and device.
+
+    Attributes:
+        tables: The tables of which workers get rows.
+        first: The variables with which it was traced.
+        row_numbers: ConcreteFunction of the batch, the first stage; None if workers get no rows. It returns the tensors that
+            both stages use, then for each table those with the row numbers of its lookups.
+        needs_turn: Whether the first stage has effects or reads what a step of the same worker may change.
+        traced: ConcreteFunction, the second stage, of the tensors that `in_order` puts together.
+    """
 
     def __init__(self, source: program_pb2.StepProgram, cut: Cut, layout: Layout, device: str, as_traced: bool):
         """Traces.
@@ -47,10 +58,16 @@ class Computation:
             as_traced: Whether results have to match the script's own operations bit for bit.
         """
         self._as_traced = as_traced or device != cpu_beside(device)
-        self._source, self._cut, self._layout = source, cut, layout
+        self._source, self._cut, self._layout, self._stages = source, cut, layout, divide(source, cut)
+        self.tables = self._stages.tables
+        self._by_rows = {table.variable for table in self.tables}
         with tf.device(device):
             self.first, self.first_tables = self._make_variables(), self._make_tables(device)
-            self._step = self._import()
+            self.row_numbers: Any = None
+            self.needs_turn = False
+            if self.tables:
+                self.row_numbers, self.needs_turn = self._trace_row_numbers()
+            self._step = self._import_second()
             self.traced = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
 
     def rebound(self, concrete: Any) -> Rebound:
@@ -69,6 +86,47 @@ class Computation:
         tables = self.first_tables if first else self._make_tables(device)
         return Replica(variables, tables, device)
 
+    def by_table(self, flat: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+        """Groups the results of `row_numbers`: the tensors that both stages use; for each table those of its lookups."""
+        rest = list(flat)
+        crossing = [rest.pop(0) for _ in self._stages.crossing]
+        return crossing, [[rest.pop(0) for _ in table.row_numbers] for table in self.tables]
+
+    def pulled_whole(self, shard: int) -> list[int]:
+        """Returns which tensors of a shard's snapshot workers get whole."""
+        layout = self._layout.shards[shard]
+        tables = [i for i, table in enumerate(layout.tables) if table.variable not in self._by_rows]
+        return [*range(len(layout.vectors)), *(len(layout.vectors) + i for i in tables)]
+
+    def place_of(self, table: LookedUp) -> tuple[int, int]:
+        """Returns the shard that keeps a table, and the place of the table in the shard's snapshot."""
+        return next(
+            (number, len(shard.vectors) + i)
+            for number, shard in enumerate(self._layout.shards)
+            for i, each in enumerate(shard.tables)
+            if each.variable == table.variable
+        )
+
+    def in_order(
+        self,
+        received: Sequence[tf.Tensor],
+        batch: Sequence[tf.Tensor],
+        crossing: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        places: Sequence[Sequence[tf.Tensor]],
+    ) -> list[tf.Tensor]:
+        """Returns the arguments of `traced`.
+
+        Args:
+            received: The whole tensors of the shards' snapshots, then the optimizer variables that the step reads.
+            batch: In the order of the source's inputs.
+            crossing: As `by_table` returns it.
+            rows: For each table some of its rows, [number, ...].
+            places: For each table and lookup, where the looked up rows are among these.
+        """
+        by_rows = [tensor for of_table in zip(rows, places, strict=True) for tensor in (of_table[0], *of_table[1])]
+        return [*received, *batch, *crossing, *by_rows]
+
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
         """Groups the flat results of `traced`."""
         rest = list(flat)
@@ -82,46 +140,92 @@ class Computation:
         return Computed(outputs, gradients)
 
     def _make_variables(self) -> list[tf.Variable]:
-        specs = [v.tensor for v in self._source.variables]
-        return [tf.Variable(tf.zeros(shape_of(s), s.dtype), trainable=False) for s in specs]
+        return [
+            tf.Variable(tf.zeros(self._shape_here(i), v.tensor.dtype), trainable=False)
+            for i, v in enumerate(self._source.variables)
+        ]
+
+    def _shape_here(self, variable: int) -> tf.TensorShape:
+        """Returns the shape of a worker's variable; of a table of which it gets rows, it keeps none."""
+        shape = shape_of(self._source.variables[variable].tensor)
+        return tf.TensorShape([0, *shape[1:]]) if variable in self._by_rows else shape
 
     def _make_tables(self, device: str) -> list[Table]:
         with tf.device(cpu_beside(device)):
             return make_tables(self._source)
 
+    def _batch_signature(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec(shape_of(spec), spec.dtype) for spec in self._source.batch]
+
     def _signature(self) -> list[tf.TensorSpec]:
         specs = []
         for shard in self._layout.shards:
             specs += [tf.TensorSpec([vector.length], vector.dtype) for vector in shard.vectors]
-            specs += [tf.TensorSpec(table.shape, table.dtype) for table in shard.tables]
+            whole = [table for table in shard.tables if table.variable not in self._by_rows]
+            specs += [tf.TensorSpec(table.shape, table.dtype) for table in whole]
         optimizer = [self._source.variables[i].tensor for i in self._cut.optimizer_reads]
-        return specs + [tf.TensorSpec(shape_of(s), s.dtype) for s in [*optimizer, *self._source.batch]]
+        specs += [tf.TensorSpec(shape_of(spec), spec.dtype) for spec in optimizer]
+        return [*specs, *self._batch_signature(), *self._from_first().values()]
 
-    def _import(self) -> Any:
+    def _from_first(self) -> dict[str, tf.TensorSpec]:
+        """Returns the specs of what the second stage gets beside parameters and batch, by its placeholders."""
+        if self.row_numbers is None:
+            return {}
+        crossing, numbers = self.by_table([tf.TensorSpec(t.shape, t.dtype) for t in self.row_numbers.outputs])
+        specs = dict(zip(self._stages.crossing.values(), crossing, strict=True))
+        for table, of_table in zip(self.tables, numbers, strict=True):
+            spec = self._source.variables[table.variable].tensor
+            specs[table.rows] = tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+            specs |= dict(zip(table.places, of_table, strict=True))
+        return specs
+
+    def _trace_row_numbers(self) -> tuple[Any, bool]:
+        """Returns `row_numbers` and `needs_turn`."""
+        stages = self._stages
+        wanted = [*stages.crossing, *(edge for table in self.tables for edge in table.row_numbers)]
+        function, used = self._import(stages.first, {}, map(text_of, wanted), stages.first_effects)
+
+        def run(*batch: tf.Tensor) -> list[tf.Tensor]:
+            return list(function(*_chosen([tf.constant(1.0), *batch], used)))
+
+        traced = tf.function(run, autograph=False).get_concrete_function(*self._batch_signature())
+        return traced, bool(stages.first_effects or traced.captured_inputs)
+
+    def _import_second(self) -> Any:
+        stages = self._stages
+        wanted = [t for gradient in self._cut.gradients for t in gradient.computed]
+        wanted += [extra.computed for extra in self._cut.extras]
+        edges = [tensor(name) for name in self._source.step.outputs] + wanted
+        outputs = [text_of(stages.in_second(edge)) for edge in edges]
+        function, self._inputs_used = self._import(stages.second, self._from_first(), outputs, stages.second_effects)
+        return function
+
+    def _import(
+        self, graph_def: Any, given: Mapping[str, tf.TensorSpec], outputs: Iterable[str], effects: Sequence[str]
+    ) -> tuple[Any, list[bool]]:
+        """Imports a part of the computation; returns a function, and which of the program's inputs it takes before `given`."""
         meta_graph = tf.compat.v1.MetaGraphDef.FromString(self._source.step.meta_graph)
         described = meta_graph.graph_def
-        graph_def = type(described).FromString(self._cut.compute.SerializeToString())
+        graph_def = type(described).FromString(graph_def.SerializeToString())
         if not self._as_traced:
             reorder(graph_def, described)
         meta_graph.graph_def.CopyFrom(graph_def)
         # On a worker, holes return gradients unchanged.
         fill_holes(self._source, meta_graph, lambda position, hole: None)
-        names = {node.name for node in self._cut.compute.node}
-        specs = [tf.TensorSpec([], tf.float32)]
-        specs += [tf.TensorSpec(shape_of(t), t.dtype) for t in self._source.batch]
+        names = {node.name for node in graph_def.node}
+        specs = [tf.TensorSpec([], tf.float32), *self._batch_signature()]
         inputs = dict(zip(self._source.step.inputs, specs, strict=True))
         resources = dict(zip(self._source.step.variables, self.first, strict=True))
         resources |= dict(zip(self._source.step.tables, self.first_tables, strict=True))
-        self._inputs_used = [name in names for name in inputs]
-        wanted = [t for gradient in self._cut.gradients for t in gradient.computed]
-        wanted += [extra.computed for extra in self._cut.extras]
-        return import_function(
+        used = {name: spec for name, spec in inputs.items() if name in names}
+        function = import_function(
             meta_graph,
-            {name: spec for name, spec in inputs.items() if name in names},
+            used | dict(given),
             {name: resource for name, resource in resources.items() if name in names},
-            [*self._source.step.outputs, *(f"{name}:{index}" for name, index in wanted)],
-            self._cut.compute_effects,
+            [name if ":" in name else f"{name}:0" for name in outputs],
+            effects,
         )
+        return function, [name in used for name in inputs]
 
     def _compute(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         rest = list(arguments)
@@ -132,13 +236,14 @@ class Computation:
                 for entry, value in zip(vector.entries, part(vector.entries, rest.pop(0)), strict=True):
                     dense.setdefault(entry.variable, {})[entry.start] = entry, value
             for table in shard.tables:
-                self.first[table.variable].assign(rest.pop(0), read_value=False)
+                if table.variable not in self._by_rows:
+                    self.first[table.variable].assign(rest.pop(0), read_value=False)
         for index, pieces in dense.items():
             self.first[index].assign(put_together(list(pieces.values())), read_value=False)
         for index in self._cut.optimizer_reads:
             self.first[index].assign(rest.pop(0), read_value=False)
-        inputs = [tf.constant(1.0), *rest]
-        results = list(self._step(*[t for t, used in zip(inputs, self._inputs_used, strict=True) if used]))
+        batch, from_first = rest[: len(self._source.batch)], rest[len(self._source.batch) :]
+        results = list(self._step(*_chosen([tf.constant(1.0), *batch], self._inputs_used), *from_first))
         outputs, results = results[: len(self._source.step.outputs)], results[len(self._source.step.outputs) :]
         computed: list[list[tf.Tensor]] = []
         for gradient in self._cut.gradients:
@@ -149,6 +254,10 @@ class Computation:
             pushed += [piece(entry, computed[entry.gradient][0]) for entry in entries]
             pushed += [t for table in shard.tables if table.gradient is not None for t in computed[table.gradient]]
         return [*outputs, *results, *pushed]
+
+
+def _chosen(tensors: Sequence[tf.Tensor], used: Sequence[bool]) -> list[tf.Tensor]:
+    return [tensor for tensor, is_used in zip(tensors, used, strict=True) if is_used]
 
 
 class Replica:

@@ -7,6 +7,7 @@ million parameters on one host, and 11 of 30 over two. One call of the graph mak
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +19,11 @@ from nfdt.feed import take
 from nfdt.gradients import Gradients
 from nfdt.link_semaphore import LinkSemaphore
 from nfdt.replica import Computation
+from nfdt.row_transfer import Fetched, fetch
 from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
 
+T = TypeVar("T")
 # How many numbers a single step reports for its worker, before those for each shard.
 _OF_WORKER = 4
 
@@ -79,7 +82,7 @@ class Times:
         began_s: When the step began, by the clock of the worker's host.
         arrived_s: When the worker had the parameters.
         computed_s: When the worker had the gradients.
-        num_row_bytes: How many bytes of sparse gradients it pushed.
+        num_row_bytes: How many bytes of tables' rows it pulled, and of sparse gradients it pushed.
     """
 
     began_s: tf.Tensor
@@ -132,9 +135,11 @@ class Step:
         """
         self.source, self.computation, self.shards, self.looked_at = source, computation, shards, looked_at
         (self.device, self.arrays_device), self.semaphore, self._rounded = devices, semaphore, rounded
-        snapshots = self.snapshot_signatures()
+        # The tensors of each snapshot that the worker gets whole.
+        self._whole = [computation.pulled_whole(number) for number in range(len(shards))]
+        snapshots = self._pulled_whole(self.snapshot_signatures())
         gradients = [spec for shard in shards for spec in shard.snapshot_signature()[: shard.num_vectors]]
-        # Both directions. Sparse gradients are counted at each step: only the batch's rows travel.
+        # Both directions. Rows of tables are counted at each step: only the batch's rows travel.
         self.num_bytes = sum(
             self._size(spec) * spec.shape.num_elements() for spec in tf.nest.flatten([snapshots, gradients])
         )
@@ -179,17 +184,20 @@ class Step:
             pulled: The values of the optimizer variables that the step reads.
             begins: The pull begins when the worker has these.
         """
-        received = self.received(snapshots, pulled)
-        with tf.device(cpu_beside(self.device)):
-            with tf.control_dependencies(begins):
-                began_s = tf.timestamp()
-            with tf.control_dependencies([began_s, *received]):
-                arrived_s = tf.timestamp()
+        with tf.device(cpu_beside(self.device)), tf.control_dependencies(begins):
+            began_s = tf.timestamp()
         with tf.device(self.arrays_device):
             batch = _batch(self.source, arrays, rows)
+        crossing, fetched = self._fetched(batch, snapshots, began_s)
+        received = self.received(snapshots, pulled)
+        arrived = [*received, *crossing, *(each.rows for each in fetched)]
+        with tf.device(cpu_beside(self.device)), tf.control_dependencies([began_s, *arrived]):
+            arrived_s = tf.timestamp()
         with tf.device(self.device):
             with tf.control_dependencies([arrived_s]):
-                flat = tf.nest.flatten(self.computation.traced(*received, *batch))
+                given = [each.rows for each in fetched], [each.places for each in fetched]
+                arguments = self.computation.in_order(received, batch, crossing, *given)
+                flat = tf.nest.flatten(self.computation.traced(*arguments))
             computed = self.computation.computed(flat)
             # A control edge from an inlined call waits for its effects and not for its values.
             gradients = [each.mapped(tf.identity) for each in computed.gradients]
@@ -197,7 +205,8 @@ class Step:
             # The next step may begin once the push is reported, so this step's variables have to be set before.
             with tf.control_dependencies([flat[0].op, *(tensor for each in gradients for tensor in each.tensors)]):
                 computed_s = tf.timestamp()
-            times = Times(began_s, arrived_s, computed_s, self._num_row_bytes(gradients))
+            num_row_bytes = tf.add_n([self._num_row_bytes(gradients), *(each.num_bytes for each in fetched)])
+            times = Times(began_s, arrived_s, computed_s, num_row_bytes)
         # Take the time before anything is pushed.
         with tf.control_dependencies([computed_s, *self.semaphore.push(self.device, computed_s)]):
             there = [self._carried(each, shard) for each, shard in zip(gradients, self.shards, strict=True)]
@@ -253,18 +262,42 @@ class Step:
         return of_worker.tolist(), by_shard, outputs
 
     def received(self, snapshots: Sequence[Sequence[tf.Tensor]], optimizer: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns, in a graph, the tensors that a worker computes with, on its device.
+        """Returns, in a graph, the tensors that a worker gets whole and computes with, on its device.
 
         Args:
             snapshots: Tensors of each shard's snapshot, on the shard's device.
             optimizer: The values of the optimizer variables that the step reads, on their shards' devices.
         """
         received = []
-        for shard, snapshot in zip(self.shards, snapshots, strict=True):
+        for shard, snapshot in zip(self.shards, self._pulled_whole(snapshots), strict=True):
             received += carried(snapshot, shard.device, self.device, self._rounded)
         for variable, value in zip(self.looked_at, optimizer, strict=True):
             received += carried([value], variable.device, self.device, self._rounded)
         return received
+
+    def _pulled_whole(self, snapshots: Sequence[Sequence[T]]) -> list[list[T]]:
+        return [[snapshot[i] for i in whole] for snapshot, whole in zip(snapshots, self._whole, strict=True)]
+
+    def _fetched(
+        self, batch: Sequence[tf.Tensor], snapshots: Sequence[Sequence[tf.Tensor]], began_s: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[Fetched]]:
+        """Returns the tensors that both stages of the computation use, and the rows of each table that is pulled by rows."""
+        computation = self.computation
+        if computation.row_numbers is None:
+            return [], []
+        # Computed from the batch alone, row numbers reach the servers while the worker's step before is under way.
+        with tf.device(self.device):
+            with tf.control_dependencies([began_s] if computation.needs_turn else []):
+                flat = tf.nest.flatten(computation.row_numbers(*batch))
+            # As for gradients, what follows has to wait for the effects too.
+            with tf.control_dependencies([flat[0].op]):
+                crossing, numbers = computation.by_table([tf.identity(tensor) for tensor in flat])
+        fetched = []
+        for table, asked in zip(computation.tables, numbers, strict=True):
+            number, place = computation.place_of(table)
+            kept, there = snapshots[number][place], self.shards[number].device
+            fetched.append(fetch(kept, asked, there, self.device, self._rounded))
+        return crossing, fetched
 
     def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:
         """Returns gradients on the shard's device."""

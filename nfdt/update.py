@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
 from fdt.program.step_program import fill_holes, import_function
 from fdt.v1 import program_pb2
 from nfdt.compensation import Late
@@ -13,7 +14,6 @@ from nfdt.compiled import CompiledUpdate
 from nfdt.cut import Cut
 from nfdt.formula import Formula, formula
 from nfdt.gradients import Gradients
-from nfdt.graph import PASSING, Graph, Tensor, data_inputs
 from nfdt.layout import ShardLayout, Table, Vector
 from nfdt.one_pass import OfGiven, OnePass, TablePass
 from nfdt.parameter_groups import ELEMENTWISE

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from nfdt.graph import PASSING, Graph, Tensor, data_inputs, placeholder
+from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs, placeholder
 from nfdt.parameter_groups import ELEMENTWISE, VARIABLES
 
 _LEAVES = {"Const", "Placeholder"}

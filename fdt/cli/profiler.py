@@ -285,11 +285,15 @@ def _row_bytes(sample: Sample, measured: Sequence[Measured]) -> float:
     tables, dense = sum(sample.tensor_bytes(sparse=True)), sum(sample.tensor_bytes(sparse=False))
     if not tables:
         return 0.0
+    by_rows = sum(sample.bytes_by_rows())
+    # Rows are pushed, and those of tables that go by rows are pulled: about as many.
+    directions = 2 if by_rows else 1
     if len(measured) > 1:
         more, fewer = measured[:2]
-        return (more.exchanged_bytes - fewer.exchanged_bytes) / (more.compute.rows - fewer.compute.rows)
-    # Pulled: all parameters; pushed: dense gradients, and rows.
-    return max(0.0, measured[0].exchanged_bytes - tables - 2 * dense) / measured[0].compute.rows
+        return (more.exchanged_bytes - fewer.exchanged_bytes) / (more.compute.rows - fewer.compute.rows) / directions
+    # Pulled: all other parameters; pushed: dense gradients.
+    rest = measured[0].exchanged_bytes - (tables - by_rows) - 2 * dense
+    return max(0.0, rest) / measured[0].compute.rows / directions
 
 
 def _workload(
@@ -310,6 +314,7 @@ def _workload(
         local=local,
         exchanges=sample.exchanges,
         exchanged_bytes=sample.exchanged_bytes,
+        by_rows=tuple(sample.bytes_by_rows()),
     )
 
 

@@ -275,6 +275,7 @@ def parsed(content: Any, name: str) -> Prediction:
                 "step": tuple(Timed(**timed) for timed in load["step"]),
                 "dense": tuple(load["dense"]),
                 "tables": tuple(load["tables"]),
+                "by_rows": tuple(load.get("by_rows", ())),
             }
         )
         if transport.pop("kind") == "hosts":

@@ -52,6 +52,13 @@ class Sample:
         found = {g.variable: g.sparse for hole in self.program.holes for g in hole.gradients}
         return [self._num_bytes(variable) for variable, is_sparse in found.items() if is_sparse == sparse]
 
+    def bytes_by_rows(self) -> list[int]:
+        """Returns the bytes of each table of which asynchronous workers pull the rows that a batch uses."""
+        # Imported here, since the script has to import TensorFlow first.
+        from fdt.program.table_lookups import ByRows, tables_of
+
+        return [self._num_bytes(i) for i, verdict in tables_of(self.program).items() if isinstance(verdict, ByRows)]
+
     def _num_bytes(self, variable: int) -> int:
         # Imported here, since the script has to import TensorFlow first.
         from fdt.program.step_program import dtype_of

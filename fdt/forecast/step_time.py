@@ -76,6 +76,7 @@ class Workload:
         exchanges: How often synchronous workers wait for each other in a step apart from the exchange of gradients: for
             example in layers that normalise.
         exchanged_bytes: Bytes of these exchanges.
+        by_rows: Those of `tables` of which asynchronous workers pull the rows that a batch uses.
     """
 
     script: str
@@ -91,11 +92,13 @@ class Workload:
     local: float
     exchanges: int = 0
     exchanged_bytes: int = 0
+    by_rows: tuple[int, ...] = ()
 
     @property
-    def pulled_bytes(self) -> int:
-        """Bytes that a worker pulls from parameter servers for a step."""
-        return sum(self.dense) + sum(self.tables)
+    def pulled_bytes(self) -> float:
+        """Bytes that a worker pulls from parameter servers for a step; rows as many as it pushes gradients of rows."""
+        rows = self.row_bytes * self.batch if self.by_rows else 0.0
+        return sum(self.dense) + sum(self.tables) - sum(self.by_rows) + rows
 
     @property
     def pushed_bytes(self) -> float:

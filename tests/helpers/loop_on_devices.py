@@ -11,6 +11,7 @@ from nfdt.loop import Loop
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from tests.helpers.programs import traced
+from tests.helpers.table_models import two_lookups
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 _CPU = "/CPU:0"
@@ -20,7 +21,8 @@ _ROWS = [np.roll(np.arange(len(Y)), number)[:3] for number in range(7)]
 def main() -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
-    for build, x, optimizer in ((dense_model, X, "momentum"), (embedding_model, WORDS, "adam")):
+    models = (dense_model, X, "momentum"), (embedding_model, WORDS, "adam"), (two_lookups, WORDS, "adam")
+    for build, x, optimizer in models:
         step = traced(build(OPTIMIZERS[optimizer]()), (x, Y), mode="async")
         arrays = Arrays([tf.constant(x), tf.constant(Y)])
         found = []

@@ -23,12 +23,13 @@ from nfdt.feed import Arrays
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from nfdt.staleness_bound import StalenessBound
+from tests.helpers import table_models
 from tests.helpers.programs import Given, Traced, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
 NEAR, FAR = (f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(2))
-MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS)}
+MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS), "rows": (table_models.two_lookups, WORDS)}
 LAGS = list(lags_of(round_robin(2, 9)))
 
 
@@ -56,6 +57,7 @@ STEPS = [
     ("dense", "lamb", "asgd"),
     ("table", "adam", "dc-asgdk"),
     ("table", "sgd", "ddc-asgd"),
+    ("rows", "adagrad", "ddc-asgd"),
 ]
 
 

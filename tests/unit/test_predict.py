@@ -91,6 +91,13 @@ def test_a_batch_each_makes_the_ring_exchange_less_often(workers: int) -> None:
     assert found.estimate * workers == pytest.approx(0.1 + 2 * (workers - 1) / workers)
 
 
+def test_of_a_table_that_goes_by_rows_as_many_are_pulled_as_pushed() -> None:
+    table = dataclasses.replace(EVEN, dense=(1,), tables=(10_000_000, 500), row_bytes=1000.0)
+    assert table.pulled_bytes == 10_000_501
+    by_rows = dataclasses.replace(table, by_rows=(10_000_000,))
+    assert by_rows.pulled_bytes == by_rows.pushed_bytes + 500 == 501 + 1000 * EVEN.batch
+
+
 def test_ring_gathers_the_rows_of_tables() -> None:
     table = dataclasses.replace(EVEN, dense=(1,), tables=(10_000_000,), row_bytes=1000.0)
     # Each of 4 workers receives the rows of the three others: 3/4 of 80 kB.

@@ -11,6 +11,7 @@ from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.capture.step.writes import counting_draws
 from fdt.division import parts
+from fdt.program.table_lookups import ByRows, table_bytes, tables_of
 from fdt.v1 import program_pb2
 
 _RELAXED = {
@@ -47,6 +48,8 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
         lines.append(
             f"the step applies gradients in {optimizers} places: all of them are computed before any is applied"
         )
+    if config.mode == "async" and config.options.get("update") != "averaging":
+        lines += _tables(traced)
     if traced.prints:
         lines.append("the step prints with tf.print: its workers do, into the log of the job")
     if config.mode == "sync":
@@ -175,6 +178,22 @@ def _asynchronous(config: RunConfig, batch_size: int | None) -> list[str]:
         f"every worker takes whole batches of the script's{rows}; number of updates and learning rate are the "
         f"script's; {late}",
     ]
+
+
+def _tables(traced: TracedStep) -> list[str]:
+    """Returns how workers get large tables: as the rows that a batch uses, or whole, and why."""
+    by_rows, lines = list[str](), list[str]()
+    for index, verdict in tables_of(traced.program).items():
+        size = table_bytes(traced.program, index) / 1e6
+        name = f"{traced.variables[index].name.removesuffix(':0')} ({size:.1f} MB)"
+        if isinstance(verdict, ByRows):
+            by_rows.append(name)
+        else:
+            lines.append(f"table {name} is pulled whole in each step: {verdict.reason}")
+    if by_rows:
+        shown = ", ".join(by_rows[:3]) + (f" and {len(by_rows) - 3} more" if len(by_rows) > 3 else "")
+        lines.insert(0, f"tables that go by rows, those that a batch uses: {shown}")
+    return lines
 
 
 def _shares(batch_size: int, num_workers: int) -> str:

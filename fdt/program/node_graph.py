@@ -104,6 +104,19 @@ class Graph:
                     waiting += [edge[0] for edge in data_inputs(self.nodes[name])]
         return found
 
+    def waited_for(self, starts: Iterable[str], stop: Collection[str] = ()) -> set[str]:
+        """Returns the nodes that run before some nodes do, by data or control edges, themselves included; stops at `stop`."""
+        found: set[str] = set()
+        waiting = list(starts)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                if name not in stop:
+                    node = self.nodes[name]
+                    waiting += [*(edge[0] for edge in data_inputs(node)), *control_inputs(node)]
+        return found
+
     def descendants(self, starts: Collection[str], stop: Collection[str] = ()) -> set[str]:
         """Returns the nodes that depend on some nodes by data, themselves included; stops at `stop`."""
         users: dict[str, list[str]] = {}
