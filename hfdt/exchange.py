@@ -114,12 +114,13 @@ class HorovodExchange:
         return parts
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """See `fdt.division.exchange.Exchange.swap`."""
         (mine,), (own,) = tensors, counts
-        received, numbers = _metered([encode(mine)], lambda ready: self._swapped(ready, own, name))
-        return [decode(received, mine.dtype)], [numbers]
+        rounded = self._as_sent(mine, gradients)
+        received, numbers = _metered([encode(rounded)], lambda ready: self._swapped(ready, own, name))
+        return [tf.cast(decode(received, rounded.dtype), mine.dtype)], [numbers]
 
     def _swapped(self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, name: str) -> list[tf.Tensor]:
         (tensor,) = tensors

@@ -277,7 +277,9 @@ class Conversions:
             value.others.setdefault(layout, []).append(made[-1])
         return made
 
-    def swapped(self, entries: Value, counts: Value, reader: str, num_bytes: int) -> tuple[Value, Value]:
+    def swapped(
+        self, entries: Value, counts: Value, reader: str, num_bytes: int, gradients: bool = False
+    ) -> tuple[Value, Value]:
         """Sends entries from each worker to each; see `Exchange.swap`.
 
         Args:
@@ -285,6 +287,7 @@ class Conversions:
             counts: How many go to each worker.
             reader: Name of the operation that needs them.
             num_bytes: At most so many, of all workers.
+            gradients: Whether they are rows of a gradient given to an optimizer.
 
         Returns:
             What each worker gets, and how much of it from each worker.
@@ -292,7 +295,7 @@ class Conversions:
         count = len(self.exchange.ranks)
 
         def swap(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            received, numbers = self.exchange.swap(tensors[:count], tensors[count:], name)
+            received, numbers = self.exchange.swap(tensors[:count], tensors[count:], name, gradients)
             return [*received, *numbers]
 
         wires = self._together(swap, [entries, counts], 2 * count)

@@ -64,7 +64,7 @@ class Exchange(Protocol):
         """
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Sends entries along dimension 0 from each worker to each.
 
@@ -72,6 +72,7 @@ class Exchange(Protocol):
             tensors: One for each worker in `ranks`; first come the entries for worker 0.
             counts: For each of these, how many entries go to each of all workers; int32 [workers].
             name: See `reduce`.
+            gradients: See `reduce`.
 
         Returns:
             For each worker in `ranks` what it gets, in the order of workers, and how many entries from each; int32 [workers].
@@ -130,7 +131,7 @@ class Alone:
         return [[tensor[: own[0]]] for (tensor,), own in zip(values, sizes, strict=True)]
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """See `Exchange.swap`."""
         return [tf.identity(tensor) for tensor in tensors], [tf.identity(each) for each in counts]

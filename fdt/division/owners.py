@@ -177,7 +177,10 @@ def _brought(walk: Walk, values: Value, ids: Value, owners: Divided, reader: str
         rows, names, counts = walk.computed(partial(_to_owners, owners), [values, own], ("to owners", owners), 3)
         number = _counts(walk, counts)
         pair = [(given, loose(given, tensors)) for given, tensors in ((values, rows), (ids, names))]
-        parts = [walk.swapped(each, number, reader, given.num_bytes)[0].tensors for given, each in pair]
+        parts = [
+            walk.swapped(each, number, reader, given.num_bytes, gradients=given is values)[0].tensors
+            for given, each in pair
+        ]
     else:
         both = [walk.converted(each, WHOLE, reader) for each in (values, ids)]
         parts = walk.computed(partial(_kept, owners), both, ("kept", owners), 2)

@@ -11,9 +11,9 @@ from fdt.division import (
     lists,
     normalization,
     owners,
+    ragged,
     reductions,
     shaping,
-    sizes,
     slices,
     variables,
 )
@@ -33,7 +33,7 @@ _FILES = (
     variables,
     owners,
     # Last, since some of its rules extend those of other files.
-    sizes,
+    ragged,
 )
 
 RULES: dict[str, Rule] = {name: cast(Rule, rule) for file in _FILES for name, rule in file.rules().items()}

@@ -56,7 +56,7 @@ class Value:
     is_of_sizes: bool = False
     # For a cast of sizes to another type: the sizes.
     cast_of: np.ndarray | None = None
-    # For integers that are not constant: the first one; a lower bound of a single one. See `sizes.py`.
+    # For integers that are not constant: the first one; a lower bound of a single one. See `ragged.py`.
     first: Dim | None = None
     at_least: Dim | None = None
     # Each worker's number of rows, if it used its own rows as the batch (see `own_rows`): whole values then differ.

@@ -37,7 +37,7 @@ class Together:
         return [tf.split(_reduced(tensors, Combine.SUM), own, 0) for tensors, own in zip(values, sizes, strict=True)]
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str
+        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """See `Exchange.swap`."""
         sent = [tf.split(tensor, each, 0, num=self.num_workers) for tensor, each in zip(tensors, counts, strict=True)]
