@@ -1,5 +1,6 @@
 """Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
+import collections
 import os
 import random
 import time
@@ -191,16 +192,21 @@ class HorovodEngine:
         loaded = self._programs[program]
         everything = what == job_pb2.Drain.WHAT_ALL
         among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
-        values = self._combined(program, among, at_home=True)
-        whole = [i for i in among if i not in values]
+        values: dict[int, Any] = dict(self._sums(program, [i for i in among if i in self._divided[program].in_part]))
+        whole = [i for i in among if i not in values and i not in loaded.divided]
         values |= {i: as_array(loaded.variables[i]) for i in whole}
         if everything:
             self._check_equal(loaded, whole, [values[i] for i in whole])
+        in_parts = {i: parts.at_home(loaded, i) for i in sorted(set(among) & set(loaded.divided))}
         if self._rank:
+            # It takes part in the exchanges.
+            for pieces in in_parts.values():
+                collections.deque(pieces.made, maxlen=0)
             return job_pb2.Drained()
         assert self._blobs is not None
+        state = as_state(self._blobs, values | in_parts)
         outputs = b"" if variables else self._outputs(program)
-        return job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
+        return job_pb2.Drained(state=state, outputs=self._blobs.payload(outputs))
 
     def usage(self) -> list[job_pb2.WorkerUsage]:
         """Returns this rank's account."""
@@ -215,20 +221,11 @@ class HorovodEngine:
         self._usage.divided.extend([] if self._rank else accounts[-_MAX_ACCOUNTS:])
         return [self._usage]
 
-    def _combined(self, program: int, among: Iterable[int], at_home: bool = False) -> dict[int, np.ndarray]:
-        """Returns the whole values of those given variables of which ranks hold parts: sums, or rows.
-
-        Args:
-            program: The program.
-            among: The variables' indices.
-            at_home: Whether rank 0 alone needs them; other ranks then do not keep the rows.
-        """
+    def _combined(self, program: int, among: Iterable[int]) -> dict[int, np.ndarray]:
+        """Returns the whole values of those given variables of which ranks hold parts: sums, or rows."""
         loaded = self._programs[program]
         values = self._sums(program, [i for i in among if i in self._divided[program].in_part])
-        for i in sorted(set(among) & set(loaded.divided)):
-            whole = parts.put_together(loaded, i)
-            values[i] = whole[:0] if at_home and self._rank else whole
-        return values
+        return values | {i: parts.put_together(loaded, i) for i in sorted(set(among) & set(loaded.divided))}
 
     def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
         indices = sorted(indices)

@@ -1,14 +1,14 @@
 """Reads and writes state in the pool's store, maps arrays as tensors, and derives workers' seeds, for both engines."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.errors import ProtocolError
-from fdt.program.packing import pack, unpack
+from fdt.program.packing import Pieces, in_pieces, unpack
 from fdt.program.step_program import dtype_of
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
@@ -26,10 +26,11 @@ def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_p
     return dict(zip(state.variables, unpack(content, specs), strict=True))
 
 
-def as_state(blobs: BlobStore, values: dict[int, np.ndarray]) -> job_pb2.State:
-    """Returns a State with these values; large ones are put into the store."""
+def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray | Pieces]) -> job_pb2.State:
+    """Returns a State with these values, by the variables' indices; large ones are written to the store piece by piece."""
     indices = sorted(values)
-    return job_pb2.State(variables=indices, payload=blobs.payload(pack([values[i] for i in indices])))
+    packed = in_pieces([values[i] for i in indices])
+    return job_pb2.State(variables=indices, payload=blobs.payload_of(packed.num_bytes, packed.made))
 
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:

@@ -3,9 +3,10 @@
 An array of numbers is packed as its memory; an array of strings as the strings' lengths, int64, and then their bytes.
 """
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,35 @@ def pack(values: Sequence[np.ndarray]) -> bytearray:
         view[start : start + each.size] = each
         start += _padded(each.size)
     return packed
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """An array's bytes, made piece by piece.
+
+    Attributes:
+        num_bytes: How many there are.
+        made: Its pieces in order, uint8 or of any type; read once.
+    """
+
+    num_bytes: int
+    made: Iterable[np.ndarray]
+
+
+def in_pieces(values: Sequence[np.ndarray | Pieces]) -> Pieces:
+    """Lays arrays out as `pack` does, without a copy of all of them."""
+    given = [value if isinstance(value, Pieces) else _one_piece(content(value)) for value in values]
+
+    def made() -> Iterator[np.ndarray]:
+        for each in given:
+            yield from map(content, each.made)
+            yield np.zeros(_padded(each.num_bytes) - each.num_bytes, np.uint8)
+
+    return Pieces(sum(_padded(each.num_bytes) for each in given), made())
+
+
+def _one_piece(packed: np.ndarray) -> Pieces:
+    return Pieces(packed.size, [packed])
 
 
 def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:

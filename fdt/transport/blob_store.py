@@ -121,11 +121,14 @@ class BlobStore:
 
     def payload(self, buffer: Buffer) -> blobs_pb2.Payload:
         """Returns the payload of a message: small content itself, larger content as a one-time blob."""
-        view = flat(buffer)
-        if view.nbytes <= INLINE_BYTES:
-            return blobs_pb2.Payload(inline=bytes(view))
-        ref = one_time(view.nbytes)
-        self.add(ref, [view])
+        return self.payload_of(flat(buffer).nbytes, [buffer])
+
+    def payload_of(self, size_bytes: int, pieces: Iterable[Buffer]) -> blobs_pb2.Payload:
+        """Returns the payload of a message whose content is made piece by piece; see `payload`."""
+        if size_bytes <= INLINE_BYTES:
+            return blobs_pb2.Payload(inline=b"".join(bytes(flat(piece)) for piece in pieces))
+        ref = one_time(size_bytes)
+        self.add(ref, pieces)
         return blobs_pb2.Payload(blob=ref)
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdt.errors import ProtocolError
-from fdt.program.packing import content, empty, pack, pack_outputs, unpack, unpack_outputs
+from fdt.program.packing import Pieces, content, empty, in_pieces, pack, pack_outputs, unpack, unpack_outputs
 from fdt.v1 import program_pb2
 
 
@@ -64,3 +64,11 @@ def test_outputs_of_no_step() -> None:
     described = [program_pb2.Tensor(dtype="float32", shape=shape) for shape in ([2], [-1, 3], [-2])]
     assert [empty(each).shape for each in described] == [(2,), (0, 3), (0,)]
     assert empty(program_pb2.Tensor(dtype="string", shape=[2])).tolist() == [b"", b""]
+
+
+def test_pieces_make_the_same_bytes() -> None:
+    whole = np.arange(200, dtype="float32").reshape(50, 4)
+    texts = np.array([b"one", b"", b"three"], object)
+    made = in_pieces([texts, Pieces(whole.nbytes, [whole[:7], whole[7:7], whole[7:]]), np.float64(3)])
+    assert b"".join(bytes(piece) for piece in made.made) == bytes(pack([texts, whole, np.float64(3)]))
+    assert made.num_bytes == len(pack([texts, whole, np.float64(3)]))
