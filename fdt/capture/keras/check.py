@@ -63,7 +63,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
             with contextlib.suppress(CheckedError):
                 original(*arguments.args, **arguments.kwargs)
             if run.traced is not None and validates(arguments.arguments):
-                run.validation = self._place_of_validation(model, arguments.arguments, run.traced)
+                run.validation = self._place_of_validation(model, arguments.arguments)
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.fit", error)
         finally:
@@ -82,7 +82,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
     def _num_batches(self, epoch: int) -> float:
         return super()._num_batches(epoch) if self._evaluation is None else self._evaluation.num_batches(epoch)
 
-    def _place_of_validation(self, model: Any, arguments: dict[str, Any], trained: TracedStep) -> str:
+    def _place_of_validation(self, model: Any, arguments: dict[str, Any]) -> str:
         """Returns where a `fit` would validate, and why."""
         stays = stays_here(self._config.mode, self._keras, model, arguments)
         if stays is not None:
@@ -91,7 +91,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         try:
             self._keras.read_validation(model, arguments)
             function = RemoteTestFunction(model, lambda *_: None)
-            return evaluation.line() if evaluation.trace(function, trained) else line_here(evaluation.stays)
+            return evaluation.line() if evaluation.trace(function) else line_here(evaluation.stays)
         finally:
             self._evaluation = None
 

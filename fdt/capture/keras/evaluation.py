@@ -15,7 +15,6 @@ from fdt.capture.keras.evaluation_step import trace_test_step
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, as_tensorflow_error
-from fdt.capture.step.divided import divided_variables
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.data import ArrayBatches
 from fdt.client.job import Job
@@ -76,17 +75,13 @@ class Evaluation:
         validated = [e for e in epochs if (e % every == 0 if isinstance(every, int) else e in every)]
         return float(len(validated) * (epoch if steps is None else steps))
 
-    def trace(self, function: RemoteTestFunction, trained: TracedStep) -> bool:
+    def trace(self, function: RemoteTestFunction) -> bool:
         """Traces the step, the first time; returns whether the pool makes it.
 
         Args:
             function: The test function, which keeps the step.
-            trained: The training's step.
         """
         if self.stays is None and self._step is None:
-            if divided_variables(self._config, trained):
-                self.stays = "each worker holds a part of the model, and a validation would need all of it"
-                return False
             assert self.batches is not None
             try:
                 self._step = function.step(self.batches.element, self._traced)

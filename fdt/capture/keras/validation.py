@@ -143,7 +143,7 @@ class Validation:
         if fit is None or fit.run.model is not model or not kwargs.get("_use_cached_eval_dataset"):
             return self._of_script(original, model, *args, **kwargs)
         evaluation = fit.evaluation
-        if evaluation is not None and evaluation.trace(self._function_of(model), fit.run.traced):
+        if evaluation is not None and evaluation.trace(self._function_of(model)):
             self._session.opening([evaluation.line()])
             with evaluation.running(fit.run, self._function_of(model)):
                 return original(model, *args, **kwargs)
