@@ -22,7 +22,7 @@ def test_case_is_exact(case: str, num_workers: int, run: Run, record: Record) ->
 
 
 def test_every_case_is_compared() -> None:
-    """A case that was added to the scripts and to no list here would prove nothing; `test_validation.py` runs all of its own."""
+    """A case in no list here would prove nothing; `test_validation.py` runs all of its script."""
     sources = [path.read_text() for path in SCRIPT.parent.glob("*.py") if path.name != "validations.py"]
     decorated = {part.split("(")[0].removeprefix("def ") for text in sources for part in text.split("\n@case\n")[1:]}
     assert decorated == LISTED
