@@ -18,12 +18,12 @@ import numpy as np
 
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(0)
-ids = random.integers(0, 3000, (192, 6)).astype("int32")
+ids = random.integers(0, 66_000, (192, 6)).astype("int32")
 x = random.random((192, 8), np.float32)
 y = random.random((192, 1), np.float32)
 
 given = keras.Input((6,), dtype="int32"), keras.Input((8,))
-rows = keras.layers.Embedding(3000, 32)(given[0])
+rows = keras.layers.Embedding(66_000, 32)(given[0])
 both = keras.layers.Concatenate()([keras.layers.Flatten()(rows), keras.layers.Dense(512, "relu")(given[1])])
 hidden = keras.layers.Dense(64, "relu")(both)
 model = keras.Model(given, keras.layers.Dense(1)(hidden))
