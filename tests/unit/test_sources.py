@@ -63,7 +63,7 @@ def test_the_users_file_after_the_projects_but_for_what_is_not_a_projects(folder
 # What a project's file may set, of any command: how training goes. An option comes here by a decision alone.
 _OF_TRAINING = {
     "average-every", "batch", "ddc", "else", "lambda0", "max-delay", "mode", "outer", "ps", "ps-place", "q", "reconnect",
-    "relax", "repeat", "scale-lr", "seconds", "steps", "stop-after", "update", "warm-up", "wire", "workers",
+    "relax", "repeat", "scale-lr", "seconds", "steps", "stop-after", "update", "variables", "warm-up", "wire", "workers",
 }  # fmt: skip
 
 
