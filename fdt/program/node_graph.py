@@ -63,6 +63,19 @@ def control_inputs(node: Any) -> list[str]:
     return [text[1:] for text in node.input if text.startswith("^")]
 
 
+def _reached(starts: Iterable[str], stop: Collection[str], onward: Callable[[str], Iterable[str]]) -> set[str]:
+    """Returns the nodes that are reached from some nodes, themselves included; from those in `stop` it goes no further."""
+    found: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            if name not in stop:
+                waiting += onward(name)
+    return found
+
+
 class Graph:
     """A GraphDef with queries for edges, writes and parts.
 
@@ -94,28 +107,11 @@ class Graph:
 
     def ancestors(self, starts: Iterable[str], stop: Collection[str] = ()) -> set[str]:
         """Returns the nodes that some nodes depend on by data, themselves included; stops at `stop`."""
-        found: set[str] = set()
-        waiting = list(starts)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                if name not in stop:
-                    waiting += [edge[0] for edge in data_inputs(self.nodes[name])]
-        return found
+        return _reached(starts, stop, self._inputs)
 
     def waited_for(self, starts: Iterable[str], stop: Collection[str] = ()) -> set[str]:
         """Returns the nodes that run before some nodes do, by data or control edges, themselves included; stops at `stop`."""
-        found: set[str] = set()
-        waiting = list(starts)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                if name not in stop:
-                    node = self.nodes[name]
-                    waiting += [*(edge[0] for edge in data_inputs(node)), *control_inputs(node)]
-        return found
+        return _reached(starts, stop, lambda name: [*self._inputs(name), *control_inputs(self.nodes[name])])
 
     def descendants(self, starts: Collection[str], stop: Collection[str] = ()) -> set[str]:
         """Returns the nodes that depend on some nodes by data, themselves included; stops at `stop`."""
@@ -123,15 +119,10 @@ class Graph:
         for node in self.nodes.values():
             for edge in data_inputs(node):
                 users.setdefault(edge[0], []).append(node.name)
-        found: set[str] = set()
-        waiting = list(starts)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                if name not in stop:
-                    waiting += users.get(name, [])
-        return found
+        return _reached(starts, stop, lambda name: users.get(name, []))
+
+    def _inputs(self, name: str) -> list[str]:
+        return [edge[0] for edge in data_inputs(self.nodes[name])]
 
     def writes(self, node: Any) -> list[Tensor]:
         """Returns the handles of the variables that a node may write."""
