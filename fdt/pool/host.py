@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from fdt.base import main_thread
 from fdt.base.config import JoinConfig, Timing
 from fdt.base.network import holds
 from fdt.base.temporary_folders import OwnFolder
@@ -128,7 +129,7 @@ class Membership:
         Raises:
             PoolError: The pool has dismissed this host for a fault, or was lost.
         """
-        while (instruction := self._incoming.get()) is not None:
+        while (instruction := main_thread.take(self._incoming)) is not None:
             kind = instruction.WhichOneof("kind")
             if kind not in self._do:
                 raise ProtocolError(f"An instruction that a host does not know. Received: kind={kind}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fdt.base import log
+from fdt.base import log, main_thread
 from fdt.base.config import ServeConfig
 from fdt.base.limits import cut
 from fdt.base.printable import printable
@@ -130,7 +130,7 @@ class Supervisor:
         Raises:
             Exception: The error that ended the pool.
         """
-        self._ended.wait()
+        main_thread.wait(self._ended)
         if self.error is not None:
             raise self.error
 
