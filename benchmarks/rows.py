@@ -80,7 +80,9 @@ def step_rate(row: Row, model: str, options: list[str], before: Path | None = No
         before: A checkout of an earlier commit, for rows of it.
     """
     folder = before if row.is_before and before else ROOT
-    finished = run([*row.command, model, *options], row.environment, folder=folder)
+    # Of a commit with processes that do not look into their working directory.
+    found = {"PYTHONPATH": str(folder)} if folder is not ROOT else {}
+    finished = run([*row.command, model, *options], {**row.environment, **found}, folder=folder)
     result = finished.result()
     timed = result["epoch_seconds"][1:]
     return {
