@@ -41,7 +41,8 @@ class EventLog:
         except OSError as error:
             raise UsageError(f"cannot record events: {error}. Expected the name of a new file.") from error
         self._left = max_bytes
-        # A session's bytes give access to the snapshots kept for it. A salted hash stands for them: equal bytes, equal hashes.
+        # A session's bytes give access to its snapshots, so a salted hash is written in their place; equal bytes have equal
+        # hashes.
         self._salt = secrets.token_bytes(16)
 
     def began(
