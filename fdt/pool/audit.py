@@ -29,7 +29,7 @@ _MAX_TEXT = 1024
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """A log file that only its owner may read, and so are the files to which it is rotated."""
+    """A log file that only its owner may read, before and after its rotation."""
 
     def _open(self) -> Any:
         return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)

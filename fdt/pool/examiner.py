@@ -1,6 +1,6 @@
 """Examines clients' programs for admission in a separate process.
 
-So a large program neither delays the pool's other calls nor keeps memory of the pool's process occupied. The process examines
+So a large program neither delays the pool's other calls nor leaves memory allocated in the pool. The process examines
 one program at a time. Its standard input is a socket that receives the descriptor of each program's file; on its standard
 output it writes the error that it found, if any. It has limits of memory and time and a worker's sandbox, opens no files, ends
 with the pool, and does not import TensorFlow.

@@ -1,4 +1,4 @@
-"""Keeps the blobs that workers write in the pool's store, and those of snapshots until the session's next job needs them."""
+"""Moves the blobs that workers write into the pool's store, and keeps those of snapshots for the session's next job."""
 
 from collections.abc import Sequence
 

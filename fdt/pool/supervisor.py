@@ -1,4 +1,4 @@
-"""Executes the decisions of `fdt.pool.state.pool_state`: one thread passes it events, and executes what it returns."""
+"""Executes the decisions of `fdt.pool.state.pool_state`: one thread passes events to it and executes its instructions."""
 
 import queue
 import threading

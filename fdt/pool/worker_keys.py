@@ -36,7 +36,7 @@ class WorkerKeys:
         self._serving: dict[bytes, Serving] = {}
         # Each attached worker, and the hash of its key; None before its assignment.
         self._attached: dict[str, bytes | None] = {}
-        # The hash of each worker's unused secret, so that one of thousands of secrets is found by its worker without a search.
+        # The hash of each worker's unused secret, so that it can be deleted without a search among thousands of secrets.
         self._secret_of: dict[str, bytes] = {}
 
     def issue(self, worker: str) -> str:

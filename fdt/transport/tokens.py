@@ -16,7 +16,7 @@ from fdt.base import user_folder
 from fdt.errors import UsageError
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-# Tokens that a pool makes are shorter.
+# The most bytes that are read from a token's file; tokens that a pool makes are shorter.
 _MAX_BYTES = 4096
 # A pool answers thousands of guesses a second, so a token must be too long to guess.
 MIN_CHARACTERS = 16
@@ -95,7 +95,8 @@ def _name(host: str, port: str) -> str:
 def _folders() -> list[Path]:
     """Returns the folders to search for tokens, the preferred one first.
 
-    The state folder is always among them: a pool that was started as a service has no session, and so no runtime folder.
+    The state folder is searched even if there is a runtime folder, since a pool that was started as a service had no session
+    and so no runtime folder.
     """
     runtime, state = os.environ.get("XDG_RUNTIME_DIR"), user_folder.state_folder()
     folders = [Path(runtime) / "fdt"] if runtime and os.path.isabs(runtime) else []

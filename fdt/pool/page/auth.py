@@ -1,9 +1,9 @@
 """Authorises browsers for the page: a browser exchanges a one-time code for a cookie.
 
-The page can do as much as a client with the pool's token, so a browser must prove as much. A link contains a code that works
-once; a client with the pool's token gets further links (`fdt page`). Two checks stop pages of other sites in the same browser:
-host names other than loopback's are refused (another site's name may resolve to 127.0.0.1), and requests that change something
-must come from the page itself.
+The page can do as much as a client with the pool's token, so only such a client can authorise a browser. A link contains a code
+that works once; a client with the pool's token gets further links (`fdt page`). Two checks stop pages of other sites in the
+same browser: host names other than loopback's are refused (another site's name may resolve to 127.0.0.1), and requests that
+change something must come from the page itself.
 """
 
 import hmac

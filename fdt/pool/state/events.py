@@ -1,4 +1,4 @@
-"""The events that a pool's state handles, and the instructions that it returns."""
+"""Defines the events that a pool's state handles, and the instructions that it returns."""
 
 import dataclasses
 
