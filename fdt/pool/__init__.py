@@ -1,1 +1,1 @@
-"""The pool: its services, the life of its jobs, its hosts and their worker processes."""
+"""Runs a pool: serves clients, queues and runs their jobs, and starts worker processes on the pool's hosts."""

@@ -1,7 +1,7 @@
-"""Decides who calls a pool and what they may do: the operator everything, a person only with what is theirs.
+"""Identifies the callers of a pool and decides which calls each may make.
 
-The operator holds the pool's own token. Persons have tokens of their own (`fdt.pool.token_file`); a pool without any serves
-everybody who has its token as its operator.
+The operator holds the pool's own token and may make every call. Persons have tokens of their own (`fdt.pool.token_file`) and
+may use only their own jobs and blobs. In a pool without persons, everybody who has the pool's token is the operator.
 """
 
 import dataclasses
@@ -23,23 +23,23 @@ T = TypeVar("T")
 
 WRONG_TOKEN = (
     "The pool does not accept this token. Give the pool's own, or the one that its operator has made for you, with "
-    "--token-file; for a host that joins a pool with a token of the hosts alone, that one with --join-token-file."
+    "--token-file. If the pool has a token for hosts, a host that joins gives that one with --join-token-file."
 )
 _OPERATORS = "This is for the pool's operator alone, with the pool's own token; yours is a person's."
 
 
 class Rule(enum.Enum):
-    """Whose token a method takes."""
+    """The tokens that a method accepts."""
 
     OPERATOR = enum.auto()
-    # The operator's and persons'. Its service looks at what the request names: only what is the caller's own.
+    # The operator's and persons'. The service also checks that the jobs and blobs in the request are the caller's own.
     CLIENTS = enum.auto()
-    # That of the hosts; the operator's, if hosts have none of their own.
+    # The hosts' token; the operator's, if the pool has no token for hosts.
     HOSTS = enum.auto()
     EVERYBODY = enum.auto()
 
 
-# A method that is not named here is the operator's.
+# All other methods accept only the operator's token.
 RULES = {
     f"{rpc.HEALTH}/Check": Rule.EVERYBODY,
     "fdt.v1.Pool/Describe": Rule.CLIENTS,
@@ -47,25 +47,25 @@ RULES = {
     "fdt.v1.Pool/View": Rule.CLIENTS,
     "fdt.v1.Pool/GetLogs": Rule.CLIENTS,
     "fdt.v1.Pool/CancelJob": Rule.CLIENTS,
-    # It shows all jobs and logs.
+    # The page shows the jobs and logs of all persons.
     "fdt.v1.Pool/OpenPage": Rule.OPERATOR,
     "fdt.v1.Jobs/Train": Rule.CLIENTS,
     "fdt.v1.Blobs/FindMissing": Rule.CLIENTS,
     "fdt.v1.Blobs/Put": Rule.CLIENTS,
     "fdt.v1.Blobs/Get": Rule.CLIENTS,
-    # A host is given everybody's programs and data.
+    # A host receives the programs and data of all persons.
     "fdt.v1.Hosts/Attach": Rule.HOSTS,
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """Who makes a call.
+    """The operator or a person, as the sender of a call.
 
     Attributes:
-        name: The person; "" for the operator.
-        sees_all: Whether what belongs to others is open to them too.
-        sha256: The hash of a person's token; "" for the operator's.
+        name: The person's name; "" for the operator.
+        sees_all: Whether the caller may also use other persons' jobs and blobs.
+        sha256: The hash of a person's token, in hex; "" for the operator.
     """
 
     name: str = ""
@@ -78,12 +78,12 @@ class Caller:
         return self.name or OPERATOR
 
     def may_see(self, owner: str) -> bool:
-        """Whether what belongs to a person, or to the operator (""), is open to this caller."""
+        """Whether this caller may use the jobs and blobs of `owner`, a person's name or "" for the operator."""
         return self.sees_all or owner == self.name
 
 
 class Access:
-    """The tokens of a pool; may be called from any thread."""
+    """Checks the tokens of a pool's callers; its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class Access:
     ) -> None:
         """
         Args:
-            token: The pool's own; None if everybody is the operator.
-            join_token: The hosts'; None if hosts use the pool's own.
+            token: The pool's own token; None if every caller is the operator.
+            join_token: The hosts' token; None if hosts use the pool's own.
             persons: The tokens of persons; None for none.
-            share: Whether persons see and use what belongs to others.
-            audit: Takes what callers do; None to write nothing.
+            share: Whether persons may use each other's jobs and blobs.
+            audit: Records callers' actions; None to record nothing.
         """
         self._token, self._join_token, self._persons, self._share = token, join_token, persons, share
         self.audit = audit or AuditLog(None)
@@ -109,7 +109,7 @@ class Access:
     # ---- tokens -----------------------------------------------------------------------------------------------------
 
     def complaint(self, method: str, given: bytes) -> str | None:
-        """Returns why a token does not open a method, or None.
+        """Returns the reason why a method does not accept a token; None if it does.
 
         Args:
             method: "package.Service/Method".
@@ -127,10 +127,10 @@ class Access:
         return _OPERATORS if found.name and rule in (Rule.HOSTS, Rule.OPERATOR) else None
 
     def caller(self, context: grpc.ServicerContext) -> Caller:
-        """Returns who makes a call of a client.
+        """Returns the caller of a client's call.
 
         Raises:
-            AccessError: The token is not valid any more.
+            AccessError: The token is not valid.
         """
         found = self._identified(rpc.given_token(context))
         if isinstance(found, str):
@@ -138,7 +138,7 @@ class Access:
         return found
 
     def _identified(self, given: bytes) -> Caller | str:
-        """Returns whose token this is; or why it is nobody's."""
+        """Returns the caller to whom a token belongs, or the reason why it is not valid."""
         if self._token is None or _same(given, self._token):
             return Caller()
         person = self._person(given)
@@ -153,20 +153,20 @@ class Access:
         return None if token is None else Caller(token.name, self._share, sha256)
 
     def lost(self, caller: Caller) -> str | None:
-        """Returns why a caller's token is not valid any more; None if it is."""
+        """Returns the reason why a caller's token is no longer valid; None while it is valid."""
         if self._persons is None or not caller.sha256:
             return None
         token = self._persons.find(caller.sha256)
         if token is not None and not self._persons.is_expired(token):
             return None
         end = "was revoked" if token is None else "has expired"
-        return f"The token of {caller.name} {end}. Whoever serves the pool can make another: `fdt token add {caller.name}`."
+        return f"The token of {caller.name} {end}. The pool's operator can make another: `fdt token add {caller.name}`."
 
     def while_valid(self, caller: Caller, items: Iterable[T]) -> Iterator[T]:
         """Yields items for as long as a caller's token is valid.
 
         Raises:
-            AccessError: It is not valid any more.
+            AccessError: The token is no longer valid.
         """
         for item in items:
             lost = self.lost(caller)
@@ -175,17 +175,17 @@ class Access:
             yield item
 
     def counted_as(self, context: grpc.ServicerContext) -> str:
-        """Returns under which name a call counts against the bounds of one client: the person, else the connection."""
+        """Returns the client that a call counts against in rate limits: the person's name, else the connection's address."""
         found = self._identified(rpc.given_token(context))
         return found.name if isinstance(found, Caller) and found.name else context.peer()
 
     # ---- the audit log ----------------------------------------------------------------------------------------------
 
     def did(self, context: grpc.ServicerContext, event: str, **fields: str | int) -> None:
-        """Writes into the audit log what a caller does."""
+        """Writes a caller's action into the audit log."""
         given = rpc.given_token(context)
         found = self._identified(given)
-        # Also who holds a token that has expired is known.
+        # The log names a person whose token has expired, too.
         caller = found if isinstance(found, Caller) else self._person(given)
         self.audit.write(event, caller.label if caller is not None else "", **fields, peer=context.peer())
 
@@ -193,7 +193,7 @@ class Access:
         """Records that a call was refused for its token."""
         given = rpc.given_token(context)
         self.did(context, "refused", method=method, reason=why if given else "no token")
-        # A call without a token is no guess.
+        # Only wrong tokens count as guesses.
         if not given or why is not WRONG_TOKEN:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Makes the assignments of a job's workers: each worker's rank, environment and key, and its rendezvous."""
+"""Makes the assignments of a job's workers (rank, environment, key), and opens the job's rendezvous."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ class Assigner:
         Args:
             job: The job, which has workers and places.
             opening: The client's request.
-            known: The pool's hosts.
+            known: The pool's hosts, by name.
             threads: For each worker, how many threads an operation may use.
             keys: For each worker, the key with which it calls the pool for this job.
 
         Raises:
-            UsageError: Its hosts cannot be connected; see `fdt.pool.hosts.check_tunnels`.
+            UsageError: A host cannot give the job's processes a network namespace (`fdt.pool.hosts.check_tunnels`).
             Exception: The launcher failed.
         """
         placement = self._placement(job, opening, known)

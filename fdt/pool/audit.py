@@ -1,7 +1,8 @@
-"""Writes a pool's audit log: who did what, and what was refused to whom; one JSON object a line.
+"""Writes a pool's audit log: callers' actions and refused calls, one JSON object a line.
 
-The file is bounded by rotation. Somebody who repeats a thing cannot push the other lines out of it: of one kind of event by one
-person, or by strangers together, so many lines a minute are written, and the next line has the number of those left out.
+Rotation bounds the size of the file. So that a caller cannot displace the other lines by repeating an action, each kind of
+event has at most `_MAX_LINES` lines a minute for each person, and for all unknown callers together. A further line has the
+number of lines that were left out.
 """
 
 import collections
@@ -20,21 +21,21 @@ from fdt.base import log, user_folder
 from fdt.base.limits import cut
 from fdt.errors import UsageError
 
-# With one file that is written and four older ones.
+# The size at which the file is rotated, and the number of older files that are kept.
 _MAX_BYTES, _NUM_OLDER = 8 << 20, 4
 _MAX_LINES, _PERIOD_S = 30, 60.0
-# Of a path or a reason that somebody has sent.
+# The most bytes of a text in a line: callers send paths and reasons of any length.
 _MAX_TEXT = 1024
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """A file that only its owner may read, as are those that it becomes."""
+    """A log file that only its owner may read, before and after its rotation."""
 
     def _open(self) -> Any:
         return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        # The disk may be full; the pool goes on.
+        # The disk may be full, which must not end the pool.
         log.notice(f"the audit log cannot be written: look at {self.baseFilename}. Left out: {record.getMessage()}")
 
 
@@ -48,7 +49,7 @@ def _private(path: str, flags: int) -> int:
 
 
 class AuditLog:
-    """An open audit log; may be called from any thread."""
+    """An open audit log; its methods may be called from any thread."""
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.time, max_bytes: int = _MAX_BYTES) -> None:
         """Opens the file, or makes it.
@@ -56,14 +57,14 @@ class AuditLog:
         Args:
             path: The file; None to write nothing.
             clock: Returns the time in seconds since the epoch.
-            max_bytes: The size at which the file becomes an older one.
+            max_bytes: The size at which the file is rotated.
 
         Raises:
             UsageError: The file cannot be written, or others may open it.
         """
         self._clock = clock
         self._lock = threading.Lock()
-        # Since when lines are counted, and how many of each kind came since then, by event and person.
+        # When the present minute began, and the number of lines since then, written or left out, by event and person.
         self._since_s = clock()
         self._num: collections.Counter[tuple[str, str]] = collections.Counter()
         self._file: _File | None = None
@@ -81,8 +82,8 @@ class AuditLog:
 
         Args:
             event: What happened.
-            who: The person; "" for somebody unknown.
-            fields: What else is to be known; long texts are cut. No secrets.
+            who: The person; "" for an unknown caller.
+            fields: The line's other fields, which must hold no secrets; long texts are cut.
         """
         with self._lock:
             if self._file is None:
@@ -112,6 +113,7 @@ class AuditLog:
         assert self._file is not None
         at = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).isoformat(timespec="milliseconds")
         told = {name: cut(value, _MAX_TEXT) if isinstance(value, str) else value for name, value in fields.items()}
-        # JSON escapes all control characters but this one; what is not ASCII is escaped too, so no text reverses a line.
+        # JSON escapes all control characters but this one. It escapes non-ASCII characters too, so that none of them can
+        # change the direction in which a terminal shows the line.
         line = json.dumps({"time": at, "event": event, "who": who, **told}).replace("\x7f", "\\u007f")
         self._file.handle(logging.makeLogRecord({"msg": "%s", "args": (line,)}))

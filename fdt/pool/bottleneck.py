@@ -1,4 +1,4 @@
-"""Describes what limits a job's speed, from its workers' recent accounts. Pure."""
+"""Finds what limits a job's speed, from its workers' recent accounts, and describes it in words. No I/O."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,10 @@ _NOT_YET = "Not known yet: workers tell where their time goes at each full synch
 
 
 def recent(job: JobSnapshot) -> list[job_pb2.WorkerUsage]:
-    """Returns what each worker did between the last two full synchronisations, or since the start if there was only one."""
+    """Returns each worker's account for the time between the last two full synchronisations.
+
+    If there was only one, the account is for the time since the job's start.
+    """
     before = {usage.rank: usage for usage in job.before}
     found = []
     for usage in job.workers:
@@ -41,7 +44,7 @@ def describe(job: JobSnapshot) -> str:
     if job.state == "queued":
         return f"It waits: {job.reason}." if job.reason else "It waits for workers."
     if job.state == "starting":
-        return "Its workers find each other."
+        return "Its workers connect to each other."
     usage = recent(job)
     found = shares(usage)
     if not found:

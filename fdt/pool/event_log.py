@@ -1,7 +1,7 @@
 """Records the events that a pool's state handled and its instructions: `fdt serve --record-events FILE`.
 
 One JSON object a line: the arguments of the state's constructor, then each event with its instructions. The state has no I/O,
-so the same events give the same instructions, and a user's record becomes a test (`tests/helpers/replay.py`). The file holds
+so the same events give the same instructions, and a user's record can be replayed (`tests/helpers/replay.py`). The file holds
 names of persons and scripts, error messages and the ends of workers' logs; it holds no token, no data and no program.
 """
 
@@ -41,7 +41,8 @@ class EventLog:
         except OSError as error:
             raise UsageError(f"cannot record events: {error}. Expected the name of a new file.") from error
         self._left = max_bytes
-        # A session's bytes give access to the snapshots kept for it. A salted hash stands for them: equal bytes, equal hashes.
+        # A session's bytes give access to its snapshots, so a salted hash is written in their place; equal bytes have equal
+        # hashes.
         self._salt = secrets.token_bytes(16)
 
     def began(

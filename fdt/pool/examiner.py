@@ -1,8 +1,9 @@
-"""Looks at programs in a process of its own: a large one neither holds up the pool's other calls nor leaves its memory behind.
+"""Examines clients' programs for admission in a separate process.
 
-The process has one program at a time. On its standard input, a socket, comes a descriptor of each; on its standard output goes
-what is wrong with it. It has limits of memory and time and a worker's walls, opens no files, ends with the pool, and does not
-import TensorFlow.
+So a large program neither delays the pool's other calls nor leaves memory allocated in the pool. The process examines
+one program at a time. Its standard input is a socket that receives the descriptor of each program's file; on its standard
+output it writes the error that it found, if any. It has limits of memory and time and a worker's sandbox, opens no files, ends
+with the pool, and does not import TensorFlow.
 """
 
 import concurrent.futures
@@ -29,26 +30,30 @@ from fdt.transport.blobs import describe
 from fdt.v1 import blobs_pb2
 from fdt.worker.sandbox import Reach, raise_walls
 
-# A program of a million nodes takes some ten seconds of a core of its own, an ordinary one some milliseconds.
+# A program of a million nodes takes about ten seconds on an idle core, an ordinary one some milliseconds.
 LIMIT_S = 20.0
-# How long a program may wait for those before it.
+# The longest time that a program may wait for the programs before it.
 QUEUE_S = 60.0
-# The largest program that is admitted is in memory three times: as it came, its graph, and that decoded.
+# The largest admitted program is in memory three times: as received, with its graph split off, and with the graph decoded.
 MEMORY_BYTES = 2 << 30
-# A process that has once taken more is replaced: Python seldom gives memory back.
+# A process that has used more memory than this is replaced, since Python seldom returns memory to the system.
 _KEPT_BYTES = 256 << 20
 _STOP_S = 3.0
 
 
 class Examiner:
-    """Passes programs to the process, from one thread: the kernel ends a process with the thread that began it."""
+    """Passes programs to the process.
+
+    One thread, which lives as long as this object, starts the process: the kernel ends a process with the thread that
+    started it.
+    """
 
     def __init__(self, limit_s: float = LIMIT_S, admitted: Sequence[str] = ()) -> None:
-        """Starts the process, and does not wait for it.
+        """Starts the process without waiting for it.
 
         Args:
-            limit_s: How long it may look at one program.
-            admitted: Operations that the operator admits besides those of the list.
+            limit_s: The most seconds that the process may take for one program.
+            admitted: Operations that the operator admits in addition to those that every pool admits.
         """
         self._limit_s, self._admitted = limit_s, admitted
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,16 +63,16 @@ class Examiner:
         self._thread.submit(self._running)
 
     def examine(self, store: BlobStore, ref: blobs_pb2.BlobRef) -> None:
-        """Looks at a program that the store holds.
+        """Examines a program in the store; returns if the pool admits it.
 
         Raises:
-            ProgramRefusedError: The pool does not admit it.
-            ProtocolError: It is no program.
-            CapacityError: Others have been waiting for too long.
+            ProgramRefusedError: The pool does not admit the program.
+            ProtocolError: The blob is not a program, or its name is not a digest of its content.
+            CapacityError: The programs before it took longer than `QUEUE_S`.
         """
         if not store.is_lasting(ref):
             raise ProtocolError(
-                f"A program's blob is named by the SHA-256 of its bytes, so that it stays what was looked at. "
+                f"A program's blob must be named by the SHA-256 of its bytes, so that it cannot change after its examination. "
                 f"Received: {describe(ref)}"
             )
         asked = self._thread.submit(self._ask, store.path(ref))
@@ -76,13 +81,13 @@ class Examiner:
         except concurrent.futures.TimeoutError:
             asked.cancel()
             raise CapacityError(
-                f"The pool has many programs to look at, and did not come to this one in {QUEUE_S:g} s. Try again later."
+                f"The pool has many programs to examine, and did not begin with this one within {QUEUE_S:g} s. Try again later."
             ) from None
         if "error" in answer:
             raise named(answer["error"], answer["message"])
 
     def close(self) -> None:
-        """Ends the process, whatever it is at."""
+        """Ends the process, even while it examines a program."""
         self._closed = True
         process = self._process
         if process is not None:
@@ -130,15 +135,15 @@ class Examiner:
 
 def _no_answer(limit_s: float) -> dict[str, Any]:
     message = (
-        f"Looking at the program took more than {limit_s:g} s or {MEMORY_BYTES >> 20} MiB, which no ordinary one does. Hand "
-        f"large tensors over as data or as variables, and write loops of many steps as `tf.while_loop`s."
+        f"Examining the program took more than {limit_s:g} s or {MEMORY_BYTES >> 20} MiB, far more than an ordinary program. "
+        f"Hand large tensors over as data or as variables, and write loops of many steps as `tf.while_loop`s."
     )
     return {"error": ProgramRefusedError.__name__, "message": message}
 
 
 def _read_line(descriptor: int, limit_s: float) -> bytes:
-    """Returns a line; nothing if its writer ended or took too long."""
-    # Not `select.select`, which knows no descriptors above 1023.
+    """Returns a line; b"" if its writer ended or took too long."""
+    # Not `select.select`, which accepts no descriptors above 1023.
     readable = select.poll()
     readable.register(descriptor, select.POLLIN)
     line, end_s = b"", time.monotonic() + limit_s
@@ -165,16 +170,16 @@ def _look(program: int, admitted: Sequence[str]) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    # Not `getrusage`: at first it has the peak of the process that this one was forked from.
+    # Not `getrusage`: its peak includes that of the process from which this one was forked.
     status = Path("/proc/self/status").read_text()
     return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def main() -> None:
-    """Looks at each program that comes on standard input, until that ends."""
+    """Examines each program whose descriptor comes on standard input, until standard input ends."""
     die_with(int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    # Which walls this system lacks is told when the pool starts.
+    # The pool reports at its start which parts of the sandbox this system cannot set up.
     raise_walls(Reach())
     orders = socket.socket(fileno=sys.stdin.fileno())
     while descriptors := socket.recv_fds(orders, 1, 1)[1]:

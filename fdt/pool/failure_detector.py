@@ -15,7 +15,8 @@ class FailureDetector:
 
     Attributes:
         heard_s: When each attached worker's last message came, by the monotonic clock.
-        idle_s: For how long each has left the processor idle in the first step of a program; see `fdt.worker.stall_detector`.
+        idle_s: The seconds for which each worker has left the processor idle in the first step of a program, from
+            `fdt.worker.stall_detector`.
     """
 
     def __init__(self, timing: Timing, post: Callable[[events.Event], None]) -> None:
@@ -45,7 +46,7 @@ class FailureDetector:
         now_s, limit_s = time.monotonic(), self._timing.heartbeat_limit_s
         if now_s - self._looked_s < self._timing.heartbeat_s / 2:
             return
-        # After a pause of this process itself (a laptop's lid), all hosts and workers seem silent.
+        # After a pause of this process itself (a laptop that slept), all hosts and workers seem silent.
         asleep = now_s - self._looked_s > limit_s / 2
         self._looked_s = now_s
         # Hosts before their workers: if a host is silent, so are its workers.
@@ -68,5 +69,5 @@ class FailureDetector:
                 self._post(events.JobIdle(time.time(), job.name, idle_s))
 
     def _is_outlived(self, host: Host | None, heard_s: float) -> bool:
-        """Whether a silent worker's host sent messages after it: if not, the host is silent, and is reported instead."""
+        """Whether a silent worker's host has sent later messages; if not, the host is reported instead of the worker."""
         return not isinstance(host, JoinedHost) or host.heard_s > heard_s + self._timing.heartbeat_limit_s / 2

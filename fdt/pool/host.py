@@ -1,7 +1,8 @@
-"""This machine as a host of a pool elsewhere: `fdt serve --join`.
+"""Makes this machine a host of a pool on another machine: `fdt serve --join`.
 
-One stream connects it to the pool: requests to start or end workers come in, ends of processes and heartbeats go out. The
-workers attach to the pool themselves, over the same address and with the same certificate.
+One stream connects the host to the pool. The pool sends requests to start and end workers; the host sends heartbeats and
+reports of processes that have ended. Each worker attaches to the pool itself, at the same address and with the same
+certificate.
 """
 
 import contextlib
@@ -35,14 +36,16 @@ _LOG_BYTES = 1 << 20
 
 
 class Membership:
-    """A host's membership in a pool. Every method is called from one thread, which must live as long as the workers: the
-    kernel ends them with it.
+    """A host's membership in a pool.
+
+    All methods must be called from one thread, which must live as long as the workers: when it ends, the kernel ends
+    the workers.
     """
 
     def __init__(self, config: JoinConfig, launchers: Mapping[str, Launcher] | None = None) -> None:
         """
         Args:
-            config: The host's.
+            config: The host's configuration.
             launchers: Launchers by mode; if None, the installed ones for the pool's modes.
         """
         self._config = config
@@ -124,7 +127,7 @@ class Membership:
         return network_namespace.describe(self._networks, self._unisolated)
 
     def serve(self) -> str:
-        """Executes the pool's instructions until the pool ends or no longer needs this host; returns which, in words.
+        """Executes the pool's instructions until the pool ends or no longer needs this host; returns the reason, in words.
 
         Raises:
             PoolError: The pool has dismissed this host for a fault, or was lost.
@@ -132,20 +135,23 @@ class Membership:
         while (instruction := main_thread.take(self._incoming)) is not None:
             kind = instruction.WhichOneof("kind")
             if kind not in self._do:
-                raise ProtocolError(f"An instruction that a host does not know. Received: kind={kind}")
+                raise ProtocolError(f"The pool sent an instruction that this host does not know. Received: kind={kind}")
             self._do[kind](instruction)
         if self._error is not None:
             raise self._error
         return self._spare or f"the pool at {self._config.pool} has ended"
 
     def leave(self) -> None:
-        """Says goodbye and waits until the pool has acknowledged it, so that no worker's end counts as a failure."""
+        """Tells the pool that this host leaves, and waits for its acknowledgement.
+
+        After that the pool does not count the end of this host's workers as a failure.
+        """
         if self._call is not None:
             self._send(goodbye=host_pb2.Goodbye())
             self._ended.wait(self._timing.stop_s)
 
     def close(self) -> None:
-        """Ends all workers and threads, and removes what was stored."""
+        """Ends all workers and threads, and deletes the host's files."""
         self._stop.set()
         self._outgoing.put(None)
         if self._call is not None:
@@ -222,7 +228,7 @@ class Membership:
         try:
             engine = self._launchers[start.mode].engine
             network = self._networks[start.mode]
-            # Workers fetch blobs that the store lacks themselves, so they may write there; see docs/decisions/0037.
+            # Workers may write into the store, since they themselves fetch the blobs that it lacks (docs/decisions/0037).
             store = (self._store.directory,)
             reads = () if config.tls_ca is None else (Path(config.tls_ca),)
             environment = config.environment()

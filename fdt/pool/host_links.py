@@ -17,12 +17,12 @@ from fdt.v1 import blobs_pb2, host_pb2
 
 
 class HostLinks(dict[str, Host]):
-    """Hosts by the names that the pool's state has for them; the supervisor's lock guards the table.
+    """Hosts by their names in the pool's state; the supervisor's lock guards the table.
 
     Attributes:
         joined: Only the hosts that joined.
         worker_keys: Keys of the workers on joined hosts.
-        reconciler: Asks a scheduler for hosts; None without one. Set before the start.
+        reconciler: Requests hosts from a scheduler; None without a scheduler. Set before the pool starts.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class HostLinks(dict[str, Host]):
     ) -> None:
         """
         Args:
-            config: The pool's.
+            config: The pool's configuration.
             own: The pool's own machine.
             modes: The modes that the pool serves.
             on_full: Called with the name of a host that does not read its messages, and the exceeded bound in words.
@@ -53,7 +53,7 @@ class HostLinks(dict[str, Host]):
         """Adds a host; returns it, and whether it was requested from the scheduler.
 
         Raises:
-            UsageError: The host is not admitted; see `fdt.pool.hosts.admit`.
+            UsageError: `fdt.pool.hosts.admit` refuses the host.
             VersionError: The host has other versions.
         """
         hosts.admit(hello, self._config, host_versions(), self.joined.values(), time.time())
@@ -64,11 +64,11 @@ class HostLinks(dict[str, Host]):
         return host, self.reconciler is not None and self.reconciler.joined(hello.name)
 
     def welcome(self, do: events.WelcomeHost) -> None:
-        """Tells a host that it has joined, and what its workers need."""
+        """Tells a host that it has joined, and sends it the pool's modes, timing and address."""
         self.joined[do.host].tell(welcome=self._welcome)
 
     def dismiss(self, do: events.DropHost) -> Host:
-        """Deletes a host, and dismisses it."""
+        """Deletes a host from the table, and dismisses it; returns it."""
         host, joined = self.pop(do.host), self.joined.pop(do.host, None)
         if self.reconciler is not None and joined is not None:
             self.reconciler.left(joined.called, "" if do.spare else f"host {joined.label} {do.reason}")

@@ -1,4 +1,4 @@
-"""Represents a pool's hosts for its supervisor: the pool's own machine, and the hosts that joined."""
+"""Represents the machines on which a pool starts workers (its own, and hosts that joined), and decides which may join."""
 
 import ipaddress
 import os
@@ -23,7 +23,7 @@ from fdt.worker.worker_config import WorkerConfig
 
 # The longest host name in messages.
 _MAX_NAME = 64
-# The largest difference between a host's and the pool's clock; it includes the time its first message travels.
+# The largest difference between a host's clock and the pool's; the transfer time of the host's first message adds to it.
 _CLOCKS_APART_S = 120.0
 
 
@@ -55,7 +55,7 @@ class Host(Protocol):
         """Deletes blobs that are no longer used."""
 
     def dismiss(self, reason: str, spare: bool = False) -> None:
-        """Dismisses the host. `spare`: it has no fault, it is not needed."""
+        """Dismisses the host; `spare` means that the host has no fault, but no job needs it."""
 
 
 class OwnHost:
@@ -72,7 +72,7 @@ class OwnHost:
     ) -> None:
         """
         Args:
-            config: The pool's.
+            config: The pool's configuration.
             launchers: Launchers by mode.
             processes: Starts worker processes.
             store: The pool's store.
@@ -95,7 +95,11 @@ class OwnHost:
         self.num_threads = config.num_threads or threads_each(self.num_cores, config.num_workers)
 
     def start(self, worker: str, mode: str) -> None:
-        """See `Host.start`; raises OSError if no process can be started."""
+        """Starts a process.
+
+        Raises:
+            OSError: The process cannot be started.
+        """
         store = str(self._store.directory)
         folder = str(self._processes.folder(worker))
         config = WorkerConfig(self._socket, worker, store, folder, self._timing)
@@ -104,15 +108,12 @@ class OwnHost:
         self._processes.start(worker, engine, self.networks[mode], config.environment(), secret, log, reads=reads)
 
     def terminate(self, worker: str) -> None:
-        """See `Host.terminate`."""
         self._processes.terminate(worker)
 
     def kill(self, worker: str) -> None:
-        """See `Host.kill`."""
         self._processes.kill(worker)
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """See `Host.drop`."""
         for ref in refs:
             self._store.drop(ref)
 
@@ -121,14 +122,14 @@ class OwnHost:
 
 
 class JoinedHost:
-    """A host that joined: instructions for it go into the stream that it holds open.
+    """A host that joined the pool; instructions are sent to it on the stream that it has opened.
 
     Attributes:
         worker_keys: Keys of the workers on all joined hosts.
         name: The pool's name for it, which is never reused.
-        called: The name that it gave itself.
+        called: The host's own name for itself.
         label: Its name in messages to people.
-        num_workers: The workers that it offers.
+        num_workers: The number of workers that it offers.
         outbox: Messages that its stream will send.
         heard_s: When its last message came, by the monotonic clock.
     """
@@ -149,23 +150,19 @@ class JoinedHost:
         self.outbox.put(host_pb2.HostInstruction(**kind).SerializeToString())
 
     def start(self, worker: str, mode: str) -> None:
-        """See `Host.start`. The worker's secret is sent to this host only."""
+        """Asks the host to start a process, and sends it the worker's secret, which no other host receives."""
         self.tell(start=host_pb2.StartWorker(worker=worker, mode=mode, secret=self.worker_keys.issue(worker)))
 
     def terminate(self, worker: str) -> None:
-        """See `Host.terminate`."""
         self.tell(signal=host_pb2.SignalWorker(worker=worker, signal=signal.SIGTERM))
 
     def kill(self, worker: str) -> None:
-        """See `Host.kill`."""
         self.tell(signal=host_pb2.SignalWorker(worker=worker, signal=signal.SIGKILL))
 
     def drop(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
-        """See `Host.drop`."""
         self.tell(drop=host_pb2.DropBlobs(blobs=refs))
 
     def dismiss(self, reason: str, spare: bool = False) -> None:
-        """See `Host.dismiss`."""
         self.tell(dismissal=host_pb2.Dismissal(reason=reason, spare=spare))
         self.outbox.close()
 
@@ -183,13 +180,13 @@ def check(config: ServeConfig) -> None:
     """
     if config.network is not None and not config.token:
         raise UsageError(
-            "A pool that takes hosts needs --token-file: who joins is given others' programs and data. Received: "
+            "A pool that takes hosts needs --token-file: a host that joins receives clients' programs and data. Received: "
             f"trusted_network={config.network.cidr}"
         )
     if config.join_token is not None and config.join_token == config.token:
         raise UsageError(
-            "With one secret for both, a host may do what clients may: expected two different ones in the files of "
-            "--token-file and --join-token-file."
+            "The hosts' token equals the pool's, so a host could do all that clients may: expected different tokens in the "
+            "files of --token-file and --join-token-file."
         )
     _check_placing(config)
     least = 1 if config.network is None else 0
@@ -214,8 +211,8 @@ def _check_placing(config: ServeConfig) -> None:
         )
     if tokens.is_local(config.listen) and not ipaddress.ip_address(network.address).is_loopback:
         raise UsageError(
-            f"Hosts come to the pool where it listens: expected --listen {network.address}:7077, or another address that they "
-            f"reach. Received: listen={config.listen}"
+            f"The scheduler's hosts cannot reach the address on which the pool listens: expected --listen "
+            f"{network.address}:7077, or another address that they reach. Received: listen={config.listen}"
         )
 
 
@@ -230,13 +227,14 @@ def admit(
 
     Args:
         hello: The host's first message.
-        config: The pool's.
-        versions: The pool's versions, see `fdt.base.versions.host_versions`.
+        config: The pool's configuration.
+        versions: The pool's versions, from `fdt.base.versions.host_versions`.
         joined: The hosts that have joined.
         time_s: Now, in seconds since the epoch.
 
     Raises:
-        UsageError: The pool takes no hosts, or no more of them; or the host is outside its network, or their clocks differ.
+        UsageError: The pool takes no hosts or no more hosts; the host is outside the pool's trusted network, differs in
+            --open-servers or its clock, or offers an invalid number of workers.
         VersionError: The host's versions are not the pool's.
     """
     if config.network is None:
@@ -260,8 +258,8 @@ def admit(
         )
     if hello.open_servers != config.open_servers:
         raise UsageError(
-            "--open-servers is for all hosts of a pool, or none: give it where the pool is served and on each host, or leave "
-            f"it away. Received: on the pool {config.open_servers}, on the host {hello.open_servers}"
+            "--open-servers is for all hosts of a pool, or none: give it where the pool is served and on each host, or "
+            f"nowhere. Received: on the pool {config.open_servers}, on the host {hello.open_servers}"
         )
     limits = config.limits
     if not 1 <= hello.num_workers <= limits.joined_workers or not hello.interface:
@@ -283,17 +281,17 @@ def check_tunnels(parts: Iterable[Host]) -> None:
     """Refuses a job whose processes would have to open servers on the machines' own network to connect.
 
     Args:
-        parts: The hosts on which it has processes.
+        parts: The hosts on which the job has processes.
 
     Raises:
-        UsageError: One of the hosts cannot give them a network namespace of their own.
+        UsageError: A host cannot give the job's processes a network namespace of their own.
     """
     lacking = [f"{host.label}: {host.unisolated}" for host in parts if host.unisolated]
     if lacking:
         raise UsageError(
-            "An asynchronous job over several hosts runs TensorFlow's servers, which compute for whoever reaches them; so each "
-            f"host must give them a network of their own, which is missing on {'; '.join(lacking)}. Remedy: {REMEDY}; or, if "
-            "nobody else can reach the hosts on any network, serve and join with --open-servers."
+            "An asynchronous job over several hosts runs TensorFlow's servers, which execute the graphs of everybody who can "
+            f"connect to them; so each host must give them a network of their own, which is missing on {'; '.join(lacking)}. "
+            f"Remedy: {REMEDY}; or, if nobody else can reach the hosts on any network, serve and join with --open-servers."
         )
 
 
@@ -311,5 +309,5 @@ def _check_versions(hello: host_pb2.Hello, ours: Mapping[str, str]) -> None:
 
 
 def _shown(text: str) -> str:
-    """Returns a remote text shortened and without unprintable characters, for a message."""
+    """Returns text from another machine for a message: shortened, and without unprintable characters."""
     return "".join(c for c in text[:_MAX_NAME] if c.isprintable())

@@ -28,7 +28,7 @@ class JobStreams:
     def __init__(self, limits: Limits, before: Iterable[Entry]) -> None:
         """
         Args:
-            limits: The pool's.
+            limits: The pool's limits.
             before: Jobs of earlier pools.
         """
         self._limits, self.unread = limits, Room(limits.unread_bytes_in_all)
@@ -58,7 +58,8 @@ class JobStreams:
     def open(self, opening: job_pb2.OpenJob, caller: Caller) -> JobRelay:
         """Adds a job under a new name; returns its relay."""
         self._num_jobs += 1
-        # With the person's name, which has no zero byte: who learns another's session cannot go on with it.
+        # The person's name is part of the session, so that nobody can continue another person's session. A name has no zero
+        # byte.
         session = b"\0".join((caller.name.encode(), opening.session)) if opening.session else b""
         relay = JobRelay(f"job-{self._num_jobs}", caller, session, self._limits, self.unread)
         self._streams[relay.job] = JobStream(opening, relay)
@@ -70,7 +71,7 @@ class JobStreams:
         return found.relay if found is not None else None
 
     def tell(self, job: str, **kind: Any) -> None:
-        """Sends a job's client an event that the pool itself makes, by its kind."""
+        """Sends a job's client an event of the pool's own; `kind` is the field of `job_pb2.Event` to set."""
         self._streams[job].relay.tell(job_pb2.Event(**kind))
 
     def tell_queued(self, do: events.TellQueued) -> None:
@@ -103,7 +104,7 @@ class JobStreams:
         return relay.steps if relay is not None else self._steps.get(job, 0)
 
     def end(self, job: str, known: Container[str]) -> JobRelay:
-        """Ends a job's stream and returns its relay; keeps the number of steps of those ended jobs that are in `known`."""
+        """Ends a job's stream and returns its relay; forgets the numbers of steps of ended jobs that are not in `known`."""
         relay = self._streams.pop(job).relay
         relay.end()
         self._steps = {name: steps for name, steps in self._steps.items() if name in known}

@@ -1,7 +1,7 @@
-"""Keeps a pool's journal: its jobs in a SQLite file, for the pool that is started in its place.
+"""Keeps a pool's journal: a SQLite file with the pool's jobs, for the pool that is later started in its place.
 
-Written by one thread. It survives the death of the pool's process at any moment (write-ahead log); if the machine fails, the
-last entries may be missing, but the journal is consistent.
+One thread writes it. The journal survives the death of the pool's process at any moment (write-ahead log); if the machine
+fails, the last entries may be missing, but the journal is consistent.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _LOST = "its pool ended"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A job's row in the journal; see `fdt.pool.state.entities.Job`."""
+    """A job's row in the journal; the fields have the meanings of those of `fdt.pool.state.entities.Job`."""
 
     name: str
     state: str
@@ -68,7 +68,7 @@ class Journal:
         """
         self._path = folder / FILE
         is_new = not self._path.exists()
-        # When it was last written; read now, since opening the file writes to it.
+        # The time of the last write, which must be read before the file is opened, since opening writes to it.
         self._left_s = max((path.stat().st_mtime for path in folder.glob(f"{FILE}*")), default=0.0)
         try:
             # One thread at a time uses it: the thread that opens it passes it to the pool's thread.
@@ -104,7 +104,7 @@ class Journal:
         columns = ", ".join(f"{name} NOT NULL" for name in _COLUMNS[1:])
         with self._connection:
             run(f"CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, {columns})")
-            # Fails now if the file cannot be written.
+            # Written so that a file that cannot be written fails now, not at the first job.
             run(f"PRAGMA user_version = {_VERSION}")
 
     @property
@@ -159,6 +159,6 @@ def _as_left(entry: Entry, last_s: float) -> Entry:
 
 def _unusable(path: Path, error: Exception) -> str:
     return (
-        f"The journal of a pool cannot be used: {error}. Expected a file that this user may write, on a disk with room, as a "
-        f"pool has left it. Mend that, or give the pool another folder: --state DIR. Received: {path}"
+        f"The journal of a pool cannot be used: {error}. Expected an undamaged file that this user may write, on a disk with "
+        f"free space. Correct that, or give the pool another folder: --state DIR. Received: {path}"
     )

@@ -21,7 +21,7 @@ from fdt.pool.snapshot import JobSnapshot, Snapshot, WorkerSnapshot
 
 
 class _Until(io.RawIOBase):
-    """Reads from a socket until a deadline, however slowly the bytes come."""
+    """Reads from a socket until a deadline, which arriving bytes do not extend."""
 
     def __init__(self, connection: socket.socket, end_s: float) -> None:
         self._connection, self._end_s = connection, end_s
@@ -35,7 +35,7 @@ class _Until(io.RawIOBase):
 
 
 class _Handler(WSGIRequestHandler):
-    """Answers one request; hangs up if it does not come in time."""
+    """Answers one request; closes the connection if the request does not arrive in time."""
 
     server: "_Server"
 
@@ -52,7 +52,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers `limits.metrics_connections` connections at a time; hangs up on others."""
+    """Answers `limits.metrics_connections` connections at a time, and closes further ones."""
 
     daemon_threads = True
 
@@ -170,13 +170,13 @@ def _of_jobs(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
 
 def _of_workers(workers: Sequence[WorkerSnapshot]) -> Iterator[Metric]:
     labels = ["worker", "host", "state", "job"]
-    age = GaugeMetricFamily("fdt_worker_heartbeat_age_seconds", "Since a worker was last heard of.", labels=labels)
+    age = GaugeMetricFamily("fdt_worker_heartbeat_age_seconds", "Time since a worker's last message.", labels=labels)
     cores = GaugeMetricFamily("fdt_worker_busy_cores", "Cores that a worker process keeps busy.", labels=labels)
     memory = GaugeMetricFamily("fdt_worker_memory_bytes", "Resident memory of a worker process.", labels=labels)
     sent = CounterMetricFamily("fdt_host_sent_bytes", "Sent by a worker's host, all interfaces.", labels=labels)
-    received = CounterMetricFamily("fdt_host_received_bytes", "Received by it.", labels=labels)
-    gpu = GaugeMetricFamily("fdt_gpu_utilization", "Of a GPU of a worker's host, 0 to 1.", labels=[*labels, "gpu"])
-    gpu_memory = GaugeMetricFamily("fdt_gpu_memory_bytes", "Used, of such a GPU.", labels=[*labels, "gpu"])
+    received = CounterMetricFamily("fdt_host_received_bytes", "Received by a worker's host.", labels=labels)
+    gpu = GaugeMetricFamily("fdt_gpu_utilization", "Load of a GPU of a worker's host, 0 to 1.", labels=[*labels, "gpu"])
+    gpu_memory = GaugeMetricFamily("fdt_gpu_memory_bytes", "Memory in use on that GPU.", labels=[*labels, "gpu"])
     for worker in workers:
         of = [worker.name, worker.host, worker.state, worker.job]
         age.add_metric(of, worker.silent_s)

@@ -19,7 +19,15 @@ _RATE_LOOKS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Bytes that a host's interfaces moved, loopback included, in all and recently a second."""
+    """Bytes that a host's interfaces, loopback included, have sent and received.
+
+    Attributes:
+        time_s: The time of the newest sample, since the epoch.
+        sent_bytes: Bytes sent in all.
+        received_bytes: Bytes received in all.
+        sent_s: Recently sent bytes a second.
+        received_s: Recently received bytes a second.
+    """
 
     time_s: float
     sent_bytes: int
@@ -61,7 +69,7 @@ class Observations:
 
     Attributes:
         samples: Each worker's newest sample.
-        accounts: For each job, its workers' accounts at the last full synchronisation but one, and at the last.
+        accounts: For each job, its workers' accounts at the last two full synchronisations, the earlier one first.
         traffic: Each host's traffic, by its label.
     """
 
@@ -79,7 +87,7 @@ class Observations:
         self._lock = threading.Lock()
 
     def sampled(self, worker: str, host: str, sample: job_pb2.Sample) -> None:
-        """Takes a worker's sample, which includes the counters of its host's interfaces."""
+        """Records a worker's sample, which includes the counters of its host's interfaces."""
         if sample.ByteSize() > self._account_bytes:
             return
         with self._lock:
@@ -98,7 +106,7 @@ class Observations:
         self.traffic[host] = Traffic(sample.time_s, sample.sent_bytes, sample.received_bytes, *rates)
 
     def accounted(self, job: str, usage: Sequence[job_pb2.WorkerUsage], time_s: float) -> None:
-        """Takes the accounts of a job's workers."""
+        """Records the accounts of a job's workers."""
         if sum(each.ByteSize() for each in usage) > self._account_bytes * len(usage):
             return
         spent = {name: sum(getattr(u, f"{name}_s") for u in usage) for name in ("compute", "exchange", "wait")}
@@ -108,7 +116,7 @@ class Observations:
             self._of(job).spent.add(time_s, spent)
 
     def shown(self, job: str, values: Mapping[str, float], time_s: float) -> None:
-        """Takes the numbers that a script was shown; leaves out more than about two rows a second."""
+        """Records numbers that a script was shown, unless less than `_SHOWN_S` has passed since the last record."""
         with self._lock:
             curves = self._of(job)
             if time_s - curves.shown_s >= _SHOWN_S:
@@ -116,7 +124,7 @@ class Observations:
                 curves.shown.add(time_s, {cut(name, _NAME_BYTES): value for name, value in kept})
 
     def counted(self, steps: Iterable[tuple[str, int]], time_s: float) -> None:
-        """Takes the running jobs' numbers of steps; called about once a second."""
+        """Records the running jobs' numbers of steps; called about once a second."""
         with self._lock:
             for job, done in steps:
                 curves = self._of(job)
@@ -137,7 +145,7 @@ class Observations:
         return self._curves.setdefault(job, JobCurves())
 
     def forget(self, jobs: Container[str], hosts: Container[str]) -> None:
-        """Deletes the observations of all other jobs than these, and of all other hosts, by label."""
+        """Deletes the observations of all jobs that are not in `jobs`, and of all hosts whose labels are not in `hosts`."""
         with self._lock:
             self.accounts = {job: kept for job, kept in self.accounts.items() if job in jobs}
             self._curves = {job: kept for job, kept in self._curves.items() if job in jobs}

@@ -22,9 +22,9 @@ from fdt.pool.state import events
 from fdt.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
 from fdt.worker.processes import last_words
 
-# After this many hosts in a row that ended without being able to serve a job, no more are requested.
+# After this many hosts in a row have ended without being able to serve a job, no more are requested.
 _MAX_FAILED = 3
-# The number of such hosts' logs that are kept.
+# The number of logs that are kept of hosts that ended before they joined.
 _MAX_LOGS = 20
 
 
@@ -149,7 +149,11 @@ class Reconciler:
             self._wake.clear()
 
     def _settle(self) -> tuple[bool, bool]:
-        """Does one round; returns whether anything changed, and whether a requested host has not joined yet."""
+        """Compares the hosts with the wanted number once, and requests or withdraws some.
+
+        Returns:
+            Whether anything changed, and whether a requested host has not joined yet.
+        """
         changed = self._look_after_left()
         changed |= self._look_after_waiting()
         with self._lock:
@@ -258,7 +262,7 @@ class Reconciler:
             self._num_failed = 0
 
     def _refused(self, reason: str) -> float:
-        """Tells the pool why; returns the seconds until the next try, unless the pool wants another number before."""
+        """Tells the pool why it gets no more hosts; returns the seconds until the next attempt."""
         self._post(events.HostsRefused(time.time(), reason))
         self._say(reason)
         return self._timing.ask_again_s
@@ -271,7 +275,7 @@ class Reconciler:
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends all hosts, waits until the scheduler has none of them left, and removes the folder."""
+        """Ends all requested hosts, waits until the scheduler runs none of them, and removes the folder."""
         self._stop.set()
         self._wake.set()
         end_s = time.monotonic() + self._timing.sweep_s

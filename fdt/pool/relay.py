@@ -1,4 +1,4 @@
-"""Passes messages between a job's client and its workers: raw messages in queues, and the workers' answers combined."""
+"""Passes serialised messages between a job's client and its workers, and combines the workers' answers into one."""
 
 import collections
 import threading
@@ -141,9 +141,9 @@ class JobRelay:
 
         Args:
             job: Its name.
-            caller: Who has opened it.
-            session: See `job_pb2.OpenJob`; no session of another person's is equal.
-            limits: The pool's.
+            caller: The operator or person who opened it.
+            session: The client's session (`job_pb2.OpenJob`), made unique among persons by `JobStreams.open`.
+            limits: The pool's limits.
             unread: The bound on unread bytes of all clients together.
         """
         self.job, self.caller = job, caller
@@ -166,7 +166,8 @@ class JobRelay:
         self._num_closed = 0
         # Serials of drains whose answers are snapshots.
         self._kept: set[int] = set()
-        # States on their way to the workers; once a drain follows them, by the drain whose answer shows that they have arrived.
+        # Blobs of states that were sent to the workers: first in a list; from the next drain on under the drain's serial, since
+        # the drain's answer shows that the workers have read them.
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
         # Blobs that the client has not fetched yet, by digest.
@@ -195,7 +196,7 @@ class JobRelay:
         self.assigned.set()
 
     def tell(self, event: job_pb2.Event) -> None:
-        """Sends the client an event that the pool itself makes."""
+        """Sends the client an event of the pool's own."""
         self.client.put(event.SerializeToString())
 
     def instruct(self, raw: bytes) -> None:
@@ -221,13 +222,13 @@ class JobRelay:
             outbox.put(message)
 
     def progress(self, rank: int, raw: bytes, event: job_pb2.Event) -> None:
-        """Passes rank 0's count of steps on."""
+        """Records rank 0's number of steps, and passes it on to the client."""
         if rank == 0:
             self.steps = event.progress.steps
             self.client.put(unwrapped(raw, event))
 
     def results(self, raw: bytes, event: job_pb2.Event) -> None:
-        """Passes a step's outputs on; only rank 0 sends them.
+        """Passes a step's outputs on to the client; only rank 0 sends them.
 
         Raises:
             CapacityError: The client does not fetch its results.
@@ -240,7 +241,7 @@ class JobRelay:
         program = event.loaded.program
         with self._lock:
             if program not in self._loaded:
-                raise ProtocolError(f"A worker loaded what nobody asked for. Received: program={program}")
+                raise ProtocolError(f"A worker loaded a program that was not sent to it. Received: program={program}")
             self._loaded[program] += 1
             complete = self._loaded[program] == len(self._workers)
             if complete:
@@ -261,15 +262,15 @@ class JobRelay:
             )
 
     def drained(self, rank: int, event: job_pb2.Event) -> job_pb2.Drained | None:
-        """Gathers a drain's answer from each worker: the state from rank 0, the accounts from all.
+        """Records a worker's answer to a drain; after the last one, answers the client with rank 0's state and all accounts.
 
         Returns:
-            The answer sent to the client; None while answers are missing.
+            The answer that was sent to the client; None while workers' answers are missing.
         """
         serial = event.drained.serial
         with self._lock:
             if serial not in self._arriving:
-                raise ProtocolError(f"A worker answered what nobody asked for. Received: serial={serial}")
+                raise ProtocolError(f"A worker answered a drain that is not pending. Received: serial={serial}")
             drained, usage, count = self._drained.pop(serial, (None, [], 0))
             usage.extend(event.drained.workers)
             drained, count = (event.drained if rank == 0 else drained), count + 1
@@ -287,7 +288,7 @@ class JobRelay:
         return answer.drained
 
     def closed(self, event: job_pb2.Event, host: str) -> None:
-        """Passes a process's last account on, with the number of accounts still missing.
+        """Passes a process's last account on to the client, with the number of accounts still missing.
 
         Args:
             event: The process's `closed` event.
@@ -312,13 +313,13 @@ class JobRelay:
         return event.HasField("drained") and event.drained.serial in self._kept
 
     def drain_asked(self, serial: int, keep: bool) -> None:
-        """Records a drain, whose answer shows that the workers have read all states sent before it."""
+        """Records a drain; its answer will show that the workers have read all states sent before it."""
         with self._lock:
             if keep:
                 self._kept.add(serial)
-            self._need_room(self._arriving, "questions")
+            self._need_room(self._arriving, "drains")
             if serial in self._arriving:
-                raise ProtocolError(f"Another question has this number and is not answered. Received: serial={serial}")
+                raise ProtocolError(f"A drain with this serial is still pending. Received: serial={serial}")
             self._arriving[serial], self._inbound = self._inbound, []
 
     def served_blobs(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef]:
@@ -331,7 +332,7 @@ class JobRelay:
         """Records blobs that the client is to fetch.
 
         Raises:
-            CapacityError: Too many of them are not fetched.
+            CapacityError: Too many blobs wait for the client to fetch them.
         """
         with self._lock:
             self._outbound.update({ref.digest: ref for ref in refs})
@@ -383,7 +384,7 @@ class JobRelay:
             return self._streaming.pop(data)
 
     def passing_blobs(self) -> list[blobs_pb2.BlobRef]:
-        """Returns the blobs that are on their way now."""
+        """Returns the one-time blobs that workers or the client have not read yet."""
         states = [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs)]
         with self._lock:
             read = [ref for ref, _ in self._reading.values()]

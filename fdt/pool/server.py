@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 
 _WORKERS = worker_pb2.DESCRIPTOR.services_by_name["Workers"]
-# Threads of a call that streams both ways.
+# The number of threads that a call takes if it streams both ways.
 _THREADS_EACH = 2
-# A service, its servicer, and those of its methods that take and return raw bytes.
+# A service, its servicer, and the names of its methods that take and return raw bytes.
 _Service = tuple[ServiceDescriptor, object, Iterable[str]]
 
 
 class Server:
-    """A pool."""
+    """A pool: its ports, and the supervisor and services behind them."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Server:
     ) -> None:
         """
         Args:
-            config: The pool's.
+            config: The pool's configuration.
             launchers: Launchers by mode; the installed ones if None.
             directory: For blobs, logs and the workers' socket, removed at the end; a new temporary one if None.
             kept: Keeps the list of jobs for the next pool; None to keep nothing. The caller closes it.
 
         Raises:
-            UsageError: The configuration is invalid, or would let strangers in.
+            UsageError: The configuration is invalid, or would give strangers access.
         """
         tls = config.tls_cert is not None and config.tls_key is not None
         rpc.check_listen(config.listen, config.token, tls)
@@ -91,7 +91,7 @@ class Server:
         self._examiner: Examiner | None = None
 
     def start(self) -> str:
-        """Starts to serve, and to start workers.
+        """Opens the ports, and begins to start workers.
 
         Returns:
             The address, with the port that the system chose if 0 was asked for.
@@ -108,12 +108,12 @@ class Server:
         pool = Pool(supervisor, config, access)
         timing, limits = config.timing, config.limits
         blobs = Blobs(supervisor.store, limits, timing, access)
-        # Warm and ending processes of each mode, and the processes here of jobs whose workers are on other hosts.
+        # For each mode: warm and ending processes, and those on this machine of jobs whose workers are on other hosts.
         num_processes = 4 * (config.num_workers + limits.jobs) * len(self._launchers)
         own_keys, keys = supervisor.own_keys, supervisor.hosts.worker_keys
         limiter = RateLimiter(limits, timing, num_processes)
         own = self._open([_workers(Workers(supervisor, own_keys, blobs))], limiter, own_keys)
-        # A pool that takes no hosts admits one connection at a time, to send the reason.
+        # A pool that takes no hosts still admits one host at a time, to send it the reason.
         joined = (limits.joined_workers, limits.hosts) if config.network is not None else (1, 1)
         services: list[_Service] = [
             (blobs_pb2.DESCRIPTOR.services_by_name["Blobs"], blobs, {"Put", "Get"}),
@@ -135,7 +135,7 @@ class Server:
         if config.page is not None:
             self._page = _page(config.page, supervisor, limits, access.audit)
             pool.link = self._page.link
-        # This machine's workers have a server of their own: an overloaded public port does not keep them out.
+        # This machine's workers have a server of their own, so that they can attach while the public port is overloaded.
         rpc.listen(own, socket)
         address = rpc.listen(public, config.listen, config.tls_cert, config.tls_key)
         others = config.metrics, self._page.address if self._page else None
@@ -254,7 +254,7 @@ def _page(address: str, supervisor: Supervisor, limits: Limits, audit: AuditLog)
 
 def main() -> None:
     """Runs a pool for the parent process: reads its configuration from the first line of standard input, and serves until
-    that is closed."""
+    standard input is closed."""
     fields = json.loads(sys.stdin.buffer.readline())
     directory = Path(fields.pop("directory"))
     server = Server(serve_config_of(fields), directory=directory)

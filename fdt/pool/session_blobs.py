@@ -1,4 +1,4 @@
-"""Keeps blobs for longer than a step: states that workers wrote, and snapshots for a session's next job."""
+"""Moves the blobs that workers write into the pool's store, and keeps those of snapshots for the session's next job."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from fdt.worker.processes import Processes
 
 
 class SessionBlobs:
-    """Such blobs in the pool's store; any thread may call."""
+    """The blobs of workers and snapshots in the pool's store; its methods may be called from any thread."""
 
     def __init__(
         self, store: BlobStore, processes: Processes, hosts: HostLinks, workers: WorkerLinks, most: int
     ) -> None:
         """
         Args:
-            store: The pool's.
+            store: The pool's store.
             processes: The worker processes of the pool's own machine.
-            hosts: The pool's.
-            workers: The pool's.
+            hosts: The pool's hosts.
+            workers: The pool's workers.
             most: The most blobs that are kept for one session.
         """
         self._store, self._processes, self._hosts, self._workers, self._most = store, processes, hosts, workers, most
@@ -30,15 +30,15 @@ class SessionBlobs:
         """Moves blobs from the folder of a worker of this machine into the store.
 
         Args:
-            worker: The worker, which names the blobs.
+            worker: The worker that has reported the blobs.
             refs: The blobs.
-            owner: Whose job it serves; see `BlobStore.owns`.
+            owner: The person whose job it serves, who then owns the blobs; "" for the operator.
 
         Raises:
             ProtocolError: A file differs from what the worker reported.
         """
         folder = self._processes.folder(worker)
-        # A missing folder was removed with its worker, whose end is reported.
+        # A missing folder was removed with its worker, whose end is reported elsewhere.
         if refs and isinstance(self._workers.host_of(worker), OwnHost) and folder.exists():
             for ref in refs:
                 self._store.adopt(ref, folder, owner)

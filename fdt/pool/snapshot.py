@@ -15,7 +15,7 @@ from fdt.v1 import job_pb2
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSnapshot:
-    """A worker process; `silent_s`: time since its last message; `host` is "" for the pool's own machine."""
+    """A worker process; `silent_s` is the time since its last message, and `host` is "" for the pool's own machine."""
 
     name: str
     host: str
@@ -35,9 +35,9 @@ class JobSnapshot:
         workers: The workers' accounts as of the last complete drain.
         before: Their accounts as of the complete drain before that.
         rate: The recent number of steps a second.
-        lost: The earlier jobs of the same run, which it replaces, and how each ended.
-        num_processes: The job's processes; each has, or had, a log.
-        owner: The person who sent it; "" for the operator.
+        lost: The earlier jobs of the same run, which this one replaces, and how each ended.
+        num_processes: The number of its processes; each has, or had, a log.
+        owner: The person who submitted it; "" for the operator.
     """
 
     name: str
@@ -60,7 +60,7 @@ class JobSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class HostSnapshot:
-    """A machine of the pool; `name` is "" for the pool's own, `busy` the number of its workers that serve jobs."""
+    """A machine of the pool; `name` is "" for the pool's own, and `busy` the number of its workers that serve jobs."""
 
     name: str
     slots: int

@@ -1,6 +1,7 @@
-"""Keeps a pool's list of jobs and its token for the pool that is started in its place; other parts keep files of theirs there.
+"""Keeps a pool's list of jobs and its token in a folder, for the pool that is later started in its place.
 
-One pool uses such a folder at a time. If the folder becomes unwritable or is deleted, the pool goes on and reports it.
+The tokens of persons and the audit log are in the same folder, written by other modules. Only one pool at a time uses a state
+folder. If the folder becomes unwritable or is deleted, the pool reports that and continues.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from fdt.errors import UsageError
 from fdt.pool.journal import FILE, Entry, Journal
 
 _LOCK, _TOKEN = "lock", "token"
-# Tokens of persons, which `fdt token` writes, and what callers did.
+# The tokens of persons, and the log of callers' actions.
 TOKENS, AUDIT_LOG = "tokens.json", "audit.log"
 _MAX_TOKEN_BYTES = 4096
 
@@ -38,7 +39,7 @@ class StateFolder:
         self.path = path
         self._token = ""
         self._lock = -1
-        # The journal's content.
+        # The journal's entries, by job; None for an entry that must be written again, since an earlier pool wrote it.
         self._written: dict[str, Entry | None] = {}
         self._said = ""
         self._journal = self._opened()

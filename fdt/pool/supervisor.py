@@ -1,4 +1,4 @@
-"""Executes what `fdt.pool.state.pool_state` decides: one thread takes events, asks the state what to do, and does it."""
+"""Executes the decisions of `fdt.pool.state.pool_state`: one thread passes events to it and executes its instructions."""
 
 import queue
 import threading
@@ -37,7 +37,7 @@ from fdt.worker.processes import Processes, last_words, oom_kills
 from fdt.worker.rendezvous import RendezvousTable
 from fdt.worker.runtime import Launcher
 
-# Seconds between two readings of the jobs' steps, for their curves, and two looks at their owners' tokens.
+# Seconds between two readings of the jobs' numbers of steps, for their curves, and between two checks of the owners' tokens.
 _LOOK_S = 1.0
 
 
@@ -55,11 +55,11 @@ class Supervisor:
     ) -> None:
         """
         Args:
-            config: The pool's.
+            config: The pool's configuration.
             launchers: A launcher for each mode that the pool serves.
-            directory: For blobs and logs; the pool's own.
+            directory: The pool's own directory, for blobs and logs.
             socket: The address at which workers attach.
-            access: Knows whose tokens are valid.
+            access: Tells which persons' tokens are valid.
             kept: Keeps the list of jobs; None to keep nothing.
         """
         self._kept, entries = kept, kept.entries if kept is not None else ()
@@ -89,7 +89,7 @@ class Supervisor:
         self.hosts = HostLinks(config, own, launchers, self._host_full)
         self.blobs = SessionBlobs(self.store, self._processes, self.hosts, self._workers, self.limits.session_blobs)
         self.seen, self._looked_s = Observations(self.limits.account_bytes), 0.0
-        # The count before the first worker.
+        # How many processes the system had killed for want of memory before the first worker started.
         self._oom_kills = oom_kills()
         self._events: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
         self._failure_detector = FailureDetector(timing, self.post)
@@ -148,7 +148,7 @@ class Supervisor:
         self._events.put(event)
 
     def submit(self, opening: job_pb2.OpenJob, caller: Caller) -> JobRelay:
-        """Adds a caller's job.
+        """Adds a caller's job; returns its relay.
 
         Raises:
             CapacityError: Its names are too long, or the pool is stopping.
@@ -178,7 +178,7 @@ class Supervisor:
         """Adds a host.
 
         Raises:
-            UsageError: The host is not admitted; see `fdt.pool.hosts.admit`.
+            UsageError: `fdt.pool.hosts.admit` refuses the host.
             VersionError: The host has other versions.
             CapacityError: The pool is stopping.
         """
@@ -198,7 +198,7 @@ class Supervisor:
             return [f"{host.label}, {host.num_workers} worker(s)" for host in self.hosts.joined.values()]
 
     def _host_full(self, host: str, bound: str) -> None:
-        reason = f"was sent away: it does not take what the pool sends, and no more than {bound} are kept for it"
+        reason = f"was dismissed: it does not read the pool's messages, and more than {bound} of them waited"
         self.post(events.HostGone(time.time(), host, reason))
 
     def exited_on(self, host: JoinedHost, end: host_pb2.WorkerExit) -> None:
@@ -214,11 +214,11 @@ class Supervisor:
         """Returns the outbox of a worker that has just attached.
 
         Raises:
-            ProtocolError: There is no such worker, or it had attached before.
+            ProtocolError: There is no such worker, or it has attached before.
         """
         with self._lock:
             if worker not in self._workers or worker in self._failure_detector.heard_s:
-                raise ProtocolError(f"The pool waits for no such worker. Received: worker={worker}")
+                raise ProtocolError(f"The pool expects no such worker to attach. Received: worker={worker}")
             self._failure_detector.heard_s[worker] = time.monotonic()
             return self._workers[worker].outbox
 
@@ -255,7 +255,7 @@ class Supervisor:
             return (relay, found.rank) if found is not None and relay is not None else None
 
     def job_needs(self, job: str, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether a blob was named to a job's workers, and they may still need it."""
+        """Returns whether a job's workers were told the name of a blob and may still need the blob."""
         with self._lock:
             relay = self._streams.relay(job)
         return relay is not None and (self.store.uses(job, ref) or ref in relay.passing_blobs())
@@ -277,7 +277,7 @@ class Supervisor:
         return (found.state if found.state.ended else JobState.CANCELLED).value
 
     def owner(self, job: str) -> str:
-        """Returns the person whose job it is; "" for the operator.
+        """Returns the person who submitted a job; "" for the operator.
 
         Raises:
             ProtocolError: No such job.
@@ -368,7 +368,7 @@ class Supervisor:
             self._look()
 
     def _look(self) -> None:
-        """Records the running jobs' steps, and looks at their owners' tokens, unless that was done in the last second."""
+        """Records the running jobs' numbers of steps and checks their owners' tokens, at most once in `_LOOK_S`."""
         now_s = time.time()
         if abs(now_s - self._looked_s) >= _LOOK_S:
             self._looked_s = now_s
@@ -378,7 +378,7 @@ class Supervisor:
             self._end_strangers(now_s)
 
     def _end_strangers(self, now_s: float) -> None:
-        """Ends the jobs of persons whose tokens are not valid any more."""
+        """Ends the jobs of persons whose tokens are no longer valid."""
         for job in self._streams:
             caller = self._streams[job].relay.caller
             lost = self._access.lost(caller)

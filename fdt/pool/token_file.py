@@ -1,7 +1,7 @@
-"""Keeps the tokens of a pool's persons in a file: of each token a hash, its person's name, and when it expires.
+"""Keeps the tokens of a pool's persons in a file, with each token's hash, its person's name and the time when it expires.
 
-`fdt token` writes the file. The pool reads it again when it has changed, so a new or revoked token needs no restart. A token is
-shown once, when it is made: whoever reads the file cannot use the pool.
+`fdt token` writes the file. The pool reads it again after each change, so a new or revoked token needs no restart. A token is
+shown once, when it is made. The file holds only hashes, so reading it gives no access to the pool.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from fdt.base import log, user_folder
 from fdt.errors import UsageError
 
 _VERSION = 1
-# Some 5,000 persons. The file is read within a call.
+# Enough for about 5,000 persons. The file is read during a call, which a larger one would delay.
 _MAX_BYTES = 1 << 20
 # No colon, so that no name looks like the address of a connection.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}")
 _HASH = re.compile(r"[0-9a-f]{64}")
-# How logs and lists call who holds the pool's own token.
+# The name in logs and lists of the holder of the pool's own token.
 OPERATOR = "operator"
 
 
@@ -35,10 +35,10 @@ class PersonToken:
     """A person's token.
 
     Attributes:
-        name: The person.
+        name: The person's name.
         sha256: The token's SHA-256 in hex. It has no salt: a token is random, so no table of hashes contains it.
         added_s: When it was made, in seconds since the epoch.
-        expires_s: Until when it is valid; None for ever.
+        expires_s: When it expires, in seconds since the epoch; None for never.
     """
 
     name: str
@@ -52,7 +52,7 @@ class PersonToken:
 
 
 def hashed(token: bytes) -> str:
-    """Returns the hash under which a token is kept. Looked up by it, the time of a comparison reveals nothing."""
+    """Returns a token's hash. Tokens are looked up by hash, so that the time of a comparison reveals nothing about them."""
     return hashlib.sha256(token).hexdigest()
 
 
@@ -63,7 +63,7 @@ def read(path: Path) -> list[PersonToken]:
     """Returns the tokens in a file; none if the file does not exist.
 
     Raises:
-        UsageError: It is not this user's alone, or holds no tokens.
+        UsageError: Other users may open the file, or it is damaged.
     """
     try:
         with open(path, "rb", opener=_no_link) as file:
@@ -74,13 +74,13 @@ def read(path: Path) -> list[PersonToken]:
     except OSError as error:
         raise UsageError(f"cannot read the tokens of persons: {error}. Expected a plain file, no link") from error
     if complaint is not None:
-        raise UsageError(f"who may write the file of tokens could let anybody in: {complaint}")
+        raise UsageError(f"other users could give themselves access through the file of tokens: {complaint}")
     try:
         return _parsed(raw)
     except (ValueError, TypeError, KeyError, UsageError) as error:
         raise UsageError(
-            f"the file of tokens is damaged ({error}). Expected what `fdt token add` writes; or delete it and add everybody "
-            f"anew. Received: {path}"
+            f"the file of tokens is damaged ({error}). Expected what `fdt token add` writes; or delete it and add all persons "
+            f"again. Received: {path}"
         ) from error
 
 
@@ -107,10 +107,10 @@ def _parsed(raw: bytes) -> list[PersonToken]:
 
 
 def check_name(name: str) -> None:
-    """Refuses what is no name of a person.
+    """Refuses an invalid name of a person.
 
     Raises:
-        UsageError: It has other characters, is too long, or is the operator's.
+        UsageError: The name has other characters, is too long, or is the operator's.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == OPERATOR:
         raise UsageError(
@@ -148,7 +148,7 @@ def revoke(path: Path, name: str) -> None:
     """Deletes a person's token from a file.
 
     Raises:
-        UsageError: The person has none, or the file cannot be used.
+        UsageError: The person has no token, or the file cannot be used.
     """
     with _changing(path) as tokens:
         left = [each for each in tokens if each.name != name]
@@ -159,7 +159,7 @@ def revoke(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[PersonToken]]:
-    """Yields the tokens of a file, and writes them back; locks out others who change it."""
+    """Yields the tokens of a file, and writes them back, under a lock against other processes that change the file."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -180,9 +180,9 @@ def _write(path: Path, tokens: Sequence[PersonToken]) -> None:
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(text)
         file.flush()
-        # A token that was revoked must not come back when the machine fails.
+        # A revoked token must not become valid again because the machine fails.
         os.fsync(descriptor)
-    # A pool reads the old file or the new one, never half of one.
+    # The rename is atomic, so a pool never reads a partly written file.
     os.replace(partial, path)
 
 
@@ -190,7 +190,7 @@ def _write(path: Path, tokens: Sequence[PersonToken]) -> None:
 
 
 class TokenFile:
-    """The tokens that a pool accepts besides its own; may be called from any thread."""
+    """The persons' tokens that a pool accepts; its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -203,10 +203,10 @@ class TokenFile:
         Args:
             path: The file.
             clock: Returns the time in seconds since the epoch.
-            on_change: Called with the names of new tokens, and of those that are gone, when the file has changed.
+            on_change: Called when the file has changed, with the names of the persons of new and of deleted tokens.
 
         Raises:
-            UsageError: See `read`.
+            UsageError: Other users may open the file, or it is damaged.
         """
         self.path, self._clock, self._on_change = path, clock, on_change
         self._lock = threading.Lock()
@@ -235,8 +235,8 @@ class TokenFile:
             try:
                 found = {token.sha256: token for token in read(self.path)}
             except UsageError as error:
-                # Not an empty table: a slip of the operator's would end everybody's jobs.
-                log.notice(f"{error}; until that is mended, those are let in whom it named before")
+                # With an empty table, a mistake of the operator in the file would end the jobs of all persons.
+                log.notice(f"{error}; until that is corrected, the tokens that the file held before remain valid")
                 return self._by_hash
             before, self._by_hash = self._by_hash, found
         added, gone = (
@@ -247,7 +247,7 @@ class TokenFile:
         return found
 
     def _status(self) -> tuple[int, ...] | None:
-        """Returns what changes when the file does; None if it cannot be looked at."""
+        """Returns values that change when the file does; None if there is no such file or it is not accessible."""
         try:
             status = os.lstat(self.path)
         except OSError:

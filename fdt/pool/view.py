@@ -1,4 +1,4 @@
-"""Makes the tables of the pool's page and `fdt top`, in JSON's types. Pure: a snapshot in, tables out."""
+"""Makes the tables of the pool's page and `fdt top` from a snapshot, in JSON's types. No I/O."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ def overview(snapshot: Snapshot, time_s: float) -> dict[str, Any]:
 
     Args:
         snapshot: The pool's snapshot.
-        time_s: Now, since the epoch.
+        time_s: Now, in seconds since the epoch.
 
     Returns:
         `time_s`, and under each of `TABLES` a list of rows, in the pool's order. Times in seconds, rates a second.
@@ -167,7 +167,7 @@ def _host(host: HostSnapshot, workers: Sequence[WorkerSnapshot]) -> Row:
 
 
 def _rounded(size: float) -> int:
-    """Returns a number of bytes rounded to three digits, so that small movements are no change."""
+    """Returns a number of bytes rounded to three digits, so that browsers are not sent each small change."""
     return int(float(f"{size:.3g}"))
 
 

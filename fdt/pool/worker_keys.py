@@ -1,6 +1,6 @@
 """Authenticates workers: each attaches with a one-time secret, and then uses a key for the job that it serves.
 
-A pool has one such table for each port on which workers attach: a secret or key of one port is invalid at the other.
+A pool has one `WorkerKeys` for each port on which workers attach: a secret or key of one port is invalid at the other.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class WorkerKeys:
         self._serving: dict[bytes, Serving] = {}
         # Each attached worker, and the hash of its key; None before its assignment.
         self._attached: dict[str, bytes | None] = {}
-        # The hash of each worker's unused secret: there may be thousands, and each ends by itself.
+        # The hash of each worker's unused secret, so that it can be deleted without a search among thousands of secrets.
         self._secret_of: dict[str, bytes] = {}
 
     def issue(self, worker: str) -> str:
@@ -84,7 +84,7 @@ class WorkerKeys:
         with self._lock:
             serving = self._serving.get(_hash(given))
         if serving is None:
-            raise AccessError("This key's worker is attached no more, or its job has ended.")
+            raise AccessError("This key's worker is no longer attached, or its job has ended.")
         return serving
 
     def forget(self, worker: str) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the pool's connections to its worker processes: each one's host, outbox, and the time when it is ended."""
+"""Keeps the pool's connections to its worker processes, and ends those that were asked to end and have not."""
 
 import contextlib
 import dataclasses
@@ -35,18 +35,18 @@ class WorkerLinks(dict[str, WorkerLink]):
         Args:
             logs: The workers' logs.
             outbox_bytes: The most bytes of instructions that wait for one worker.
-            stop_s: Seconds after which a process that was asked to end is terminated, and again as many until it is killed.
+            stop_s: Seconds until a process that was asked to end is terminated, and from then until it is killed.
         """
         super().__init__()
         self._logs, self._outbox_bytes, self._stop_s = logs, outbox_bytes, stop_s
-        # When each process that was asked to end is terminated, or then killed: the first due comes first.
+        # When each process that was asked to end is terminated or, after that, killed; the first due comes first.
         self._due_s: dict[str, float] = {}
 
     def start(self, worker: str, mode: str, host: Host) -> None:
         """Starts a process.
 
         Raises:
-            OSError: The process cannot be started; it is in the table nevertheless.
+            OSError: The process cannot be started; its link remains in the table until `forget`.
         """
         self[worker] = WorkerLink(host, Outbox(self._outbox_bytes))
         if isinstance(host, JoinedHost):

@@ -28,31 +28,39 @@ _NUM_STREAMS = 2
 
 
 class SharedStore:
-    """A client's transfers if the pool is its own child process: it writes and maps the store's files itself."""
+    """A client's transfers if the pool is its child process: the client itself writes and maps the store's files.
+
+    The methods are those of `BlobClient`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._store = BlobStore(directory)
 
     def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
-        """Like `BlobClient.find_missing`."""
+        """Returns the blobs that the store does not hold."""
         return [ref for ref in refs if not self._store.has(ref)]
 
     def upload(
         self, blobs: Sequence[tuple[blobs_pb2.BlobRef, Buffer]], sent: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Like `BlobClient.upload`."""
+        """Writes the blobs that the store does not hold; returns the bytes of content written.
+
+        Args:
+            blobs: References (from `reference`) and contents.
+            sent: Called with the number of bytes of each written piece.
+        """
         missing = [(ref, buffer) for ref, buffer in blobs if not self._store.has(ref)]
         for ref, buffer in missing:
             self._store.add(ref, _counted(chunked(flat(buffer)), sent))
         return sum(ref.size_bytes for ref, _ in missing)
 
     def send(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> int:
-        """Like `BlobClient.send`."""
+        """Writes a blob with a name from `one_time`; returns the bytes of content written."""
         self._store.add(ref, pieces)
         return ref.size_bytes
 
     def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
-        """Like `BlobClient.download`; what it returns is mapped, not copied."""
+        """Returns a blob's content, mapped into memory without a copy: uint8 [size_bytes]."""
         return self._store.open(ref)
 
 
@@ -85,7 +93,7 @@ class BlobClient:
         """Sends the blobs that the pool does not hold.
 
         Args:
-            blobs: Names (see `reference`) and contents.
+            blobs: References (from `reference`) and contents.
             sent: Called with the number of bytes of each sent piece, from several threads.
 
         Returns:
@@ -131,7 +139,12 @@ class BlobClient:
                     yield decode_data(raw, blobs_pb2.GetChunk, 1)
 
     def download(self, ref: blobs_pb2.BlobRef) -> Buffer:
-        """Fetches a blob, and checks its size and, if it is named by its SHA-256, its content."""
+        """Fetches a blob, and checks its size and, if it is named by its SHA-256, its content.
+
+        Raises:
+            ProtocolError: The pool does not hold the blob, or the content does not fit the reference.
+            PoolError: The pool could not be reached.
+        """
         content = bytearray(ref.size_bytes)
         position = 0
         for data in self.chunks(ref):
@@ -156,8 +169,9 @@ class WorkerBlobClient(BlobClient):
 
 
 class HostStore(BlobStore):
-    """The store of a joined host: fetches missing blobs from the pool, once for all processes of the host; sends new blobs
-    to the pool.
+    """The store of a joined host, shared by its processes.
+
+    A missing blob is fetched from the pool once for all processes; new blobs are sent to the pool.
     """
 
     def __init__(self, directory: Path, pool: BlobClient, grace_s: float = 0.0) -> None:
@@ -166,13 +180,16 @@ class HostStore(BlobStore):
         Args:
             directory: The host's directory of blobs.
             pool: Transfers to and from the pool's store.
-            grace_s: See `BlobStore`.
+            grace_s: Seconds for which a blob is kept after a request for it or its transfer.
         """
         super().__init__(directory, grace_s=grace_s)
         self._pool = pool
 
     def open(self, ref: blobs_pb2.BlobRef) -> "np.ndarray":
-        """Like `BlobStore.open`; first fetches the blob if this host lacks it.
+        """Maps a blob into memory, after fetching it if this host lacks it.
+
+        Returns:
+            uint8 [size_bytes], a private map: writes to it stay in this process.
 
         Raises:
             ProtocolError: The pool does not hold the blob.

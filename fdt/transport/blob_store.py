@@ -1,4 +1,4 @@
-"""Stores a pool's arrays, programs and states as files, by the blobs' names."""
+"""Stores a pool's blobs (arrays, programs and states) as files, each under its name."""
 
 import contextlib
 import errno
@@ -45,7 +45,8 @@ class BlobStore:
         Args:
             directory: The directory; made if missing.
             limit_bytes: The most bytes of all blobs; None for the disk's free space.
-            grace_s: How long a blob is kept after a request for it or its upload, so that its job can call `use`.
+            grace_s: Seconds for which a blob is kept after a request for it or its upload, so that its job has time to call
+                `use`.
             limits: Bounds on the number of blobs, and on the disk space of uploads.
         """
         self.directory = directory
@@ -58,7 +59,7 @@ class BlobStore:
         self._users: dict[str, dict[str, blobs_pb2.BlobRef]] = {}
         # The CRC-32 of the content of each sealed blob, by file name.
         self._seals: dict[str, int] = {}
-        # Who has each blob, by file name; see `owns`.
+        # The persons who have sent the content of each blob, by file name.
         self._owners: dict[str, set[str]] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -81,7 +82,7 @@ class BlobStore:
         return len(ref.digest) == hashlib.sha256().digest_size
 
     def has(self, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether the blob is here; if it is, marks it as just used, since the caller is taken to need it."""
+        """Returns whether the blob is here; if it is, marks it as just used, since the caller probably needs it."""
         path = self.path(ref)
         try:
             # By a descriptor: a worker's sandbox forbids changing a file's times by its name.
@@ -103,7 +104,7 @@ class BlobStore:
             ref: The blob's name and size.
             chunks: Its content.
             sender: The client that sends it; the disk space of one sender's unfinished blobs is bounded. "" for no bound.
-            owner: See `owns`.
+            owner: The person who has sent the content; "" for the operator.
 
         Raises:
             ProtocolError: The content does not fit the reference.
@@ -112,9 +113,10 @@ class BlobStore:
         self._write(ref, chunks, hashlib.sha256() if len(ref.digest) != ONE_TIME_BYTES else None, sender, owner)
 
     def owns(self, owner: str, ref: blobs_pb2.BlobRef) -> bool:
-        """Returns whether a blob is an owner's: whether they, or a worker of theirs, have sent its content.
+        """Returns whether a person, or a worker of one of their jobs, has sent the content of a blob.
 
-        Of equal contents the store keeps one copy. Who knows its name alone has not shown that they know the content.
+        The store keeps one copy of equal contents, so a blob may have several owners. Knowing a blob's name does not make a
+        person its owner, since it does not show that they know the content.
         """
         with self._lock:
             return owner in self._owners.get(self.path(ref).name, ())
@@ -124,7 +126,7 @@ class BlobStore:
         return self.payload_of(flat(buffer).nbytes, [buffer])
 
     def payload_of(self, size_bytes: int, pieces: Iterable[Buffer]) -> blobs_pb2.Payload:
-        """Returns the payload of a message whose content is made piece by piece; see `payload`."""
+        """Returns the payload of a message, as `payload` does, for content that is made piece by piece."""
         if size_bytes <= INLINE_BYTES:
             return blobs_pb2.Payload(inline=b"".join(bytes(flat(piece)) for piece in pieces))
         ref = one_time(size_bytes)
@@ -153,7 +155,7 @@ class BlobStore:
         return np.memmap(self.path(ref), np.uint8, "c")
 
     def chunks(self, ref: blobs_pb2.BlobRef) -> Iterator[memoryview]:
-        """Reads a blob piece by piece. Not through a map: if a writer truncates the file meanwhile, a map crashes the process.
+        """Reads a blob piece by piece. The file is not mapped, since reading a map of a truncated file crashes the process.
 
         Raises:
             ProtocolError: The blob is not here, is cut short, or has changed since it was sealed.
@@ -175,9 +177,7 @@ class BlobStore:
             )
 
     def seal(self, ref: blobs_pb2.BlobRef) -> None:
-        """Records the checksum of a one-time blob, so that its content is checked from now on when it is read (`chunks`) or
-        looked for (`is_whole`).
-        """
+        """Records the checksum of a one-time blob; from now on `chunks` and `is_whole` check the content."""
         found = 0
         for chunk in self.chunks(ref):
             found = zlib.crc32(chunk, found)
@@ -200,24 +200,25 @@ class BlobStore:
 
         Args:
             ref: The blob's name and size.
-            folder: The worker's.
-            owner: See `owns`.
+            folder: The worker's folder.
+            owner: The person whose job the worker serves; "" for the operator.
 
         Raises:
-            ProtocolError: It is not a plain file of this user with a single link, or its size differs from the reference.
+            ProtocolError: The name is not a one-time name; or the file is not a regular file of this user with a single link,
+                differs in size from the reference, or is already in the store.
         """
         name = self.path(ref).name
         if len(ref.digest) != ONE_TIME_BYTES:
             # A worker must not write a blob under a content digest: other jobs rely on such names.
-            raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")
+            raise ProtocolError(f"A worker's blob must have a one-time name. Received: {describe(ref)}")
         try:
             status = os.lstat(folder / name)
             expected = (stat.S_IFREG, 1, os.geteuid(), ref.size_bytes)
             found = (stat.S_IFMT(status.st_mode), status.st_nlink, status.st_uid, status.st_size)
             if found != expected or os.path.lexists(self.path(ref)):
                 raise ProtocolError(
-                    "A worker's blob is a plain file of its own, as long as it says, and new. Expected (type, links, owner, "
-                    f"bytes): {expected}. Received: {found}"
+                    "A worker's blob must be a regular file with one link, as long as its reference says, and not in the store "
+                    f"yet. Expected (type, links, owner, bytes): {expected}. Received: {found}"
                 )
             os.rename(folder / name, self.path(ref))
             self._own_by(ref, owner)
@@ -254,7 +255,7 @@ class BlobStore:
     def drop(self, ref: blobs_pb2.BlobRef) -> None:
         """Deletes a one-time blob, unless it has a user.
 
-        One named by its content may be anybody's, as all who have the content know its name: it leaves when its room is needed.
+        A blob that is named by its content stays until its space is needed: other clients with the same content may use it.
         """
         with self._lock:
             if not self.is_lasting(ref) and self.path(ref).name not in self._used():
@@ -404,12 +405,15 @@ class WorkerStore(BlobStore):
         self._own = BlobStore(folder)
 
     def add(self, ref: blobs_pb2.BlobRef, pieces: Iterable[Buffer]) -> None:
-        """See `BlobStore.add`."""
+        """Writes a blob into the worker's own folder, without checking its content."""
         self._own.add(ref, pieces)
 
 
 def not_here(ref: blobs_pb2.BlobRef) -> ProtocolError:
-    """Returns the error for a blob that the pool does not hold; the same for one that is not the caller's, who is not told."""
+    """Returns the error for a blob that the pool does not hold.
+
+    Callers get the same error for another person's blob, so that they do not learn that the pool holds it.
+    """
     return ProtocolError(f"The pool does not hold this blob: upload it first. Received: {describe(ref)}")
 
 
@@ -421,7 +425,7 @@ def _fill(
         for chunk in chunks:
             received += len(chunk)
             if received > ref.size_bytes:
-                raise ProtocolError(f"A blob is longer than it says. Expected: {describe(ref)}")
+                raise ProtocolError(f"A blob is longer than its reference says. Expected: {describe(ref)}")
             while received > allocated:
                 allocated = grow(file.fileno(), allocated, ref.size_bytes)
             if digest is not None:
@@ -434,7 +438,7 @@ def _fill(
 
 
 def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
-    # Fails at once if the disk is full; and the kernel then writes many times as fast as into a growing file.
+    # Allocation fails at once if the disk is full, and makes the later writes many times as fast as those to a growing file.
     try:
         os.posix_fallocate(descriptor, start, size_bytes)
     except OSError as error:

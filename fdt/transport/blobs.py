@@ -1,6 +1,6 @@
 """Names blobs by their content, and splits their bytes into pieces.
 
-A blob is named by its SHA-256 and its size, so the same array is sent once.
+A blob is named by its SHA-256 and its size, so equal arrays are sent once.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Limits a pool's calls: counts them for each client and in all, and ends silent calls."""
+"""Limits a pool's calls: bounds their number for each client and in all, and ends calls that stand still."""
 
 import collections
 import contextlib
@@ -28,10 +28,10 @@ class _Kind:
 
     Attributes:
         name: Their name in messages to people.
-        in_all: The most at once.
-        each: The most at once of one client.
+        in_all: The most such calls at once.
+        each: The most such calls of one client at once.
         pause_s: How long the client may pause between two messages; None if its disconnection is noticed otherwise.
-        unread_s: How long a reply may wait until the client reads it; None as above.
+        unread_s: How long a reply may wait until the client reads it; None if its disconnection is noticed otherwise.
     """
 
     name: str
@@ -42,7 +42,7 @@ class _Kind:
 
 
 class Visit:
-    """One admitted call."""
+    """One admitted call, with the deadline for the client's next action."""
 
     def __init__(
         self, kind: _Kind, limits: Limits, cancel: Callable[[], object], heard: Callable[["Visit"], None]
@@ -94,7 +94,7 @@ class RateLimiter:
             timing: `chunk_s` is how long an upload may pause.
             num_workers: Workers that may attach.
             num_hosts: Hosts that may attach.
-            client_of: Returns the client that a call counts against; each connection is one by default.
+            client_of: Returns the client that a call counts against; by default the connection's address.
         """
         self._limits, self._client_of = limits, client_of
         self._short = _Kind("short calls", limits.short_calls, limits.short_calls_each)
@@ -115,7 +115,7 @@ class RateLimiter:
             "fdt.v1.Workers/GetValue": rendezvous,
             "fdt.v1.Hosts/Attach": _Kind("hosts", num_hosts, num_hosts),
         }
-        # Each worker may also have a call that has just begun.
+        # The most calls without a first message. Each worker may have one that has just begun.
         self._num_silent = limits.silent_calls + num_workers
         self._lock = threading.Lock()
         self._num: collections.Counter[_Kind] = collections.Counter()
@@ -200,7 +200,7 @@ class RateLimiter:
 
 
 class CallThreads(futures.Executor):
-    """Runs each call in a thread; gRPC's server bounds their number. A thread without a call soon ends."""
+    """Runs each call in a thread of its own. gRPC's server bounds the number of calls; idle threads soon end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Wraps gRPC: channels, servers and their access."""
+"""Makes gRPC's channels and servers, with TLS, tokens, keepalive and limits."""
 
 import contextlib
 import datetime
@@ -25,8 +25,9 @@ T = TypeVar("T")
 TOKEN_KEY = "fdt-token"
 HEALTH = "grpc.health.v1.Health"
 _NO_TOKEN = (
-    "The pool at {address} asks for a token, and there is none to give: it is another user's, or elsewhere. Ask whoever serves "
-    "it for its token and name the file with --token-file, or serve a pool of your own: `fdt serve --listen 127.0.0.1:PORT`."
+    "The pool at {address} asks for a token, and there is none to give: the pool is another user's, or on another machine. Ask "
+    "its operator for a token and name the file with --token-file, or serve a pool of your own: "
+    "`fdt serve --listen 127.0.0.1:PORT`."
 )
 # gRPC's default bound on calls that wait for a server's thread.
 _PENDING_CALLS = 1000
@@ -35,10 +36,10 @@ _RETRY_S = 0.02
 
 
 class Watch:
-    """Cancels a stalled transfer: it may take long in all, but not between two chunks."""
+    """Cancels a transfer that stands still; the time between two chunks is limited, not the whole time."""
 
     def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
-        """Makes a watch that calls `cancel` when `each` has yielded nothing for `limit_s`."""
+        """Makes a watch that calls `cancel` when `each` has yielded nothing for `limit_s` seconds."""
         self._cancel, self._limit_s = cancel, limit_s
         self._last_s = time.monotonic()
         self._stop = threading.Event()
@@ -81,7 +82,11 @@ class SendToken(
     """
 
     def __init__(self, token: str, address: str = "") -> None:
-        """Sends `token`, or the present token of this user's pool at `address`; "" for no such pool."""
+        """
+        Args:
+            token: Sent if no pool of this user has published a token for `address`.
+            address: Where the pool listens; "" to send `token` always.
+        """
         self.token, self._address = token, address
 
     def _call(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
@@ -105,9 +110,9 @@ def _keepalive(timing: Timing) -> list[tuple[str, int]]:
 
 
 def open_channel(address: str, credentials: Credentials, timing: Timing, behind: str | None = None) -> grpc.Channel:
-    """Returns a channel without trying it; see `connect`.
+    """Returns a channel, without checking that a pool answers; `connect` checks that.
 
-    Off loopback it uses TLS only, as pools do (`check_listen`), so that a token cannot be read on the way.
+    Off loopback the channel always uses TLS, as pools do (`check_listen`), so that nobody on the network can read the token.
 
     Args:
         address: The address to connect to.
@@ -146,8 +151,8 @@ def _authority(path: Path | None) -> bytes | None:
 def connect(address: str, credentials: Credentials, timing: Timing) -> grpc.Channel:
     """Connects to a pool, and checks that it answers and accepts the credentials.
 
-    Retries on a unix socket, since the pool that makes it may be starting; and if the pool hangs up, since it may have reached
-    its limit of connections.
+    Retries if the pool does not answer on a unix socket, since the pool may be starting; and if the pool closes the connection,
+    since it may have reached its limit of connections.
 
     Args:
         address: "host:port" or "unix:/path".
@@ -199,7 +204,7 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
         what = "is not valid yet" if "not yet" in text else "is not valid any more"
         return AccessError(
             f"The certificate of the pool at {address} {what} by this machine's clock, which shows {now:%Y-%m-%d %H:%M} UTC. "
-            "If that is right, whoever serves the pool makes another certificate; if not, set the clock (NTP). Received: "
+            "If that is right, the pool's operator must make another certificate; if not, set the clock (NTP). Received: "
             f"tls_ca={credentials.tls_ca}"
         )
     if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname Verification" in text or "name doesn't match" in text:
@@ -210,14 +215,14 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
         )
     if "SSL" in text or "WRONG_VERSION_NUMBER" in text or "handshake" in text.lower():
         return AccessError(
-            f"No TLS with the pool at {address}: does it serve with --tls-cert? Without, only its own machine reaches a pool. "
-            f"({text})"
+            f"No TLS with the pool at {address}: does it serve with --tls-cert? A pool without a certificate is only reached "
+            f"from its own machine. ({text})"
         )
     plain = credentials.tls_ca is None and tokens.is_local(address) and not address.startswith("unix:")
     if plain and _hung_up(error):
         return AccessError(
             f"{address} hung up on a connection without TLS. If the pool has a certificate, name its authority "
-            f"with --tls-ca; if not, it holds as many connections as it can, and you may try again. ({text})"
+            f"with --tls-ca; if not, it has reached its limit of connections: try again later. ({text})"
         )
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return PoolUnreachableError(
@@ -232,7 +237,7 @@ def _connect_error(address: str, credentials: Credentials, error: Any) -> FdtErr
 
 
 class RequireToken(grpc.ServerInterceptor):
-    """Refuses calls by their tokens, before any request is read."""
+    """Refuses calls without an accepted token, before their requests are read."""
 
     def __init__(
         self,
@@ -241,8 +246,8 @@ class RequireToken(grpc.ServerInterceptor):
     ) -> None:
         """
         Args:
-            complaint: Returns why a method ("package.Service/Method") does not take a token (b"" for none); None if it does.
-            refused: Called with the context of a call that is refused, its method, and why.
+            complaint: Returns why a method ("package.Service/Method") does not accept a token (b"" for none); None if it does.
+            refused: Called with the context of a refused call, its method, and the reason.
         """
         self._complaint, self._refused = complaint, refused
 
@@ -257,7 +262,7 @@ class RequireToken(grpc.ServerInterceptor):
             self._refused(context, method, why)
             abort(context, AccessError(why))
 
-        # A stream, whatever the method, so that it does not wait for a first message.
+        # Calls of all methods are refused as streams, since only a stream's handler starts before the first message.
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
@@ -333,7 +338,7 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def check_listen(address: str, token: str | None, tls: bool) -> None:
-    """Refuses an address that other machines reach, without a token and TLS.
+    """Refuses an address that other machines can reach, unless the pool has a token and TLS.
 
     Raises:
         UsageError: The address is off loopback, and the token or certificate is missing; or it is invalid.
@@ -352,7 +357,7 @@ def check_listen(address: str, token: str | None, tls: bool) -> None:
 
 
 def _check_socket(path: Path, token: str | None) -> None:
-    """Refuses a socket in a folder that others can open, without a token: any user who reaches a socket may connect."""
+    """Refuses a socket in a folder that other users can open, unless there is a token: they could connect to the socket."""
     try:
         status = path.parent.stat()
     except OSError as error:

@@ -16,7 +16,7 @@ from fdt.base import user_folder
 from fdt.errors import UsageError
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-# Our own tokens are shorter.
+# The most bytes that are read from a token's file; tokens that a pool makes are shorter.
 _MAX_BYTES = 4096
 # A pool answers thousands of guesses a second, so a token must be too long to guess.
 MIN_CHARACTERS = 16
@@ -81,7 +81,7 @@ def find(address: str) -> str | None:
 
 
 def parts(address: str) -> tuple[str, str]:
-    """Returns the host and port in a form for file names."""
+    """Returns an address's host and port, in a form that fits into file names."""
     if address.startswith("unix:"):
         return "unix", hashlib.sha256(os.fsencode(address)).hexdigest()[:32]
     host, _, port = address.rpartition(":")
@@ -93,7 +93,11 @@ def _name(host: str, port: str) -> str:
 
 
 def _folders() -> list[Path]:
-    """Returns the folders to search for tokens: a user's service may have been started without a session."""
+    """Returns the folders to search for tokens, the preferred one first.
+
+    The state folder is searched even if there is a runtime folder, since a pool that was started as a service had no session
+    and so no runtime folder.
+    """
     runtime, state = os.environ.get("XDG_RUNTIME_DIR"), user_folder.state_folder()
     folders = [Path(runtime) / "fdt"] if runtime and os.path.isabs(runtime) else []
     return folders + ([state] if state is not None else [])

@@ -219,7 +219,7 @@ def test_a_worker_cannot_promise_what_a_blob_holds(store: BlobStore, tmp_path: P
     own = tmp_path / "own"
     own.mkdir()
     (own / store.path(ref).name).write_bytes(b"other")
-    with pytest.raises(ProtocolError, match="name that serves once"):
+    with pytest.raises(ProtocolError, match="must have a one-time name"):
         store.adopt(ref, own)
     assert not store.has(ref)
 

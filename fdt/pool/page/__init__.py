@@ -1,1 +1,1 @@
-"""The pool's page: shows the pool in a browser, with a button that cancels a job. It needs the extra `page`."""
+"""Shows the pool in a browser, with a button that cancels a job. The package needs the extra `page`."""

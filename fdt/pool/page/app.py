@@ -34,7 +34,7 @@ class PoolActions:
 
 
 def application(feed: Feed, actions: PoolActions) -> Starlette:
-    """Returns the ASGI application that the gate protects."""
+    """Returns the page's ASGI application, which does not check browsers: `Gate` does that before it."""
 
     async def page(_: Request) -> Response:
         return FileResponse(_FOLDER / "page.html", headers={"Cache-Control": "no-cache"})

@@ -1,9 +1,9 @@
-"""Decides which browsers see the page: a one-time code gives a browser its cookie.
+"""Authorises browsers for the page: a browser exchanges a one-time code for a cookie.
 
-The page can do as much as a client with the pool's token, so it needs as much proof. A link holds a code that works once; a
-client with the pool's token gets further links (`fdt page`). Against other sites' pages in the same browser: host names other
-than loopback's are refused (another site's name may resolve to 127.0.0.1), and requests that change something must come from
-the page itself.
+The page can do as much as a client with the pool's token, so only such a client can authorise a browser. A link contains a code
+that works once; a client with the pool's token gets further links (`fdt page`). Two checks stop pages of other sites in the
+same browser: host names other than loopback's are refused (another site's name may resolve to 127.0.0.1), and requests that
+change something must come from the page itself.
 """
 
 import hmac
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-# Names by which a browser reaches loopback, also through a tunnel that ends there.
+# Names by which a browser reaches loopback, directly or through a tunnel that ends there.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 # For how long an unused code is valid, and the most codes.
 CODE_S, MAX_CODES = 600.0, 16
@@ -21,7 +21,7 @@ COOKIE_S, MAX_COOKIES = 24 * 3600.0, 64
 
 
 class BrowserCodes:
-    """Codes and cookies of one page, in memory: they end with the pool."""
+    """The codes and cookies of one page, in memory: they become invalid when the pool ends."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begins without codes and cookies.
@@ -76,7 +76,7 @@ def _added(kept: dict[str, float], until_s: float, limit: int) -> str:
 
 
 def _find(kept: dict[str, float], given: str) -> str | None:
-    """Returns the entry that equals a text; the time that it takes reveals nothing about the other entries."""
+    """Returns the entry that equals a text, or None; the time that this takes reveals nothing about the entries."""
     found = None
     for known in kept:
         if hmac.compare_digest(known.encode(), given.encode()):

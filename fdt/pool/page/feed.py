@@ -1,4 +1,4 @@
-"""Sends browsers server-sent events: one stream a page, which gets only what has changed.
+"""Sends server-sent events to browsers: one stream for each open page, with only what has changed.
 
 A snapshot of the pool is taken once a second for all streams, and only while a stream is open. Nothing is queued for a browser:
 a slow browser skips snapshots, and gets the difference between the last one that it took and the newest.
@@ -15,7 +15,7 @@ from fdt.pool.observations import JobCurves
 from fdt.pool.snapshot import Snapshot
 
 LOOK_S = 1.0
-# After this many snapshots without a change something is sent, to notice a closed browser.
+# After this many snapshots without a change a comment is sent, which fails if the browser was closed.
 _SILENT_LOOKS = 15
 # The most streams at once.
 MAX_STREAMS = 32

@@ -1,4 +1,4 @@
-"""Checks every request to the page before the application sees it."""
+"""Checks every request to the page (host, origin, cookie) before the page's application answers it."""
 
 from http.cookies import CookieError, SimpleCookie
 from importlib import resources
@@ -32,14 +32,14 @@ _WRONG_ORIGIN = "Only the page itself may do this: expected an Origin header tha
 
 
 class Gate:
-    """An ASGI application that protects another one."""
+    """An ASGI application that passes only the requests of authorised browsers to another one."""
 
     def __init__(self, app: ASGIApp, codes: BrowserCodes, cookie: str) -> None:
         """Wraps an application.
 
         Args:
             app: Gets the requests of authorised browsers.
-            codes: Issue and check codes and cookies.
+            codes: Issues and checks codes and cookies.
             cookie: The name of the page's cookie, with the port in it, since browsers share cookies between ports.
         """
         self._app, self._codes, self._cookie = app, codes, cookie
@@ -71,7 +71,7 @@ class Gate:
         if scope["path"] == "/" and code:
             return self._enter(code[0])
         if not self._codes.knows(self._given(headers)):
-            return _page("closed.html", 403) if scope["path"] == "/" else PlainTextResponse("Not let in.\n", 403)
+            return _page("closed.html", 403) if scope["path"] == "/" else PlainTextResponse("Not authorised.\n", 403)
         return None
 
     def _enter(self, code: str) -> Response:

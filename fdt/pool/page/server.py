@@ -18,9 +18,9 @@ _STOP_S = 5.0
 
 
 def _bounded(limits: Limits) -> type[H11Protocol]:
-    """Returns uvicorn's class for a connection, which also bounds their number and hangs up if no request comes.
+    """Returns a class of uvicorn's connections that bounds their number and closes those on which no request arrives.
 
-    Uvicorn's own bound accepts connections and answers their requests with 503: a silent connection may stay.
+    Uvicorn's own bound only answers requests with 503, so it would not close connections that send none.
     """
 
     class Connection(H11Protocol):
@@ -45,7 +45,7 @@ def _bounded(limits: Limits) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """Hangs up unless a complete request comes in time."""
+            """Closes the connection unless a complete request arrives in time."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._forget()
             elif self._deadline is None:

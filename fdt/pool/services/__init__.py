@@ -1,1 +1,1 @@
-"""The pool's gRPC services, one a file: thin wrappers around the supervisor. `fdt.pool.server` registers them."""
+"""Serves the pool's RPCs, one gRPC service a file, by calls of the supervisor. `fdt.pool.server` registers the services."""

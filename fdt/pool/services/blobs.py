@@ -1,4 +1,4 @@
-"""`fdt.v1.Blobs`: arrays, programs and states, by their names."""
+"""Serves `fdt.v1.Blobs`: uploads and downloads of arrays, programs and states, by their names."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from fdt.v1 import blobs_pb2
 
 
 class Blobs:
-    """`fdt.v1.Blobs`."""
+    """The service `fdt.v1.Blobs`."""
 
     def __init__(self, store: BlobStore, limits: Limits, timing: Timing, access: Access) -> None:
         self._store, self._limits, self._timing, self._access = store, limits, timing, access
@@ -26,7 +26,7 @@ class Blobs:
     ) -> blobs_pb2.FindMissingReply:
         if len(request.blobs) > self._limits.asked_blobs:
             raise CapacityError(
-                f"One question may name {self._limits.asked_blobs:,} blobs. Received: {len(request.blobs):,} blobs"
+                f"A request may name {self._limits.asked_blobs:,} blobs. Received: {len(request.blobs):,} blobs"
             )
         caller = self._access.caller(context)
         missing = [
@@ -41,13 +41,13 @@ class Blobs:
     def take(
         self, requests: Iterator[bytes], sender: str, owner: str, check: Callable[[blobs_pb2.BlobRef], None]
     ) -> bytes:
-        """Takes an upload.
+        """Stores an upload; returns a serialised reply.
 
         Args:
             requests: Serialised chunks.
-            sender: See `BlobStore.put`.
-            owner: See `BlobStore.owns`.
-            check: Raises for a blob that is not allowed.
+            sender: The client; the disk space of one client's unfinished uploads is bounded.
+            owner: The person who may use the blob from now on; "" for the operator.
+            check: Called with the blob's name and size; raises if the upload is not allowed.
         """
         first = wire.decode(blobs_pb2.PutChunk, next(requests, b""))
         check(first.blob)
@@ -67,7 +67,7 @@ class Blobs:
             yield encode_data(chunk, 1)
 
     def _paced(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
-        """Ends an upload that is too slow over `chunk_s`; the rate limiter ends one that pauses."""
+        """Yields an upload's chunks, and ends it if it is too slow over `chunk_s`; the rate limiter ends one that pauses."""
         least_bytes = int(self._limits.upload_bytes_s * self._timing.chunk_s)
         began_s, num_bytes = time.monotonic(), 0
         for chunk in chunks:
@@ -77,7 +77,7 @@ class Blobs:
                 continue
             if num_bytes < least_bytes:
                 raise CapacityError(
-                    f"An upload brings at least {least_bytes:,} bytes in {self._timing.chunk_s:g} s. Received: "
+                    f"An upload must bring at least {least_bytes:,} bytes in {self._timing.chunk_s:g} s. Received: "
                     f"{num_bytes:,} bytes"
                 )
             began_s, num_bytes = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""`fdt.v1.Hosts`: machines that join the pool."""
+"""Serves `fdt.v1.Hosts`: a stream for each machine that joins the pool."""
 
 import functools
 import threading
@@ -19,7 +19,7 @@ from fdt.v1 import host_pb2
 
 
 class Hosts:
-    """`fdt.v1.Hosts`."""
+    """The service `fdt.v1.Hosts`."""
 
     def __init__(self, supervisor: Supervisor, access: Access) -> None:
         self._supervisor, self._access = supervisor, access
@@ -49,7 +49,7 @@ class Hosts:
                 elif event.HasField("goodbye"):
                     self._gone(host, "left the pool")
         except ProtocolError as error:
-            self._gone(host, f"was sent away: {error}")
+            self._gone(host, f"was dismissed: {error}")
         except Exception as error:  # any error: the host is dropped, and the error logged
             log.crashed()
-            self._gone(host, f"was sent away: the pool could not take what it said ({type(error).__name__}: {error})")
+            self._gone(host, f"was dismissed: the pool could not handle its message ({type(error).__name__}: {error})")

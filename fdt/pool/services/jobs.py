@@ -1,4 +1,4 @@
-"""`fdt.v1.Jobs`: a client's stream of a job."""
+"""Serves `fdt.v1.Jobs`: a stream for each job between its client and the pool."""
 
 import functools
 import threading
@@ -23,7 +23,7 @@ from fdt.v1 import blobs_pb2, job_pb2
 
 
 class Jobs:
-    """`fdt.v1.Jobs`: passes instructions and events on unchanged."""
+    """The service `fdt.v1.Jobs`: checks a client's instructions, and passes instructions and events on unchanged."""
 
     def __init__(self, supervisor: Supervisor, examiner: Examiner, access: Access) -> None:
         self._supervisor, self._examiner, self._access = supervisor, examiner, access
@@ -97,7 +97,7 @@ class Jobs:
             self._supervisor.post(events.Cancelled(time.time(), relay.job))
 
     def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
-        """Checks an instruction, and keeps the blobs that it names in the store; returns its kind."""
+        """Checks an instruction, and marks the blobs that it names as in use; returns its kind."""
         instruction = wire.decode(job_pb2.Instruction, raw)
         kind = instruction.WhichOneof("kind")
         if kind == "load":
@@ -127,7 +127,7 @@ class Jobs:
             closing = events.Closing(time.time(), relay.job, instruction.close.exit_status)
             self._supervisor.post(closing)
         elif kind in (None, "open"):
-            raise ProtocolError(f"An instruction that makes no sense here. Received: kind={kind}")
+            raise ProtocolError(f"An instruction of this kind is not allowed here. Received: kind={kind}")
         return kind
 
     def _check_use(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:

@@ -1,4 +1,4 @@
-"""`fdt.v1.Pool`: describes the pool and lists its jobs; and `grpc.health.v1.Health`."""
+"""Serves `fdt.v1.Pool`, which describes the pool and lists and cancels its jobs, and `grpc.health.v1.Health`."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ from fdt.v1 import pool_pb2, program_pb2
 
 
 class Pool:
-    """`fdt.v1.Pool`."""
+    """The service `fdt.v1.Pool`."""
 
     def __init__(self, supervisor: Supervisor, config: ServeConfig, access: Access) -> None:
         self._supervisor, self._config, self._access = supervisor, config, access
@@ -78,18 +78,18 @@ class Pool:
         return pool_pb2.OpenPageReply(link=self.link())
 
     def _check_own(self, job: str, context: grpc.ServicerContext, event: str) -> Caller:
-        """Writes what a caller does to a job into the audit log, and returns the caller.
+        """Checks that a caller may use a job, and writes the action into the audit log; returns the caller.
 
         Raises:
-            ProtocolError: No such job.
-            AccessError: It is somebody else's.
+            ProtocolError: The pool knows no such job.
+            AccessError: The job belongs to another person.
         """
         caller, owner = self._access.caller(context), self._supervisor.owner(job)
         if not caller.may_see(owner):
             self._access.did(context, "refused", method=event, job=job, reason="the job is not theirs")
             raise AccessError(
-                f"Job {job} is not {caller.name}'s: its owner and the pool's operator read its logs and cancel it. `fdt jobs` "
-                "shows whose each is."
+                f"Job {job} is not {caller.name}'s: only its owner and the pool's operator may read its logs and cancel it. "
+                "`fdt jobs` shows each job's owner."
             )
         self._access.did(context, event, job=job)
         return caller
@@ -104,7 +104,7 @@ def _chunks(logs: Sequence[Path]) -> Iterator[pool_pb2.LogChunk]:
 
 
 def _summary(job: entities.Job, steps: int, bound_bytes: int, is_open: bool) -> pool_pb2.JobSummary:
-    """Returns a job's line in the list; without script and reason if it is not open to the caller."""
+    """Returns a job's line in the list; without script and reason unless `is_open`."""
     reason = job.told[1] if job.state is JobState.QUEUED else job.reason
     return pool_pb2.JobSummary(
         job=job.name,
@@ -121,7 +121,7 @@ def _summary(job: entities.Job, steps: int, bound_bytes: int, is_open: bool) -> 
 
 
 class Health:
-    """`grpc.health.v1.Health`."""
+    """The service `grpc.health.v1.Health`."""
 
     def Check(self, _: health_pb2.HealthCheckRequest, __: grpc.ServicerContext) -> health_pb2.HealthCheckResponse:
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)

@@ -1,4 +1,4 @@
-"""`fdt.v1.Workers`: a worker's stream of a job."""
+"""Serves `fdt.v1.Workers`: a stream for each worker, and the rendezvous and blobs of its job."""
 
 import functools
 import threading
@@ -23,12 +23,12 @@ from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 
 class Workers:
-    """`fdt.v1.Workers`, on one port."""
+    """The service `fdt.v1.Workers` on one port."""
 
     def __init__(self, supervisor: Supervisor, keys: WorkerKeys, blobs: Blobs) -> None:
         """
         Args:
-            supervisor: The pool's.
+            supervisor: The pool's supervisor.
             keys: The keys of the workers that attach on this port.
             blobs: Takes and sends the workers' blobs.
         """
@@ -62,7 +62,7 @@ class Workers:
     def GetBlob(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         ref = wire.decode(blobs_pb2.BlobRef, raw)
         if not self._supervisor.job_needs(self._job(context), ref):
-            raise ProtocolError(f"A worker fetches what its job uses. Received: {describe(ref)}")
+            raise ProtocolError(f"A worker may fetch only blobs that its job uses. Received: {describe(ref)}")
         return self._blobs.give(ref)
 
     def _job(self, context: grpc.ServicerContext) -> str:
@@ -70,14 +70,14 @@ class Workers:
 
     def _take(self, name: str, requests: Iterator[bytes]) -> None:
         try:
-            # A broken stream needs no report: the process ends with it, or falls silent.
+            # A broken stream is not reported here: the pool notices that the process has ended or is silent.
             for raw in until_broken(requests):
                 self._look_at(name, raw)
         except Exception as error:  # any error ends the job, and is logged; the worker then falls silent
             if not isinstance(error, FdtError):
                 log.crashed()
             kind = type(error).__name__ if isinstance(error, FdtError) else "PoolError"
-            message = f"The pool makes no sense of what worker {name} says: {error}"
+            message = f"The pool could not handle a message of worker {name}: {error}"
             self._supervisor.post(events.WorkerFailed(time.time(), name, kind, message, time.time()))
 
     def _look_at(self, name: str, raw: bytes) -> None:
@@ -132,6 +132,6 @@ class Workers:
 
 
 def _check_serves_once(ref: blobs_pb2.BlobRef) -> None:
-    # A content digest as its name would let a worker replace content that others rely on.
+    # Under a content digest as its name, a worker's blob could replace content that other jobs rely on.
     if len(ref.digest) != ONE_TIME_BYTES:
-        raise ProtocolError(f"A worker's blob has a name that serves once. Received: {describe(ref)}")
+        raise ProtocolError(f"A worker's blob must have a one-time name. Received: {describe(ref)}")

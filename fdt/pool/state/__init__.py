@@ -1,1 +1,1 @@
-"""The pool's state machine: events in, instructions out. No I/O."""
+"""Decides what a pool does: a state machine that takes events and returns instructions. No I/O."""

@@ -1,7 +1,7 @@
-"""Jobs, workers and hosts as a pool knows them, with their states.
+"""Defines a pool's jobs, workers and hosts, their states, and the messages about their ends.
 
-A job is queued, starting (its workers meet), running, and then finished, failed or cancelled. A worker is starting
-(imports its runtime), warm, serving one job, and leaving.
+A job is queued, starting (its workers connect to each other), running, and then finished, failed, cancelled or interrupted. A
+worker is starting (it imports its runtime), warm, serving one job, and leaving.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ class JobState(enum.StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    # Its pool ended before the job did.
+    # The pool ended before the job did.
     INTERRUPTED = "interrupted"
 
     @property
@@ -42,7 +42,7 @@ class WorkerState(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A machine of the pool; `slots`: how many workers may serve jobs there at once; `placed`: whether a scheduler gave it."""
+    """A machine of the pool, on which `slots` workers may serve jobs at once; `placed`: whether a scheduler provided it."""
 
     name: str
     label: str
@@ -52,7 +52,7 @@ class Host:
 
 @dataclasses.dataclass
 class Worker:
-    """A worker process, as the pool knows it."""
+    """A worker process; `since_s` is when it began to start, wait or leave, in seconds since the epoch."""
 
     name: str
     mode: str
@@ -65,7 +65,7 @@ class Worker:
 
 @dataclasses.dataclass
 class Job:
-    """A job, as the pool knows it."""
+    """A job, from its submission until the pool forgets it."""
 
     name: str
     mode: str
@@ -86,13 +86,14 @@ class Job:
     closed: set[str] = dataclasses.field(default_factory=set)
     # The workers' reports of their failures. The first to report need not be the first to have failed.
     failures: dict[str, events.WorkerFailed] = dataclasses.field(default_factory=dict)
+    # The position in the queue that its client was last told, and the reason.
     told: tuple[int, str] = (0, "")
     # The script's exit status, once the client closes the job.
     exit_status: int | None = None
-    # The fewest workers with which it may go on, and how many its client was asked to give back.
+    # The fewest workers with which the job can run, and how many workers its client was asked to give back.
     least_workers: int = 0
     wanted: int = 0
-    # The person who sent it; "" for the operator.
+    # The person who submitted it; "" for the operator.
     owner: str = ""
 
 
@@ -110,7 +111,7 @@ _OUT_OF_MEMORY = "The system killed it for want of memory: smaller batches or fe
 
 
 def cause_of(event: events.WorkerExited) -> str:
-    """Returns why a process ended, as a sentence after a space; "" if its status does not tell."""
+    """Returns why a process ended, as a space and a sentence; "" if the exit status does not show the cause."""
     if event.status == -signal.SIGKILL and event.out_of_memory:
         return f" {_OUT_OF_MEMORY}."
     cause = next((words for number, words in _CAUSES.items() if event.status == -number), "")
@@ -130,7 +131,7 @@ def describe_status(status: int) -> str:
 def describe_end(who: str, event: events.WorkerExited) -> str:
     """Returns how and why a worker ended, in words; the end of its log comes last."""
     if event.over:
-        return f"{who} {event.over}. It was ended{event.known}; smaller batches, or a larger bound, let it live."
+        return f"{who} {event.over}. It was ended{event.known}; smaller batches, or a larger bound, prevent that."
     log = f" The end of its log: {event.detail}" if event.detail else ""
     return f"{who} ended with {describe_status(event.status)}{event.known}.{cause_of(event)}{log}"
 
@@ -157,7 +158,7 @@ def describe_absence(job: str, ranks: Sequence[int], places: Iterable[str], limi
 
 
 def describe_starts(mode: str, number: int, what: str, detail: str) -> str:
-    """Returns the message about workers that end before they serve a job, without its subject: what starts them.
+    """Returns the message about workers that end before they serve a job, without its subject ("The pool", "Host NAME").
 
     Args:
         mode: The workers' mode.

@@ -1,4 +1,4 @@
-"""The events that a pool's state handles, and the instructions that it returns."""
+"""Defines the events that a pool's state handles, and the instructions that it returns."""
 
 import dataclasses
 
@@ -23,13 +23,13 @@ class Submitted(Event):
     mode: str
     num_workers: int
     script: str = ""
-    # Whether it has a process on the pool's own machine even if none of its workers is there.
+    # Whether the job has a process on the pool's own machine even if none of its workers is there.
     needs_pool: bool = False
     # The client's session: snapshots kept for one of its jobs are available to the next.
     session: bytes = b""
-    # The fewest workers with which it may go on; 0 for no fewer.
+    # The fewest workers with which the job can run; 0 for `num_workers`.
     least_workers: int = 0
-    # The person who sent it; "" for the operator.
+    # The person who submitted it; "" for the operator.
     owner: str = ""
 
 
@@ -59,7 +59,7 @@ class HostsWait(Event):
 
 @dataclasses.dataclass(frozen=True)
 class HostsRefused(Event):
-    """The scheduler gives no more hosts."""
+    """The scheduler provides no more hosts."""
 
     reason: str
 
@@ -102,9 +102,9 @@ class WorkerExited(Event):
         worker: The process's worker.
         status: Its exit status; negative for a signal.
         detail: The end of its log; "" if that is not helpful.
-        known: What is known of its last moment; in messages it follows the exit status.
+        known: Its last known number of steps and memory, in words that follow the exit status in messages.
         out_of_memory: Whether the system has killed processes because memory ran out.
-        over: The bound that the worker exceeded and was ended for; "" for none. See `fdt.base.worker_bounds`.
+        over: The bound of `fdt.base.worker_bounds` that it exceeded and was ended for, in words; "" for none.
     """
 
     worker: str
@@ -219,7 +219,7 @@ class WelcomeHost(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class DropHost(Instruction):
-    """Deletes a host and its workers, and tells the host why if it still listens. `spare`: the host had no fault."""
+    """Deletes a host and its workers, and tells the host why if it is still connected. `spare`: the host had no fault."""
 
     host: str
     reason: str
@@ -230,7 +230,8 @@ class DropHost(Instruction):
 class HostWorks(Instruction):
     """Tells the reconciler that a host from the scheduler can serve jobs.
 
-    It has had a ready worker of every mode, and one of its workers has served a job, or has waited for one long enough.
+    Since its last failure the host has had a ready worker of every mode, and a worker that has joined a job or has waited for
+    one long enough.
     """
 
     host: str
@@ -264,7 +265,7 @@ class TellStarted(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class TellWanted(Instruction):
-    """Asks a job's client to go on with that many workers fewer, since another job waits for them."""
+    """Asks a job's client to continue with `workers` fewer workers, since another job waits for them."""
 
     job: str
     workers: int
@@ -280,7 +281,7 @@ class TellLeaving(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class Stop(Instruction):
-    """Ends the pool: it has no more jobs, and takes none."""
+    """Ends the pool, which has no jobs left and accepts no more."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ from fdt.pool.state.entities import Host
 
 
 class HostDemand:
-    """The number of wanted hosts, and since when hosts have been idle.
+    """The number of wanted hosts, and the times at which hosts became idle.
 
     Attributes:
-        wanted: The wanted hosts in all, joined ones included.
-        reason: The scheduler's reason why some have not joined; "" for none.
+        wanted: The number of wanted hosts, joined ones included.
+        reason: The scheduler's reason why some of them have not joined; "" for none.
     """
 
     def __init__(self, config: PlacingConfig) -> None:
@@ -23,7 +23,11 @@ class HostDemand:
         self._idle_since_s: dict[str, float] = {}
 
     def capacity(self, fixed_slots: int) -> int:
-        """Returns how many workers there can be: `fixed_slots`, and those on as many of the scheduler's hosts as allowed."""
+        """Returns the most workers that the pool can have.
+
+        Args:
+            fixed_slots: The workers on hosts that no scheduler provided; those on the most allowed hosts are added.
+        """
         return fixed_slots + self._config.most * self._config.slots
 
     def look(self, hosts: Iterable[Host], busy: Mapping[str, int], queued: int, time_s: float) -> bool:
@@ -49,7 +53,7 @@ class HostDemand:
         return self.wanted != before
 
     def spare(self) -> list[tuple[float, str]]:
-        """Returns for each host that no job needs the time at which it is given back, and its name."""
+        """Returns the hosts that no job needs: for each, the time at which to give it back, and its name."""
         num_spare = max(0, self._num_placed - self._num_needed)
         return [(since + self._config.idle_s, host) for host, since in list(self._idle_since_s.items())[:num_spare]]
 

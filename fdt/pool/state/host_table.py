@@ -39,7 +39,7 @@ class HostTable(dict[str, Host]):
             jobs: The pool's.
             workers: The pool's.
             placing: The hosts to request from a scheduler; None if hosts are added by hand.
-            limits: The lengths of names are used.
+            limits: `listed_bytes` and `failure_bytes` are used.
             tell: Takes instructions.
         """
         super().__init__({OWN_HOST: Host(OWN_HOST, "the pool's own machine", num_workers)})
@@ -50,13 +50,13 @@ class HostTable(dict[str, Host]):
 
     @property
     def capacity(self) -> int:
-        """Workers that may serve jobs at once with as many of the scheduler's hosts as allowed."""
+        """The most workers that may serve jobs at once, counting all hosts that the scheduler may be asked for."""
         if self._demand is None:
             return self.num_workers
         return self._demand.capacity(sum(host.slots for host in self.values() if not host.placed))
 
     def too_large(self, job: Job) -> str:
-        """Returns the message for a job that the pool can never have room for."""
+        """Returns the message about a job that needs more workers than the pool can have."""
         return (
             f"The pool has {self.capacity} worker(s). Ask for at most that many with --workers, or start a larger "
             f"pool. Received: workers={job.num_workers}"
@@ -128,7 +128,7 @@ class HostTable(dict[str, Host]):
                 self._jobs.fail(job.name, "CapacityError", message, -1, event.time_s)
 
     def deadlines(self) -> Iterator[tuple[float, Callable[[float], None]]]:
-        """Yields for each host that no job needs the time at which to give it back, and the function that does it."""
+        """Yields the time at which to give back each host that no job needs, with the function that does so."""
         for due_s, host in self._demand.spare() if self._demand is not None else ():
             yield due_s, functools.partial(self._give_back, host)
 

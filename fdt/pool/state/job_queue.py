@@ -1,7 +1,7 @@
-"""Queues a pool's jobs: refuses some, starts the next one, and says what it waits for. No I/O: part of the pool's state.
+"""Queues a pool's jobs: refuses those that cannot run, starts the next one, and tells clients why theirs wait.
 
-Jobs start in the order of submission. A job's workers fill the pool's own machine first, then the other hosts in the order in
-which they joined.
+No I/O: part of the pool's state. Jobs start in the order of submission. A job's workers fill the pool's own machine first, then
+the other hosts in the order in which they joined.
 """
 
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ class JobQueue:
             places = self._places(job)
             workers = placement.processes(self._workers, places, job.mode, self._modes[job.mode])
             if not workers:
-                # Later jobs must not overtake it: a job for many workers would never start.
+                # Later jobs must not start before this one: otherwise a job for many workers might never start.
                 return
             job.state, job.started_s, job.places, job.workers = (JobState.STARTING, time_s, places, workers)
             for rank, name in enumerate(job.workers):
@@ -79,7 +79,10 @@ class JobQueue:
             self._tell(events.Assign(job.name, job.workers))
 
     def ask_back(self) -> None:
-        """Asks jobs that can run with fewer workers for those that the first queued job lacks, if they have enough."""
+        """Asks jobs that can run with fewer workers to give back as many as the first queued job lacks.
+
+        Asks none if all that they can give back would not be enough.
+        """
         first = next(iter(self._jobs.queued()), None)
         if first is None or self._places(first):
             return
@@ -96,7 +99,7 @@ class JobQueue:
                 self._tell(events.TellWanted(name, wanted))
 
     def _places(self, job: Job) -> placement.Places:
-        # Most events of a full pool change nothing for queued jobs: this check spares a look at each host.
+        # Most events of a full pool change nothing for queued jobs, so this check avoids a loop over all hosts.
         if job.num_workers > self._hosts.num_workers - self._jobs.num_busy:
             return ()
         return placement.places(self._hosts.values(), self._jobs.busy(), job)

@@ -115,14 +115,14 @@ class JobTable(dict[str, Job]):
     def _cancel(self, name: str, reason: str, time_s: float) -> None:
         job = self._live.get(name)
         if job is not None:
-            # Clients of a pool that goes down are asked to leave.
+            # If the pool goes down, it has asked the client to leave.
             left = self.leaving_s is not None
             state, reason = (JobState.INTERRUPTED, _WENT_DOWN) if left else (JobState.CANCELLED, reason)
             self._end_of_client(job, state, reason, time_s)
 
     def _end_of_client(self, job: Job, state: JobState, reason: str, time_s: float) -> None:
-        """Ends a job whose client is gone or that was cancelled; if its script had ended, with the script's status."""
-        # If the client has said goodbye, its workers' last messages may still be on their way.
+        """Ends a job whose client is gone or that was cancelled; with the script's status if the script had ended."""
+        # After a client has closed its job, it may disconnect before the workers' last messages arrive.
         said_goodbye = job.exit_status is not None
         self.end(job, *(entities.ending(job.exit_status or 0) if said_goodbye else (state, reason)), time_s)
 
@@ -135,7 +135,7 @@ class JobTable(dict[str, Job]):
         """Ends a job and the workers that serve it."""
         job.state, job.reason, job.ended_s = state, cut(reason, self._limits.listed_bytes), time_s
         self._live.pop(job.name, None)
-        # No longer needed, and a worker's message may be long.
+        # Frees memory: the messages may be long, and the table keeps ended jobs.
         job.failures.clear()
         for name in job.workers:
             worker = self._workers.get(name)
@@ -174,7 +174,7 @@ class JobTable(dict[str, Job]):
         running = self.unended()
         for job in running:
             self._tell(events.TellLeaving(job.name, event.grace_s))
-        line = f"going down: {len(running)} job(s) have {event.grace_s:g} s to be put away; Ctrl-C ends them at once"
+        line = f"going down: {len(running)} job(s) have {event.grace_s:g} s to take a snapshot; Ctrl-C ends them now"
         self._tell(events.Say(line))
 
     def _interrupt_all(self, time_s: float) -> None:

@@ -60,7 +60,7 @@ def processes(workers: WorkerTable, places: Places, mode: str, number: Callable[
         workers: The pool's.
         places: The job's places.
         mode: The job's mode.
-        number: Returns how many processes a number of workers takes on one host.
+        number: Returns the number of processes for a number of workers on one host.
     """
     found: list[str] = []
     for host, num_workers in places:

@@ -1,8 +1,8 @@
 """Decides what a pool does next: events in, instructions out. No I/O; every race is a list of events.
 
-A pool has its own machine and the hosts that joined it. When a host leaves, its workers are deleted and their jobs fail. Each
-part of the state has a file: the job table, the host table, the queue, the start of workers until they are healthy, and
-running jobs.
+A pool has its own machine and the hosts that joined it. When a host leaves, its workers are deleted and their jobs fail. The
+parts of the state are the job table, the host table, the queue, the start of workers until they are healthy, and the running
+jobs, each in a file of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class PoolState:
             num_workers: Workers of the pool's own machine that may serve jobs at once.
             modes: The modes that the pool serves, and how many processes a job of each takes.
             timing: `warm_s`, `heartbeat_limit_s`, `join_s`, `settle_s` and `hold_s` are used.
-            max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
+            max_jobs: The most jobs that will run at once; None for as many as there are workers.
             limits: `queued_jobs`, `remembered_jobs` and the lengths of names are used.
             before: Jobs of earlier pools, which have ended.
             placing: The hosts to request from a scheduler; None if hosts are added by hand.

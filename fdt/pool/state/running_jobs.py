@@ -80,14 +80,14 @@ class RunningJobs:
             return
         worker, job = found
         if worker.name in job.failures:
-            # It had reported why; the other workers may still report earlier failures.
+            # The worker had reported the reason; the other workers may still report earlier failures.
             if not any(name in self._workers and name not in job.failures for name in job.workers):
                 self._settle(job)
             return
         if worker.name in job.closed:
             return
-        # A death is the cause: the other workers' later reports follow from it.
-        # A worker that exceeded its bounds would do so again, so its job is not restarted.
+        # The worker's death is the cause, and the other workers' later reports are its consequences. A worker that exceeded
+        # its bounds would do so again, so the error must not be one after which the client restarts the job.
         error, message = "WorkerError" if event.over else LOST, entities.describe_end(self._called(worker, job), event)
         self._jobs.fail(job.name, error, message, worker.rank, event.time_s)
 

@@ -19,7 +19,7 @@ from fdt.pool.state.worker_table import WorkerTable
 # After this many failures in a row of a mode's workers, no more are started, and queued jobs fail.
 MAX_FAILED_STARTS = 3
 
-# Returns how many processes a number of a job's workers takes on one host.
+# Returns the number of processes for a number of a job's workers on one host.
 Processes = Callable[[int], int]
 
 
@@ -54,7 +54,7 @@ class WorkerStarts:
         """
         Args:
             modes: The modes that the pool serves, and how many processes a job of each takes.
-            max_jobs: Jobs that will run at once, at most; None for as many as there are workers.
+            max_jobs: The most jobs that will run at once; None for as many as there are workers.
             timing: `warm_s` and `heartbeat_limit_s` are used.
             hosts: The pool's.
             jobs: The pool's.
@@ -62,7 +62,7 @@ class WorkerStarts:
             tell: Takes instructions.
         """
         self._modes, self._max_jobs, self._warm_s = modes, max_jobs, timing.warm_s
-        # Long enough for silence to be noticed.
+        # A worker that has waited this long is not silent, or its silence would have been noticed.
         self._proof_s = 2 * timing.heartbeat_limit_s
         self._hosts, self._jobs, self._workers, self._tell = hosts, jobs, workers, tell
         # Records by host and mode.
@@ -146,7 +146,7 @@ class WorkerStarts:
         self._tell(events.KillWorker(worker.name))
         self._failed(worker, what, time_s)
         if worker.name in self._workers:
-            # Otherwise its host was dropped because of this failure.
+            # If the worker is no longer there, this failure has dropped its host.
             self._workers.leave(worker, time_s)
 
     def _failed(self, worker: Worker, what: str, time_s: float, detail: str = "") -> None:
@@ -154,7 +154,7 @@ class WorkerStarts:
         record = self._record(worker.host, worker.mode)
         if worker.state is WorkerState.WARM:
             if self._unproven.pop(worker.name, None) is None or worker.since_s < record.failed_s:
-                # The second condition: one cause may end all waiting workers, and that counts as one failure.
+                # The second condition counts workers that one cause has ended together as one failure.
                 return
         elif worker.state is not WorkerState.STARTING:
             return

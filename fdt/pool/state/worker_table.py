@@ -6,7 +6,9 @@ from fdt.pool.state.entities import Worker, WorkerState
 
 
 class WorkerTable(MutableMapping[str, Worker]):
-    """Workers by name, in the order in which they were added. Changes of state go through `ready` and `leave`."""
+    """Workers by name, in the order in which they were added. Only `ready` and `leave` may change a worker's state to warm or
+    leaving.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
