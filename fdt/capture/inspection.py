@@ -1,4 +1,4 @@
-"""What becomes of a training step that is traced and not trained: `fdt check` describes it, `fdt predict` keeps a batch of it."""
+"""Takes training steps that are traced and not trained: `fdt check` describes them, `fdt predict` keeps batches of them."""
 
 import abc
 import dataclasses
