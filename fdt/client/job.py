@@ -204,7 +204,7 @@ class Job:
             The outputs, if they are wanted.
         """
         target = (program, results)
-        if self._waiting or target != self._chunk_target or not self._chunk.takes(specs):
+        if self._waiting or target != self._chunk_target:
             self._flush()
         self._chunk_target = target
         number = self._flow.sent + len(self._chunk)
@@ -250,30 +250,42 @@ class Job:
         self._flow.observe(self.step_times.done)
         self._stream.keep_up()
 
-    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
-        """Sends steps, in as many messages as their row numbers take."""
+    def _run(
+        self, program: int, data: int, batches: Iterable[bytes], results: bool, groups: Iterable[int] | None = None
+    ) -> None:
+        """Sends steps, in as many messages as their row numbers take.
+
+        Args:
+            program: Its number.
+            data: Number of the data set.
+            batches: Row numbers of each, little-endian int64.
+            results: Whether the steps' outputs are wanted.
+            groups: Each batch's group of the data set's arrays; None if there is one for all.
+        """
+        numbers = iter(groups) if groups is not None else itertools.repeat(0)
         for part in gathered(batches, ROWS_BYTES):
-            rows = [self._batch(indices) for indices in part]
+            rows = [self._batch(indices, next(numbers)) for indices in part]
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
             self._stream.send(job_pb2.Instruction(run=run), large)
 
-    def _batch(self, indices: bytes) -> job_pb2.Batch:
+    def _batch(self, indices: bytes, group: int) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
-            return job_pb2.Batch(indices=indices)
+            return job_pb2.Batch(indices=indices, group=group)
         blob = one_time(len(indices))
         self._sent(lambda: self._blobs.send(blob, [indices]))
         self._streaming.append((self._flow.sent + 1, len(indices)))
-        return job_pb2.Batch(blob=blob)
+        return job_pb2.Batch(blob=blob, group=group)
 
     def _send(self, chunk: Chunk) -> None:
         data, blob, pieces = self._new_data(), one_time(chunk.size_bytes()), chunk.kept_pieces()
         self._sent(lambda: self._blobs.send(blob, pieces))
-        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
+        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True, groups=chunk.num_groups)
         self._stream.send(job_pb2.Instruction(bind=bind), [pieces])
         program, results = self._chunk_target
-        self._run(program, data, chunk.batches(), results)
+        groups, batches = zip(*chunk.batches(), strict=True)
+        self._run(program, data, batches, results, groups)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 
