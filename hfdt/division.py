@@ -19,7 +19,7 @@ from fdt.program.step_program import LoadedProgram, num_samples
 from fdt.v1 import job_pb2, program_pb2
 from hfdt import parts
 from hfdt.exchange import HorovodExchange
-from hfdt.loop import Step, StepLoop, taken, undivided
+from hfdt.loop import PackedLoop, Step, StepLoop, taken, undivided
 from hfdt.mesh import Mesh
 
 # How many divisions are kept: one for the first size of batch, one or two for all others, more where sizes decide layouts.
@@ -38,14 +38,14 @@ class Division:
     Attributes:
         shapes: Those of the batch with which it was made.
         conditions: What other batches must meet; None if it serves batches of these shapes alone.
-        loop: Runs it.
+        loop: Runs it: a `PackedLoop` if it serves several sizes.
         numbers: What sizes are for a batch; None as for `conditions`.
         account: How it is divided, for the report.
     """
 
     shapes: Shapes
     conditions: Conditions | None
-    loop: StepLoop
+    loop: StepLoop | PackedLoop
     numbers: Numbers | None
     account: job_pb2.DividedStep
 
@@ -115,7 +115,14 @@ class DividedProgram:
         dtype = self._loaded.variables[index].dtype
         return bool(dtype.is_floating or dtype.is_integer)
 
-    def loop(self, shapes: Sequence[Shape]) -> tuple[StepLoop, np.ndarray, set[int]]:
+    def known(self, shapes: Shapes) -> StepLoop | PackedLoop | None:
+        """Returns the loop for batches of a size that it has run before; None if it has not."""
+        if self._undivided is not None:
+            return self._undivided
+        found = self._known.get(shapes)
+        return found[0].loop if found is not None else None
+
+    def loop(self, shapes: Shapes) -> tuple[StepLoop | PackedLoop, np.ndarray, set[int]]:
         """Returns the loop for batches of a size.
 
         Args:
@@ -126,16 +133,16 @@ class DividedProgram:
         """
         if self._undivided is not None:
             return self._undivided, np.zeros(0, np.int64), set()
-        key, no_longer = tuple(shapes), set[int]()
-        if key not in self._known:
-            division = next((each for each in reversed(self._divisions) if each.serves(key)), None)
+        no_longer = set[int]()
+        if shapes not in self._known:
+            division = next((each for each in reversed(self._divisions) if each.serves(shapes)), None)
             if division is None:
-                division, no_longer = self._divided(key)
-            numbers = np.zeros(0, np.int64) if division.numbers is None else division.numbers.of(key)
-            self._known[key] = division, numbers
+                division, no_longer = self._divided(shapes)
+            numbers = np.zeros(0, np.int64) if division.numbers is None else division.numbers.of(shapes)
+            self._known[shapes] = division, numbers
             if len(self._known) > _MAX_SIZES:
                 self._known.popitem(last=False)
-        division, numbers = self._known[key]
+        division, numbers = self._known[shapes]
         return division.loop, numbers, no_longer
 
     def _divided(self, shapes: Shapes) -> tuple[Division, set[int]]:
@@ -171,7 +178,8 @@ class DividedProgram:
             _feed(shape, layout, self._exchange.ranks[0], divided.numbers)
             for shape, layout in zip(sizes, divided.layouts[1:], strict=False)
         ]
-        loop = StepLoop(loaded, self._step(divided, feeds, conditions is not None))
+        step = self._step(divided, feeds, conditions is not None)
+        loop = StepLoop(loaded, step) if conditions is None else PackedLoop(loaded, step)
         loop.trace()
         numbers = divided.numbers if conditions is not None else None
         account = self._account(shapes, divided, time.perf_counter() - began_s)

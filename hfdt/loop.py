@@ -14,7 +14,7 @@ Step = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]
 
 
 class StepLoop:
-    """Runs a program's step over batches of rows of the bound arrays."""
+    """Runs a program's step over batches of one size, which are rows of the same arrays."""
 
     def __init__(self, loaded: LoadedProgram, step: Step):
         """
@@ -50,22 +50,92 @@ class StepLoop:
         return [as_array(output) for output in self._function(list(arrays), *given)]
 
     def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:
-        num_steps = tf.shape(rows)[0]
+        def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
+            return self._step(arrays, rows[i], numbers)
 
-        def body(i: tf.Tensor, _: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            outputs = self._step(arrays, rows[i], numbers)
-            return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(outputs, self._outputs, strict=True)]
+        return _repeated(step, tf.shape(rows)[0], self._outputs)
 
-        shapes = [shape_of(s) for s in self._outputs]
-        first = [tf.constant(empty(output)) for output in self._outputs]
-        _, outputs = tf.while_loop(
-            lambda i, _: i < num_steps,
-            body,
-            (tf.constant(0), first),
-            shape_invariants=(tf.TensorShape([]), shapes),
-            parallel_iterations=1,
+
+class PackedLoop:
+    """Runs a program's step over batches of different sizes: an input's values, of all batches, are one flat array."""
+
+    def __init__(self, loaded: LoadedProgram, step: Step):
+        """
+        Args:
+            loaded: The program.
+            step: Its step.
+        """
+        self._step = step
+        self._outputs = [output.tensor for output in loaded.source.outputs]
+        self._shapes = [_any_length(shape_of(t)) for t in loaded.source.batch]
+        flat = [tf.TensorSpec([None], t.dtype) for t in loaded.source.batch]
+        shapes = [tf.TensorSpec([None, shape.rank], tf.int64) for shape in self._shapes]
+        self._function = tf.function(
+            self._loop, autograph=False, input_signature=[flat, shapes, tf.TensorSpec([None, None], tf.int64)]
         )
-        return outputs
+
+    def trace(self) -> None:
+        """Traces the loop, which its first run does otherwise."""
+        self._function.get_concrete_function()
+
+    def run(self, batches: Sequence[Sequence[np.ndarray]], numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs one step for each batch.
+
+        Args:
+            batches: Arrays [batch, ...] of whole batches, one for each input.
+            numbers: See `DividedProgram.loop`; for each batch.
+
+        Returns:
+            The last step's outputs.
+        """
+        inputs = list(zip(*batches, strict=True))
+        flat = [np.concatenate([array.reshape(-1) for array in arrays]) for arrays in inputs]
+        shapes = [np.array([array.shape for array in arrays], np.int64) for arrays in inputs]
+        given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
+        return [as_array(output) for output in self._function(*given, tf.constant(np.stack(numbers), tf.int64))]
+
+    def _loop(self, flat: Sequence[tf.Tensor], shapes: Sequence[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
+        with tf.device("/cpu:0"):
+            lengths = [tf.reduce_prod(each, axis=1) for each in shapes]
+            starts = [tf.cumsum(each, exclusive=True) for each in lengths]
+
+        def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
+            with tf.device("/cpu:0"):
+                inputs = zip(flat, starts, lengths, shapes, self._shapes, strict=True)
+                arrays = [
+                    tf.ensure_shape(tf.reshape(values[start[i] : start[i] + length[i]], shape[i]), static)
+                    for values, start, length, shape, static in inputs
+                ]
+                rows = tf.range(shapes[0][i, 0])
+            return self._step(arrays, rows, numbers[i])
+
+        return _repeated(step, tf.shape(numbers)[0], self._outputs)
+
+
+def _repeated(step: Callable[[tf.Tensor], Sequence[tf.Tensor]], num_steps: tf.Tensor, outputs: Sequence[Any]) -> Any:
+    """Makes steps one after the other.
+
+    Args:
+        step: Makes the step of a number.
+        num_steps: How many.
+        outputs: Descriptions of a step's outputs.
+
+    Returns:
+        The last step's outputs.
+    """
+
+    def body(i: tf.Tensor, _: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        return i + 1, [tf.ensure_shape(o, shape_of(s)) for o, s in zip(step(i), outputs, strict=True)]
+
+    first = [tf.constant(empty(output)) for output in outputs]
+    _, last = tf.while_loop(
+        lambda i, _: i < num_steps,
+        body,
+        (tf.constant(0), first),
+        shape_invariants=(tf.TensorShape([]), [shape_of(output) for output in outputs]),
+        parallel_iterations=1,
+    )
+    return last
 
 
 def undivided(loaded: LoadedProgram) -> Step:

@@ -1,10 +1,12 @@
 """Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
 import collections
+import dataclasses
+import math
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +22,21 @@ from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, pack_outputs
 from fdt.program.step_program import LoadedProgram, load, num_samples
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Rendezvous
+from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts
 from hfdt.address import hold_to
 from hfdt.bridge import Bridge
-from hfdt.division import DividedProgram
+from hfdt.division import DividedProgram, Shapes
 from hfdt.horovod import hvd
 from hfdt.launch import ADDRESS
+from hfdt.loop import PackedLoop, StepLoop
 from hfdt.mesh import Mesh
 
 # How many accounts of divided steps are reported; a script has a handful.
 _MAX_ACCOUNTS = 64
+# Bytes of batches of different sizes that are copied for one call.
+_PACKED_BYTES = 4 << 20
 _METRIC = program_pb2.ROLE_METRIC
 # The roles that a drain returns; the client knows the values of others.
 _DRAINED = (
@@ -42,6 +46,33 @@ _DRAINED = (
     program_pb2.ROLE_SEED,
     program_pb2.ROLE_OTHER,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenBatch:
+    """Rows of a data set's arrays.
+
+    Attributes:
+        arrays: [num_samples, ...] each.
+        rows: int64 [batch].
+        shapes: Those of the batch's inputs.
+    """
+
+    arrays: Sequence[tf.Tensor]
+    rows: np.ndarray
+    shapes: Shapes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all inputs."""
+        return sum(math.prod(s) * a.dtype.size for s, a in zip(self.shapes, self.arrays, strict=True))
+
+    def values(self) -> list[np.ndarray]:
+        """Returns the inputs, [batch, ...] each; a copy only where the rows do not follow each other."""
+        first, count = int(self.rows[0]), len(self.rows)
+        follow = np.array_equal(self.rows, np.arange(first, first + count))
+        taken = slice(first, first + count) if follow else self.rows
+        return [as_array(array)[taken] for array in self.arrays]
 
 
 class HorovodEngine:
@@ -151,40 +182,66 @@ class HorovodEngine:
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
     @background_thread.at_work()
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Runs the steps: consecutive batches of one size in one graph loop, or one by one if `deliver` wants outputs."""
-        started = time.perf_counter()
-        rows = [np.frombuffer(batch, "<i8") for batch in batches]
-        start = 0
-        for end in range(1, len(rows) + 1):
-            if deliver is not None or end == len(rows) or len(rows[end]) != len(rows[start]):
-                self._run_equal(program, data, np.stack(rows[start:end]))
-                self._steps += end - start
-                if deliver is not None:
-                    deliver(start, self._outputs(program))
-                start = end
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
+        """Runs the steps, as many as go in one graph loop together; one by one if `deliver` wants outputs."""
+        started, made = time.perf_counter(), 0
+        for together in self._together(program, map(self._taken, batches), alone=deliver is not None):
+            self._run_together(program, together)
+            self._steps += len(together)
+            if deliver is not None:
+                deliver(made, self._outputs(program))
+            made += len(together)
         self._run_s += time.perf_counter() - started
+
+    def _taken(self, batch: Batch) -> TakenBatch:
+        data, raw = batch
+        rows = np.frombuffer(raw, "<i8")
+        if not rows.size:
+            raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
+        arrays = self._data[data]
+        return TakenBatch(arrays, rows, tuple((len(rows), *array.shape[1:].as_list()) for array in arrays))
+
+    def _together(self, program: int, batches: Iterable[TakenBatch], alone: bool) -> Iterator[list[TakenBatch]]:
+        """Yields consecutive batches that one call of a loop runs.
+
+        A batch of a size that no loop has run begins a call: the division that it needs is made after the steps before it.
+        """
+        divided, together, num_bytes = self._divided[program], list[TakenBatch](), 0
+        for batch in batches:
+            if together:
+                loop, first = divided.known(batch.shapes), together[0]
+                goes_on = loop is not None and loop is divided.known(first.shapes) and not alone
+                if isinstance(loop, StepLoop):
+                    goes_on = goes_on and batch.shapes == first.shapes and batch.arrays is first.arrays
+                if not goes_on or (isinstance(loop, PackedLoop) and num_bytes > _PACKED_BYTES):
+                    yield together
+                    together, num_bytes = [], 0
+            together.append(batch)
+            num_bytes += batch.num_bytes
+        if together:
+            yield together
 
     def steps(self) -> int:
         """Returns how many steps have been run."""
         return self._steps
 
-    def _run_equal(self, program: int, data: int, rows: np.ndarray) -> None:
-        """Runs steps whose batches have one size; rows: int64 [num_steps, batch]."""
-        num_steps, batch_size = rows.shape
-        if batch_size == 0:
-            raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
-        arrays = self._data[data]
-        shapes = [(batch_size, *array.shape[1:].as_list()) for array in arrays]
-        loop, numbers, no_longer_in_part = self._divided[program].loop(shapes)
+    def _run_together(self, program: int, batches: Sequence[TakenBatch]) -> None:
+        """Runs steps in one call."""
+        divided, first = self._divided[program], batches[0]
+        loop, numbers, no_longer_in_part = divided.loop(first.shapes)
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
-        self._last[program] = loop.run(arrays, rows, numbers)
+        if isinstance(loop, StepLoop):
+            self._last[program] = loop.run(first.arrays, np.stack([batch.rows for batch in batches]), numbers)
+        else:
+            others = [divided.loop(batch.shapes)[1] for batch in batches[1:]]
+            self._last[program] = loop.run([batch.values() for batch in batches], [numbers, *others])
         source = self._programs[program].source
         # A test step trains on no rows.
         if source.holes:
-            self._usage.steps += num_steps
-            self._usage.samples += num_steps * shares(num_samples(source, shapes), self._size)[self._rank]
+            self._usage.steps += len(batches)
+            samples = (shares(num_samples(source, batch.shapes), self._size)[self._rank] for batch in batches)
+            self._usage.samples += sum(samples)
 
     @background_thread.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:

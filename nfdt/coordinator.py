@@ -12,8 +12,8 @@ from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.program.packing import neutral, pack_outputs
 from fdt.program.step_program import num_samples
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
+from fdt.worker import runtime
 from fdt.worker.runtime import Assignment, Deliver, Rendezvous
 from nfdt.averaging import Averaging
 from nfdt.cluster import Cluster
@@ -101,16 +101,16 @@ class Coordinator:
         for worker in range(len(self._devices.workers)):
             self._method.assign_own(program, worker, _for_worker(source, own, worker))
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+    def run(self, program: int, batches: Sequence[runtime.Batch], deliver: Deliver | None) -> None:
         """Hands the batches to the workers; waits only while many batches are queued."""
-        feed, source = self._data[data], self._sources[program]
-        for number, raw in enumerate(batches):
+        source = self._sources[program]
+        for number, (data, raw) in enumerate(batches):
             rows = np.frombuffer(raw, "<i8")
             if not rows.size:
                 raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
             done = functools.partial(_delivered, deliver, number, source) if deliver is not None else None
             samples = num_samples(source, [(len(rows), *shape[1:]) for shape in self._shapes[data]])
-            self._method.give(Batch(program, feed, rows, samples, done))
+            self._method.give(Batch(program, self._data[data], rows, samples, done))
 
     def steps(self) -> int:
         """Returns how many steps have been finished."""

@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Rendezvous
+from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from nfdt.cluster import Cluster
 from nfdt.hosts import lend
 from nfdt.options import read_options
@@ -49,7 +48,7 @@ class DeviceHost:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Does nothing: the coordinator does it."""
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
         """Does nothing: the coordinator does it."""
         self._steps += len(batches)
 

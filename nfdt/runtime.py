@@ -6,9 +6,8 @@ A job has one process per host. The first is the coordinator of all workers and 
 from collections.abc import Sequence
 
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Engine, Rendezvous
+from fdt.worker.runtime import Assignment, Batch, Deliver, Engine, Rendezvous
 from nfdt.cluster import read_cluster
 from nfdt.coordinator import Coordinator
 from nfdt.device_host import DeviceHost
@@ -56,10 +55,10 @@ class ParameterServerEngine:
         with named_hosts(self._cluster):
             self._role.move(program, variables, source, source_variables)
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
         """See the role."""
         with named_hosts(self._cluster):
-            self._role.run(program, data, batches, deliver)
+            self._role.run(program, batches, deliver)
 
     def steps(self) -> int:
         """See the role."""

@@ -12,6 +12,7 @@ from fdt.base.patch import Patches
 
 if TYPE_CHECKING:
     from fdt.base.config import RunConfig
+    from fdt.capture.inspection import Inspection
     from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
@@ -88,42 +89,36 @@ class Training:
         return self._remote
 
 
-class Checking:
-    """Checks training and runs none; see `Capture`."""
+class Inspecting:
+    """Traces training and runs none; see `Capture`."""
 
-    def __init__(self, config: "RunConfig", findings: "Findings"):
-        self._config, self._findings = config, findings
+    def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples | None" = None):
+        """
+        Args:
+            config: The run's configuration.
+            findings: Receives a description of each training, if no samples are wanted, and what cannot be distributed.
+            samples: Receives each training's step with a batch.
+        """
+        self._config, self._findings, self._samples = config, findings, samples
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
         from fdt.capture.keras.check import KerasCheck
 
-        return KerasCheck(self._config, self._findings, keras)
+        return KerasCheck(self._inspection(), keras)
 
     def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """See `Capture`."""
         from fdt.capture.loop.check import LoopCheck
 
-        return LoopCheck(self._config, self._findings)
+        return LoopCheck(self._inspection())
 
+    def _inspection(self) -> "Inspection":
+        from fdt.capture.inspection import Description, Sampling
 
-class Sampling:
-    """Checks training and keeps one batch of each step; see `Capture`."""
-
-    def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples"):
-        self._config, self._findings, self._samples = config, findings, samples
-
-    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """See `Capture`."""
-        from fdt.capture.keras.predict import KerasPredict
-
-        return KerasPredict(self._config, self._findings, self._samples, keras)
-
-    def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """See `Capture`."""
-        from fdt.capture.loop.predict import LoopPredict
-
-        return LoopPredict(self._config, self._findings, self._samples)
+        if self._samples is None:
+            return Description(self._config, self._findings)
+        return Sampling(self._config, self._findings, self._samples)
 
 
 def hooks(

@@ -223,7 +223,7 @@ def _check(options: Check) -> int:
 
     _say(file_overlay.enter())
     config, findings, hooks = check_config(options), Findings(), contextlib.ExitStack()
-    hooks.enter_context(capture.hooks(capture.Checking(config, findings), findings.refuse, _stays(config)))
+    hooks.enter_context(capture.hooks(capture.Inspecting(config, findings), findings.refuse, _stays(config)))
     atexit.register(hooks.close)
     with output_aside() as verdict:
         status = runner.run(config.script, config.arguments, config.is_module)

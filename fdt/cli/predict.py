@@ -57,7 +57,7 @@ def _of_script(options: Predict) -> int:
     if told:
         say(told)
     findings, samples, hooks = Findings(), Samples(), contextlib.ExitStack()
-    hooks.enter_context(capture.hooks(capture.Sampling(config, findings, samples), findings.refuse))
+    hooks.enter_context(capture.hooks(capture.Inspecting(config, findings, samples), findings.refuse))
     atexit.register(hooks.close)
     with output_aside():
         status = runner.run(config.script, config.arguments)

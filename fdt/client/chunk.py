@@ -10,81 +10,111 @@ from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 _ALIGNMENT_BYTES = 64
 
 
-class Chunk:
+class _Group:
     """Batches whose rows lie one after the other in one array for each input.
+
+    Attributes:
+        like: Descriptions of the arrays of one of the batches.
+        sizes: Rows of each batch.
+    """
+
+    def __init__(self, like: Sequence[program_pb2.Tensor]) -> None:
+        self.like = list(like)
+        self.sizes: list[int] = []
+        self._inputs: list[list[Any]] = [[] for _ in like]
+
+    def takes(self, specs: Sequence[program_pb2.Tensor]) -> bool:
+        """Returns whether a batch has the same types, and all dimensions but the first."""
+        return len(specs) == len(self.like) and all(
+            s.dtype == like.dtype and list(s.shape[1:]) == list(like.shape[1:])
+            for s, like in zip(specs, self.like, strict=True)
+        )
+
+    def add(self, arrays: Sequence[Any], rows: int) -> None:
+        for pieces, values in zip(self._inputs, arrays, strict=True):
+            pieces.append(values)
+        self.sizes.append(rows)
+
+    def lengths(self) -> list[int]:
+        """Returns the bytes of each input."""
+        return [sum(len(piece) for piece in pieces) for pieces in self._inputs]
+
+    def pieces(self) -> Iterator[Any]:
+        for pieces, length in zip(self._inputs, self.lengths(), strict=True):
+            yield from pieces
+            yield bytes(_padded(length) - length)
+
+    def described(self) -> Iterator[tuple[program_pb2.Tensor, int]]:
+        """Yields the description of each input, and its bytes."""
+        for like, length in zip(self.like, self.lengths(), strict=True):
+            shape = [sum(self.sizes), *like.shape[1:]]
+            yield program_pb2.Tensor(name=like.name, dtype=like.dtype, shape=shape), length
+
+    def batches(self) -> Iterator[bytes]:
+        first = 0
+        for size in self.sizes:
+            yield array.array("q", range(first, first + size)).tobytes()
+            first += size
+
+
+class Chunk:
+    """Batches in one blob; consecutive ones whose rows have the same shapes are a group.
 
     Attributes:
         num_bytes: Size of all batches so far.
     """
 
     def __init__(self) -> None:
-        self._inputs: list[list[Any]] = []
-        self._like: list[program_pb2.Tensor] = []
-        self._sizes: list[int] = []
+        self._groups: list[_Group] = []
         self.num_bytes = 0
 
     def __len__(self) -> int:
         """Returns the number of batches."""
-        return len(self._sizes)
+        return sum(len(group.sizes) for group in self._groups)
 
-    def takes(self, specs: Sequence[program_pb2.Tensor]) -> bool:
-        """Returns whether a batch has the same types, and all dimensions but the first, as those in the chunk."""
-        return not self._sizes or (
-            len(specs) == len(self._like)
-            and all(
-                s.dtype == like.dtype and list(s.shape[1:]) == list(like.shape[1:])
-                for s, like in zip(specs, self._like, strict=True)
-            )
-        )
+    @property
+    def num_groups(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
 
     def add(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> None:
         """Adds a batch; its memory must stay as it is until the chunk has been sent.
 
         Args:
             arrays: The bytes of C-contiguous arrays [rows, ...].
-            specs: Their descriptions, full shapes included; `takes` has accepted them.
+            specs: Their descriptions, full shapes included.
         """
-        if not self._sizes:
-            self._like = list(specs)
-            self._inputs = [[] for _ in specs]
-        for pieces, values in zip(self._inputs, arrays, strict=True):
-            pieces.append(values)
-            self.num_bytes += len(values)
-        self._sizes.append(specs[0].shape[0])
+        if not self._groups or not self._groups[-1].takes(specs):
+            self._groups.append(_Group(specs))
+        self._groups[-1].add(arrays, specs[0].shape[0])
+        self.num_bytes += sum(map(len, arrays))
 
     def size_bytes(self) -> int:
         """Returns the length of the chunk's blob."""
-        return sum(_padded(length) for length in self._lengths())
+        return sum(_padded(length) for group in self._groups for length in group.lengths())
 
     def pieces(self) -> Iterator[Any]:
         """Yields the content of the chunk's blob, copying nothing."""
-        for pieces, length in zip(self._inputs, self._lengths(), strict=True):
-            yield from pieces
-            yield bytes(_padded(length) - length)
+        for group in self._groups:
+            yield from group.pieces()
 
     def kept_pieces(self) -> list[Any]:
         """Returns the same pieces, with copies of memory that its owner may write to again."""
         return [piece if memoryview(piece).readonly else bytes(piece) for piece in self.pieces()]
 
     def arrays(self, blob: blobs_pb2.BlobRef) -> list[job_pb2.Array]:
-        """Returns where in the blob each input is."""
+        """Returns where in the blob each input of each group is."""
         described, offset = [], 0
-        for like, length in zip(self._like, self._lengths(), strict=True):
-            shape = [sum(self._sizes), *like.shape[1:]]
-            tensor = program_pb2.Tensor(name=like.name, dtype=like.dtype, shape=shape)
+        for tensor, length in (each for group in self._groups for each in group.described()):
             described.append(job_pb2.Array(tensor=tensor, blob=blob, offset=offset))
             offset += _padded(length)
         return described
 
-    def batches(self) -> Iterator[bytes]:
-        """Yields the rows of each batch, little-endian int64."""
-        first = 0
-        for size in self._sizes:
-            yield array.array("q", range(first, first + size)).tobytes()
-            first += size
-
-    def _lengths(self) -> list[int]:
-        return [sum(len(piece) for piece in pieces) for pieces in self._inputs]
+    def batches(self) -> Iterator[tuple[int, bytes]]:
+        """Yields the number of each batch's group, and its rows there, little-endian int64."""
+        for number, group in enumerate(self._groups):
+            for rows in group.batches():
+                yield number, rows
 
 
 def _padded(num_bytes: int) -> int:

@@ -19,6 +19,7 @@ from fdt.client.faults import Fault
 from fdt.client.flow_control import FlowControl
 from fdt.client.job_stream import JobStream
 from fdt.client.programs import Programs
+from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.transport.blobs import INLINE_BYTES, one_time, reference
@@ -115,32 +116,20 @@ class Job:
         self._programs.use(number, user)
         return number
 
-    def begin_fit(self) -> None:
-        """Restarts the measurements `first_step_s` and `step_seconds`."""
-        self._stream.first = self._stream.newest = None
+    @property
+    def step_times(self) -> StepTimes:
+        """When the job's steps end."""
+        return self._stream.step_times
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Leaves the steps of a context out of `step_seconds`; the time that they take is time between epochs."""
-        before, self._stream.times_steps = self.num_steps, False
+        """Leaves the steps of a context out of `step_times`; the time that they take is time between epochs."""
+        before, self.step_times.is_counting = self.num_steps, False
         try:
             yield
         finally:
-            self._stream.times_steps = True
-            self._stream.uncounted += self.num_steps - before
-
-    @property
-    def first_step_s(self) -> float | None:
-        """The time when the client learned of the first step since `begin_fit`, by the monotonic clock."""
-        return None if self._stream.first is None else self._stream.first[0]
-
-    @property
-    def step_seconds(self) -> float | None:
-        """Mean seconds a step since the first one was reported; None if there was no other."""
-        first, newest = self._stream.first, self._stream.newest
-        if first is None or newest is None or newest[1] == first[1]:
-            return None
-        return (newest[0] - first[0]) / (newest[1] - first[1])
+            self.step_times.is_counting = True
+            self.step_times.leave_out(self.num_steps - before)
 
     def bind_later(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> "Future[int]":
         """Like `bind`, in a thread: hashing and sending need little of the interpreter."""
@@ -192,7 +181,7 @@ class Job:
         result = self._expected(self._flow.sent + len(self._waiting)) if results else None
         self._waiting.append(indices)
         self._waiting_bytes += len(indices)
-        outstanding = self._flow.sent - self._stream.steps_done
+        outstanding = self._flow.sent - self.step_times.done
         enough = len(self._waiting) >= self._flow.chunk or self._waiting_bytes >= ROWS_BYTES
         if enough or outstanding <= self._flow.chunk:
             self._flush()
@@ -215,7 +204,7 @@ class Job:
             The outputs, if they are wanted.
         """
         target = (program, results)
-        if self._waiting or target != self._chunk_target or not self._chunk.takes(specs):
+        if self._waiting or target != self._chunk_target:
             self._flush()
         self._chunk_target = target
         number = self._flow.sent + len(self._chunk)
@@ -234,7 +223,7 @@ class Job:
 
     def _steps_in_the_way(self) -> int:
         """Returns the number of steps that must have finished before more bytes may be sent."""
-        while self._streaming and self._streaming[0][0] <= self._stream.steps_done:
+        while self._streaming and self._streaming[0][0] <= self.step_times.done:
             self._streaming.popleft()
         excess = sum(num_bytes for _, num_bytes in self._streaming) - _STREAM_BYTES
         steps = 0
@@ -258,33 +247,45 @@ class Job:
             chunk, self._chunk = self._chunk, Chunk()
             self._send(chunk)
         self._flushed_s = time.monotonic()
-        self._flow.observe(self._stream.steps_done)
+        self._flow.observe(self.step_times.done)
         self._stream.keep_up()
 
-    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool = False) -> None:
-        """Sends steps, in as many messages as their row numbers take."""
+    def _run(
+        self, program: int, data: int, batches: Iterable[bytes], results: bool, groups: Iterable[int] | None = None
+    ) -> None:
+        """Sends steps, in as many messages as their row numbers take.
+
+        Args:
+            program: Its number.
+            data: Number of the data set.
+            batches: Row numbers of each, little-endian int64.
+            results: Whether the steps' outputs are wanted.
+            groups: Each batch's group of the data set's arrays; None if there is one for all.
+        """
+        numbers = iter(groups) if groups is not None else itertools.repeat(0)
         for part in gathered(batches, ROWS_BYTES):
-            rows = [self._batch(indices) for indices in part]
+            rows = [self._batch(indices, next(numbers)) for indices in part]
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
             self._stream.send(job_pb2.Instruction(run=run), large)
 
-    def _batch(self, indices: bytes) -> job_pb2.Batch:
+    def _batch(self, indices: bytes, group: int) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
-            return job_pb2.Batch(indices=indices)
+            return job_pb2.Batch(indices=indices, group=group)
         blob = one_time(len(indices))
         self._sent(lambda: self._blobs.send(blob, [indices]))
         self._streaming.append((self._flow.sent + 1, len(indices)))
-        return job_pb2.Batch(blob=blob)
+        return job_pb2.Batch(blob=blob, group=group)
 
     def _send(self, chunk: Chunk) -> None:
         data, blob, pieces = self._new_data(), one_time(chunk.size_bytes()), chunk.kept_pieces()
         self._sent(lambda: self._blobs.send(blob, pieces))
-        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True)
+        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True, groups=chunk.num_groups)
         self._stream.send(job_pb2.Instruction(bind=bind), [pieces])
         program, results = self._chunk_target
-        self._run(program, data, chunk.batches(), results)
+        groups, batches = zip(*chunk.batches(), strict=True)
+        self._run(program, data, batches, results, groups)
         self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 

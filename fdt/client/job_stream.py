@@ -22,6 +22,7 @@ from fdt.base.usage import added
 from fdt.client.faults import Faults
 from fdt.client.recovery import Recovery
 from fdt.client.report import say
+from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, WorkerError, WorkerLostError
 from fdt.pool.state.job_queue import WORKERS_START
 from fdt.transport import statuses
@@ -52,6 +53,7 @@ class JobStream:
     Attributes:
         faults: The faults of the job.
         usage: What each worker did since the beginning, as of the last complete drain.
+        step_times: Counts and times the steps that have ended.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class JobStream:
         self._channel = channel
         self._outgoing: _Outgoing = queue.SimpleQueue()
         self._is_closing = False
-        self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on)
+        # Held while an instruction is sent and logged, so that workers and log have the same order.
+        self._order = threading.RLock()
+        self._recovery = Recovery(channel, address, opening, timing, blobs, workers, self._go_on, self._order)
         # The reason why the client cancelled the call, to begin the job again.
         self._reason: FdtError | None = None
         # A step's error, still to be raised in the script; and the number of steps made before it since the beginning.
@@ -87,7 +91,7 @@ class JobStream:
         # What the workers of the jobs before the present one did.
         self._used_before: list[job_pb2.WorkerUsage] = []
         self.usage: list[job_pb2.WorkerUsage] = []
-        self.faults = Faults()
+        self.faults, self.step_times = Faults(), StepTimes()
         self._changed = threading.Condition()
         self._error: FdtError | None = None
         self._ended = False
@@ -104,15 +108,9 @@ class JobStream:
         self._loads = self._loaded = 0
         self._steps_before = 0
         self._mode, self._queued = opening.mode, ""
-        self.steps_done = 0
         # Bytes of the largest step's results, and all bytes fetched.
         self.result_bytes = 0
         self.bytes_fetched = 0
-        # When the first and the newest report of steps since `begin_fit` arrived, and the number of steps at these times.
-        self.first: tuple[float, int] | None = None
-        self.newest: tuple[float, int] | None = None
-        # Whether steps that end now count for these two, and how many have not counted.
-        self.times_steps, self.uncounted = True, 0
         self.send(job_pb2.Instruction(open=opening))
         self._call = self._train()
         self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
@@ -131,12 +129,12 @@ class JobStream:
         Raises:
             FdtError: The job has failed.
         """
-        with self._recovery.order:
+        with self._order:
             self.check()
             self._recovery.tell(instruction, contents)
             if instruction.WhichOneof("kind") == "load":
                 self._loads += 1
-                self._steps_before = self.steps_done
+                self._steps_before = self.step_times.done
             self._outgoing.put(instruction)
 
     def show(self, shown: job_pb2.Shown) -> None:
@@ -148,7 +146,7 @@ class JobStream:
         """Requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
         if not self._recovery.is_due:
             return
-        with self._recovery.order:
+        with self._order:
             self.check()
             self._ask(self._recovery.questions(self._serials))
 
@@ -179,12 +177,12 @@ class JobStream:
 
     def wait_steps(self, steps: int) -> None:
         """Waits until `steps` steps have finished since the job began."""
-        if self.steps_done < steps:
-            self._wait(lambda: self.steps_done >= steps, f"step {steps}")
+        if self.step_times.done < steps:
+            self._wait(lambda: self.step_times.done >= steps, f"step {steps}")
 
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
         """Requests state; returns a serial number for `answer`."""
-        with self._recovery.order:
+        with self._order:
             drain = job_pb2.Drain(program=program, what=what, serial=next(self._serials), variables=variables)
             self.send(job_pb2.Instruction(drain=drain))
         return drain.serial
@@ -271,7 +269,7 @@ class JobStream:
                 self._wait(lambda: self._closed or self._ended, "the end of the job", self._timing.stop_s)
             except FdtError as error:
                 say(f"the job did not end cleanly: {error}")
-        with self._recovery.order:
+        with self._order:
             self._outgoing.put(None)
             self._call.cancel()
         self._reader.join(self._timing.stop_s)
@@ -297,7 +295,7 @@ class JobStream:
     @property
     def _is_new(self) -> bool:
         """Whether no step of the newest program is known to have ended, so that the workers may still be preparing it."""
-        return self.steps_done == self._steps_before and not self._closed
+        return self.step_times.done == self._steps_before and not self._closed
 
     def _words(self) -> str:
         """Returns a description of what the workers do, as far as the client knows; "" once they make steps."""
@@ -381,7 +379,7 @@ class JobStream:
         if not asked:
             self._recovery.lost()
         with self._changed:
-            is_lost = self.faults.lost(error, self.steps_done, asked=asked)
+            is_lost = self.faults.lost(error, self.step_times.done, asked=asked)
             self._changed.notify_all()
         return is_lost
 
@@ -394,13 +392,13 @@ class JobStream:
         """
         if error.step.candidates > 1:
             return self._begun_again(error, alone=True)
-        with self._recovery.order:
+        with self._order:
             first = self._recovery.steps + error.step.before
             self._failed_step = error, first
             self._recovery.drop_steps(first)
             failure = self._begun_again(error)
         with self._changed:
-            self.steps_done = first
+            self.step_times.done = first
             for step, result in list(self._results.items()):
                 if step >= first and result.outputs is None:
                     result.error = error
@@ -417,7 +415,7 @@ class JobStream:
         Returns:
             The error, if that failed: data that it needs are lost, or the pool is lost once more.
         """
-        with self._recovery.order:
+        with self._order:
             self._call.cancel()
             self._outgoing.put(None)
             self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
@@ -436,7 +434,7 @@ class JobStream:
         if kind == "queued":
             self._tell_queued(event.queued)
         elif kind == "leaving":
-            with self._recovery.order:
+            with self._order:
                 self._ask(self._recovery.leave(self._serials, functools.partial(self._leave, self._call)))
         elif kind == "wanted":
             self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
@@ -499,13 +497,11 @@ class JobStream:
         self._count(self._recovery.steps + steps)
 
     def _count(self, steps: int) -> None:
-        if steps > self.steps_done and self.times_steps:
-            self.newest = time.monotonic(), steps - self.uncounted
-            self.first = self.first or self.newest
-        self.steps_done = max(self.steps_done, steps)
-        if not self.faults.is_over and steps >= self.steps_done:
-            repeated = self.steps_done - self._recovery.steps
-            say(self.faults.over(self.steps_done, repeated, self._recovery.num_workers).line())
+        times = self.step_times
+        times.reach(steps)
+        if not self.faults.is_over and steps >= times.done:
+            repeated = times.done - self._recovery.steps
+            say(self.faults.over(times.done, repeated, self._recovery.num_workers).line())
 
 
 def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import grpc
 
@@ -44,10 +45,9 @@ _MORE_LIMIT_S = 600.0
 
 
 class Recovery:
-    """The recovery of one job. Code that sends an instruction holds `order`, so that job and log have the same order.
+    """The recovery of one job.
 
     Attributes:
-        order: Held also during the replay to another job.
         steps: Number of steps after which the present job began.
     """
 
@@ -60,6 +60,7 @@ class Recovery:
         blobs: BlobClient | SharedStore,
         workers: range | None,
         more: Callable[[str], None],
+        order: AbstractContextManager[object],
     ) -> None:
         """
         Args:
@@ -70,15 +71,15 @@ class Recovery:
             blobs: Transfers contents.
             workers: Numbers of workers with which the job may go on; None for as many as it began with.
             more: Called in another thread, with a reason, when the job should restart to use more workers.
+            order: Lock that the caller holds while it sends an instruction, and during the replay to another job.
         """
         self._channel, self._address, self._timing, self._blobs = channel, address, timing, blobs
-        self._opening, self._tell_more = opening, more
+        self._opening, self._tell_more, self._order = opening, more, order
         self._workers = workers or range(opening.num_workers, opening.num_workers + 1)
         opening.least_workers = self._workers[0]
         # Number of additional workers at the last check, and seconds until the next.
         self._more, self._more_s = 0, _MORE_S
         opening.session = os.urandom(16)
-        self.order = threading.RLock()
         self.steps = 0
         # A run's own pool is lost together with the run, so its snapshots are not downloaded.
         self._brings_home = timing.reconnect_s > 0
@@ -105,7 +106,7 @@ class Recovery:
 
     def answered(self, serial: int) -> None:
         """Records that the client has the answer to a drain."""
-        with self.order:
+        with self._order:
             self._replay_log.answered(serial)
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class Recovery:
 
     def take(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef] | None:
         """Adds a part of a snapshot; see `ReplayLog.take`."""
-        with self.order:
+        with self._order:
             unneeded = self._replay_log.take(drained)
         if unneeded is None or self._replay_log.is_pending or self._closing.is_set():
             return unneeded
@@ -148,7 +149,7 @@ class Recovery:
             # Copied to memory: the pool deletes its file with the next snapshot.
             known = self._replay_log.home.at_home()
             contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
-            with self.order:
+            with self._order:
                 self._replay_log.is_home(base.with_contents(contents))
         self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)
 

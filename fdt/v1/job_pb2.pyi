@@ -70,14 +70,16 @@ class LoadProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class BindData(_message.Message):
-    __slots__ = ("data", "arrays", "passing")
+    __slots__ = ("data", "arrays", "passing", "groups")
     DATA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     PASSING_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     data: int
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
     passing: bool
-    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ...) -> None: ...
+    groups: int
+    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ..., groups: _Optional[int] = ...) -> None: ...
 
 class Array(_message.Message):
     __slots__ = ("tensor", "blob", "offset")
@@ -144,12 +146,14 @@ class RunSteps(_message.Message):
     def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ..., alone: bool = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("indices", "blob")
+    __slots__ = ("indices", "blob", "group")
     INDICES_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     indices: bytes
     blob: _blobs_pb2.BlobRef
-    def __init__(self, indices: _Optional[bytes] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
+    group: int
+    def __init__(self, indices: _Optional[bytes] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Fetched(_message.Message):
     __slots__ = ("blobs",)

@@ -28,7 +28,7 @@ from fdt.worker.assigned_variables import AssignedVariables
 from fdt.worker.gateway import Gateway
 from fdt.worker.link import Link
 from fdt.worker.rendezvous import PoolRendezvous
-from fdt.worker.runtime import Assignment, Engine
+from fdt.worker.runtime import Assignment, Batch, Engine
 from fdt.worker.stall_detector import StallWatch
 from fdt.worker.worker_config import WorkerConfig
 
@@ -77,12 +77,14 @@ class Worker:
         self._told = 0
         self._wait_s = 0.0
         self._rate = 0.0
+        # How many groups the arrays of each data set are of.
+        self._groups: dict[int, int] = {}
         # An instruction that was taken from the queue while looking for more steps, and is not executed yet.
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
             "forget": lambda i: self._forget(i.forget.program),
-            "bind": lambda i: self._engine.bind(i.bind.data, i.bind.arrays, i.bind.passing),
+            "bind": lambda i: self._bind(i.bind),
             "release": self._release,
             "assign": lambda i: self._assign(i.assign),
             "move": lambda i: self._move(i.move),
@@ -183,9 +185,22 @@ class Worker:
         # Graphs are reference cycles of few objects: the garbage collector would run only after many programs.
         gc.collect()
 
+    def _bind(self, bind: job_pb2.BindData) -> None:
+        groups = max(1, bind.groups)
+        each, rest = divmod(len(bind.arrays), groups)
+        if rest or groups > max(1, len(bind.arrays)):
+            raise ProtocolError(
+                f"Expected equally many arrays in each group. Received: {len(bind.arrays)} arrays, {groups} groups"
+            )
+        for group in range(groups):
+            arrays = bind.arrays[group * each : (group + 1) * each]
+            self._engine.bind(_data_of(bind.data, group), arrays, bind.passing)
+        self._groups[bind.data] = groups
+
     def _release(self, instruction: job_pb2.Instruction) -> None:
         data = instruction.release.data
-        self._engine.release(data)
+        for group in range(self._groups.pop(data)):
+            self._engine.release(_data_of(data, group))
         self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
 
     def _assign(self, assign: job_pb2.AssignState) -> None:
@@ -205,7 +220,7 @@ class Worker:
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
         self._assigned.require(run.program)
-        waiting = [self._rows(batch) for batch in run.batches]
+        waiting = self._batches(run)
         while True:
             self._take_more(run, waiting)
             if not waiting:
@@ -217,7 +232,7 @@ class Worker:
             while run.alone and self._steps_made() < self._given:
                 time.sleep(ALONE_S)
 
-    def _take_more(self, run: job_pb2.RunSteps, waiting: list[Buffer]) -> None:
+    def _take_more(self, run: job_pb2.RunSteps, waiting: list[Batch]) -> None:
         """Adds the steps of the next queued instructions, as long as they run the same program on the same data."""
         while len(waiting) < self._chunk() and not self._next and not run.alone:
             try:
@@ -232,9 +247,16 @@ class Worker:
             ):
                 self._next.append(message)
                 return
-            waiting.extend(self._rows(batch) for batch in more.batches)
+            waiting.extend(self._batches(more))
 
-    def _rows(self, batch: job_pb2.Batch) -> Buffer:
+    def _batches(self, run: job_pb2.RunSteps) -> list[Batch]:
+        """Returns a run's batches as the engine knows them."""
+        groups = self._groups.get(run.data, 0)
+        if any(batch.group >= groups for batch in run.batches):
+            raise ProtocolError(f"Expected batches of bound arrays. Received: data={run.data}, groups={groups}")
+        return [(_data_of(run.data, batch.group), self._indices(batch)) for batch in run.batches]
+
+    def _indices(self, batch: job_pb2.Batch) -> Buffer:
         if not batch.HasField("blob"):
             return batch.indices
         rows = self._store.open(batch.blob)
@@ -244,11 +266,11 @@ class Worker:
     def _chunk(self) -> int:
         return max(1, min(MAX_CHUNK, int(self._rate * CHUNK_S)))
 
-    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[Buffer]) -> None:
+    def _run_chunk(self, run: job_pb2.RunSteps, batches: list[Batch]) -> None:
         began_s = time.perf_counter()
         deliver = functools.partial(self._deliver, self._given) if run.results else None
         self._given += len(batches)
-        self._engine.run(run.program, run.data, batches, deliver)
+        self._engine.run(run.program, batches, deliver)
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
         # The first steps are slow (tracing, caches): the estimate must rise quickly, but by at most a factor of 4.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
@@ -327,6 +349,11 @@ class Worker:
 
     def _send(self, event: job_pb2.Event) -> None:
         self._link.send(worker_pb2.WorkerEvent(event=event))
+
+
+def _data_of(data: int, group: int) -> int:
+    """Returns the number by which the engine knows a group of a data set's arrays."""
+    return data | group << 32
 
 
 def _tensorflow_version() -> str:

@@ -161,6 +161,8 @@ class Rendezvous(Protocol):
         """
 
 
+# The number of the data set that holds a step's batch, and the batch's rows there: int64, of the script's whole batch.
+Batch = tuple[int, Buffer]
 # Takes a step's index among the steps of one `run`, and its packed outputs; called from any thread.
 Deliver = Callable[[int, bytes], None]
 
@@ -199,13 +201,12 @@ class Engine(Protocol):
             source_variables: As many indices of the other program's variables.
         """
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        """Runs, or schedules, one step for each batch (int64 row indices of the script's whole batch).
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
+        """Runs, or schedules, one step for each batch.
 
         Args:
             program: Its number.
-            data: Number of the arrays.
-            batches: The rows of each batch; large ones are memory-mapped files, which stay while they are referenced.
+            batches: The batches; large row numbers are memory-mapped files, which stay while they are referenced.
             deliver: Called with the outputs of each step; None if they are not wanted.
         """
 

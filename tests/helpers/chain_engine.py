@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Rendezvous
+from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from tests.helpers import failpoints
 from tests.helpers.toy_engine import ToyLauncher
 
@@ -124,8 +123,8 @@ class ChainEngine:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         self._values[program] = self._values[source]
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        for number, batch in enumerate(batches):
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
+        for number, (data, batch) in enumerate(batches):
             (row,) = np.frombuffer(batch, "<i8")
             self._values[program] = chained(self._values[program], self._arrays[data][row])
             self._break(self._values[program])

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fdt.transport.blob_store import BlobStore
-from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
-from fdt.worker.runtime import Assignment, Deliver, Placement, Rendezvous
+from fdt.worker.runtime import Assignment, Batch, Deliver, Placement, Rendezvous
 
 # What a flood's fault prints before it crashes: six times as much.
 FLOOD_BYTES = 8 << 20
@@ -101,8 +100,8 @@ class ToyEngine:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         raise RuntimeError("all programs share one state here")
 
-    def run(self, program: int, data: int, batches: Sequence[Buffer], deliver: Deliver | None) -> None:
-        for number, batch in enumerate(batches):
+    def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
+        for number, (data, batch) in enumerate(batches):
             self._steps += 1
             if self._fault is not None and self._fault[1] == self._steps:
                 self._break()

@@ -15,36 +15,51 @@ def add(chunk: Chunk, *arrays: np.ndarray) -> None:
     chunk.add([a.reshape(-1).view(np.uint8) for a in arrays], [spec(a) for a in arrays])
 
 
-def test_a_batch_is_found_by_its_rows() -> None:
-    random, chunk, batches = np.random.default_rng(0), Chunk(), []
-    for size in (3, 5, 1):
-        batch = (random.random((size, 7), np.float32), random.integers(0, 9, size).astype(np.uint8))
-        add(chunk, *batch)
-        batches.append(batch)
+def read_back(chunk: Chunk) -> list[list[np.ndarray]]:
+    """Returns the batches of a chunk, read as a worker reads them."""
     content = np.frombuffer(b"".join(bytes(piece) for piece in chunk.pieces()), np.uint8)
     blob = one_time(chunk.size_bytes())
     assert content.size == chunk.size_bytes() == blob.size_bytes
-    assert chunk.num_bytes == sum(array.nbytes for batch in batches for array in batch)
     arrays = []
     for described in chunk.arrays(blob):
         assert described.offset % 64 == 0
         dtype, shape = np.dtype(described.tensor.dtype), tuple(described.tensor.shape)
         size = int(np.prod(shape)) * dtype.itemsize
         arrays.append(content[described.offset : described.offset + size].view(dtype).reshape(shape))
-    for batch, rows in zip(batches, chunk.batches(), strict=True):
-        for array, expected in zip(arrays, batch, strict=True):
-            np.testing.assert_array_equal(array[np.frombuffer(rows, "<i8")], expected)
+    each = len(arrays) // chunk.num_groups
+    return [
+        [array[np.frombuffer(rows, "<i8")] for array in arrays[group * each : (group + 1) * each]]
+        for group, rows in chunk.batches()
+    ]
 
 
-def test_batches_of_another_form_go_separately() -> None:
-    chunk = Chunk()
+def test_a_batch_is_found_by_its_group_and_rows() -> None:
+    random, chunk, batches = np.random.default_rng(0), Chunk(), []
+    for size, length in ((3, 7), (5, 7), (1, 2), (4, 7), (2, 0)):
+        batch = (random.random((size, length), np.float32), random.integers(0, 9, size).astype(np.uint8))
+        add(chunk, *batch)
+        batches.append(batch)
+    assert len(chunk) == 5 and chunk.num_groups == 4
+    assert chunk.num_bytes == sum(array.nbytes for batch in batches for array in batch)
+    for batch, found in zip(batches, read_back(chunk), strict=True):
+        for expected, array in zip(batch, found, strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+def test_batches_of_the_same_form_are_of_one_group() -> None:
     one = np.zeros((2, 3), np.float32)
-    assert chunk.takes([spec(one)])
-    add(chunk, one)
-    assert chunk.takes([spec(np.zeros((9, 3), np.float32))])
-    assert not chunk.takes([spec(np.zeros((2, 4), np.float32))])
-    assert not chunk.takes([spec(np.zeros((2, 3), np.float64))])
-    assert not chunk.takes([spec(one), spec(one)])
+    others = {
+        "more rows": (np.zeros((9, 3), np.float32),),
+        "longer rows": (np.zeros((2, 4), np.float32),),
+        "of another type": (np.zeros((2, 3), np.float64),),
+    }
+    groups = {}
+    for name, batch in others.items():
+        chunk = Chunk()
+        add(chunk, one)
+        add(chunk, *batch)
+        groups[name] = chunk.num_groups
+    assert groups == {"more rows": 1, "longer rows": 2, "of another type": 2}
 
 
 def test_names_of_what_serves_once_differ() -> None:

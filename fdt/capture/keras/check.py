@@ -5,7 +5,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fdt.base.config import RunConfig
+from fdt.capture.inspection import Inspection, SeenStep
 from fdt.capture.keras.callbacks import write_files
 from fdt.capture.keras.evaluation import Evaluation
 from fdt.capture.keras.evaluation_function import RemoteTestFunction
@@ -20,7 +23,7 @@ from fdt.capture.refusals import where
 from fdt.capture.step.divided import divided_lines
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.data import ArrayBatches
-from fdt.client.findings import Finding, Findings
+from fdt.client.findings import Finding
 from fdt.errors import FdtError
 from fdt.program import admission
 from fdt.program.step_program import dtype_of
@@ -43,9 +46,14 @@ class CheckedError(BaseException):
 class KerasCheck(KerasHooks["CheckedRun"]):
     """See `fdt.capture.keras.hooks.KerasHooks`."""
 
-    def __init__(self, config: RunConfig, findings: Findings, keras: KerasVersion):
+    def __init__(self, inspection: Inspection, keras: KerasVersion):
+        """
+        Args:
+            inspection: Takes the steps.
+            keras: The generation of Keras.
+        """
         super().__init__(keras)
-        self._config, self._findings = config, findings
+        self._inspection, self._config, self._findings = inspection, inspection.config, inspection.findings
         self._num_on_batch = 0
         # The validations whose data are being read.
         self._evaluation: Evaluation | None = None
@@ -56,7 +64,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         self._arguments = arguments.arguments
         if self._trains_nothing(model):
             return self._run_here("fit", original, model, *args, **kwargs)
-        run = self._run = self._make_run(model)
+        run = self._run = CheckedRun(self._config, self._keras, model, self._inspection.needs_batch)
         try:
             check_model(self._keras, model)
             run.listen(arguments.arguments)
@@ -99,7 +107,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         if self._trains_nothing(model):
             return self._run_here("train_on_batch", original, model, *args, **kwargs)
         what = f"{type(model).__name__}.train_on_batch"
-        run = self._run = self._make_run(model)
+        run = self._run = CheckedRun(self._config, self._keras, model, self._inspection.needs_batch)
         self._num_on_batch += 1
         run.on_batch = self._num_on_batch
         try:
@@ -117,13 +125,10 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         lines = ("the model has no trainable weights, so nothing is trained",)
         self._findings.add(Finding(where(), what, lines, trains=False))
 
-    def _make_run(self, model: Any) -> "CheckedRun":
-        return CheckedRun(self._config, self._keras, model)
-
-    def _looked(self, run: Any, what: str) -> None:
-        """Records a training that could be distributed."""
+    def _looked(self, run: "CheckedRun", what: str) -> None:
+        """Hands on a training that could be distributed."""
         assert run.traced is not None
-        self._findings.add(Finding(where(), what, tuple(run.describe())))
+        self._inspection.add(SeenStep(where(), what, run.traced, run.describe, run.batch, run.num_steps()))
 
     def _refuse(self, what: str, error: FdtError) -> None:
         self._findings.refuse(where(), what, str(error))
@@ -132,7 +137,14 @@ class KerasCheck(KerasHooks["CheckedRun"]):
 class CheckedRun(TracedRun):
     """A training that ends where its first step would begin."""
 
-    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
+    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any, needs_batch: bool):
+        """
+        Args:
+            config: The run's configuration.
+            keras: The model's generation of Keras.
+            model: The Keras model.
+            needs_batch: Whether its first batch is read even if shapes are known without it.
+        """
         super().__init__(config, keras, model)
         self.traced: TracedStep | None = None
         # Shapes of a batch's arrays.
@@ -141,9 +153,37 @@ class CheckedRun(TracedRun):
         self.on_batch = 0
         # Where a `fit` would validate; None if it would not.
         self.validation: str | None = None
+        self._needs_batch = needs_batch
+        self._arrays: list[np.ndarray] = []
+        # One for `train_on_batch`.
+        self._epochs_to_come = 1
+        self._listener: Any = None
 
     def listen(self, arguments: dict[str, Any]) -> None:
-        """Called before a `fit` begins, with its arguments, which it may change."""
+        """Adds a callback to a `fit` whose first batch is read; Keras tells it how many steps an epoch has.
+
+        Args:
+            arguments: Those of `fit`.
+        """
+        self._epochs_to_come = arguments["epochs"] - arguments["initial_epoch"]
+        self._listener = self.keras.callbacks.Callback()
+        callbacks = arguments["callbacks"]
+        if not self._needs_batch or isinstance(callbacks, self.keras.callbacks.CallbackList):
+            return
+        given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] * (callbacks is not None)
+        arguments["callbacks"] = [*given, self._listener]
+
+    def num_steps(self) -> int | None:
+        """Returns how many steps the training would make; None if its data do not tell."""
+        if self._listener is None:
+            return 1
+        an_epoch = (self._listener.params or {}).get("steps")
+        return None if an_epoch is None else int(an_epoch) * self._epochs_to_come
+
+    def batch(self) -> list[np.ndarray]:
+        """Returns the first batch, [rows, ...] each; it was read."""
+        assert self._arrays
+        return self._arrays
 
     def prepare(self, force: bool) -> None:
         """Traces the step of a `fit`, then ends the `fit` unless its first batch is needed for the shapes."""
@@ -153,7 +193,8 @@ class CheckedRun(TracedRun):
         if self.on_batch:
             return
         self.look()
-        if not self._needs_batch():
+        # Shapes of arrays are known before one is read.
+        if isinstance(self.batches, ArrayBatches) and not self._needs_batch:
             raise CheckedError
 
     def run_step(self, iterator: Any) -> Any:
@@ -171,16 +212,13 @@ class CheckedRun(TracedRun):
         return self.keras.tree.map_structure(lambda _: figure(self.on_batch), self.traced.placeholder())
 
     def take(self, item: Any) -> None:
-        """Records the shapes of the first batch that Keras's iterator yields."""
+        """Keeps the first batch that Keras's iterator yields."""
         assert self.batches is not None
-        self.shapes = [array.shape for array in self.batches.encode(item)]
+        self._arrays = self.batches.encode(item)
+        self.shapes = [array.shape for array in self._arrays]
 
     def end_epoch(self) -> None:
         """Nothing to do: nothing was trained."""
-
-    def _needs_batch(self) -> bool:
-        """Whether shapes are known only once a batch is read."""
-        return not isinstance(self.batches, ArrayBatches)
 
     def look(self) -> None:
         """Traces the step and asks whether a pool would admit it."""

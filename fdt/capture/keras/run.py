@@ -58,7 +58,7 @@ class Run(TracedRun):
 
     def _begin_account(self) -> None:
         self._started_s = time.monotonic()
-        self._job.begin_fit()
+        self._job.step_times.begin()
         self._bytes_before = (self._job.bytes_to_pool, self._job.bytes_from_pool)
         self._usage_before = list(self._job.usage)
         self._first_step = self._job.num_steps
@@ -321,7 +321,7 @@ class Run(TracedRun):
 
     def _record(self) -> None:
         assert self.batches is not None
-        first, started = self._job.first_step_s, self._started_s
+        first, started = self._job.step_times.first_step_s, self._started_s
         usage = usage_since(self._usage_before, self._job.usage)
         self._session.record(
             FitRecord(
@@ -329,7 +329,7 @@ class Run(TracedRun):
                 epochs=self._epochs,
                 seconds=round(time.monotonic() - started, 6),
                 first_step_seconds=None if first is None else round(first - started, 6),
-                step_seconds=self._job.step_seconds,
+                step_seconds=self._job.step_times.step_seconds,
                 global_batch=self.batches.batch_size,
                 bytes_to_pool=self._job.bytes_to_pool - self._bytes_before[0],
                 bytes_from_pool=self._job.bytes_from_pool - self._bytes_before[1],

@@ -11,14 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from fdt.base.config import RunConfig
+from fdt.capture.inspection import Inspection, SeenStep
 from fdt.capture.keras.check import figure, step_lines
 from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, flat_outputs, trace_step
 from fdt.capture.refusals import in_place, where
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.findings import Finding, Findings
 from fdt.errors import FdtError
 from fdt.program import admission
 
@@ -28,8 +27,12 @@ class LoopCheck:
 
     pretends = True
 
-    def __init__(self, config: RunConfig, findings: Findings):
-        self._config, self._findings = config, findings
+    def __init__(self, inspection: Inspection):
+        """
+        Args:
+            inspection: Takes the steps.
+        """
+        self._inspection, self._config = inspection, inspection.config
         self._steps: dict[Any, tuple[TracedStep, Arguments]] = {}
         # Keeps alive the objects whose ids are in the keys of these steps.
         self._kept: list[Call] = []
@@ -53,7 +56,7 @@ class LoopCheck:
                 self._kept.append(call)
                 admission.admit(self._steps[key][0].program, self._config.admitted)
         except FdtError as error:
-            self._findings.refuse(where(), what, str(error))
+            self._inspection.findings.refuse(where(), what, str(error))
             raise
         self._looked(key, what, call)
         return self._pretended(key, call, args, kwargs)
@@ -77,16 +80,24 @@ class LoopCheck:
         return outputs
 
     def _looked(self, key: Any, what: str, call: Call) -> None:
-        """Records a call of a step that could be distributed."""
+        """Hands on a call of a step that could be distributed."""
         traced, form = self._steps[key]
-        if key not in self._lines:
-            arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
-            shapes = [array.shape for array in arguments.encode()]
-            lines = loop_lines(self._config, traced, call.arguments.num_rows)
-            lines.append("data: streamed, step by step, as the script makes them")
-            lines += step_lines(self._config, traced, shapes)
-            self._lines[key] = (*lines, "stays here: the loop, and all functions that do not train")
-        self._findings.add(Finding(where(), what, self._lines[key]))
+        arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
+
+        def describe() -> tuple[str, ...]:
+            if key not in self._lines:
+                self._lines[key] = self._described(traced, call.arguments.num_rows, arguments)
+            return self._lines[key]
+
+        self._inspection.add(SeenStep(where(), what, traced, describe, arguments.encode, num_steps=1))
+
+    def _described(self, traced: TracedStep, num_rows: int | None, arguments: Arguments) -> tuple[str, ...]:
+        return (
+            *loop_lines(self._config, traced, num_rows),
+            "data: streamed, step by step, as the script makes them",
+            *step_lines(self._config, traced, [array.shape for array in arguments.encode()]),
+            "stays here: the loop, and all functions that do not train",
+        )
 
     def ran_out(self, function: Any) -> None:
         """Nothing to do: nothing was counted."""

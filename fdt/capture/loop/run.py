@@ -160,18 +160,18 @@ class _Account:
         self._bytes = (job.bytes_to_pool, job.bytes_from_pool)
         self._usage = list(job.usage)
         self.steps = 0
-        job.begin_fit()
+        job.step_times.begin()
 
     def record(self) -> FitRecord:
         """Returns the account."""
-        first = self.job.first_step_s
+        first = self.job.step_times.first_step_s
         usage = usage_since(self._usage, self.job.usage)
         return FitRecord(
             steps=self.steps,
             epochs=0,
             seconds=round(time.monotonic() - self._started_s, 6),
             first_step_seconds=None if first is None else round(first - self._started_s, 6),
-            step_seconds=self.job.step_seconds,
+            step_seconds=self.job.step_times.step_seconds,
             global_batch=None,
             bytes_to_pool=self.job.bytes_to_pool - self._bytes[0],
             bytes_from_pool=self.job.bytes_from_pool - self._bytes[1],
