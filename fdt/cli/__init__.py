@@ -1,1 +1,1 @@
-"""The commands, their options, and the modules that only they use."""
+"""Implements the commands and their options, and the Python interface `fdt.run` and `fdt.attach`."""

@@ -1,4 +1,4 @@
-"""`fdt.run` and `fdt.attach`: the command `fdt run` from Python, with the command's options (`fdt.cli.options.Run`)."""
+"""Implements `fdt.run` and `fdt.attach`: `fdt run` from Python, with the same options (`fdt.cli.options.Run`)."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from fdt.errors import FdtError, RunError, UsageError
 
 # Seconds that an interrupted script has to end before it is interrupted again, and then killed.
 _END_S = 30.0
-# Options that only apply to the command.
+# Options of `fdt run` that have no meaning in `attach`.
 _OF_COMMAND = ("detach", "dry_run", "stop_after", "warm_up")
 
 
@@ -74,12 +74,15 @@ def run(
         status = _finished(subprocess.Popen(command))
         result = Result(status, json.loads(report.read_text()) if report.exists() else {})
     if check and status:
-        raise RunError(f"{script} ended with status {status}. Expected 0; its own words are on standard error.", result)
+        raise RunError(f"{script} ended with status {status}. Expected 0; standard error has the reason.", result)
     return result
 
 
 def _finished(process: "subprocess.Popen[bytes]") -> int:
-    """Waits for a script. On an interrupt: the terminal's Ctrl-C has also reached the script, another program's has not."""
+    """Waits for a script's end; on KeyboardInterrupt, waits `_END_S`, then interrupts the script, then kills it.
+
+    Ctrl-C on a terminal has reached the script too; a SIGINT of another program has reached this process only.
+    """
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -109,11 +112,7 @@ def attach(mode: str | None = None, workers: int | str | tuple[int, int] | None 
 
 
 class Attached:
-    """Sends the training of this process to a pool. A context manager: its exit, or `detach`, removes all hooks.
-
-    Attributes:
-        report: The content of `fdt run --report`, for the training so far.
-    """
+    """Sends the training of this process to a pool. A context manager: its exit, or `detach`, removes all hooks."""
 
     _current: "Attached | None" = None
 
@@ -127,12 +126,12 @@ class Attached:
 
         if capture.is_hooked():
             raise UsageError(
-                "training of this process goes to a pool already, by fdt.attach or because the script runs under `fdt run`: "
+                "this process trains on a pool already, because of fdt.attach, or because the script runs under `fdt run`: "
                 "detach it first, or run the script with python"
             )
         for name in _OF_COMMAND:
             if vars(options)[name]:
-                raise UsageError(f"{name} is the command's (`fdt run`), and means nothing here: leave it away")
+                raise UsageError(f"{name} applies to the command `fdt run` only: leave it out")
         require_launchers([options.mode])
         check_options(options.mode, runtime_options(options))
         config = run_config(options)
@@ -141,7 +140,7 @@ class Attached:
             WAITING.of_library = True
             started.callback(setattr, WAITING, "of_library", False)
             self._session = Session(config)
-            # Also if `__enter__` fails: this process goes on, but a pool that it has started must end.
+            # Pushed first: if `__enter__` fails, a pool that it has started must end, though this process goes on.
             started.push(self._session)
             self._session.__enter__()
             started.enter_context(
@@ -150,7 +149,7 @@ class Attached:
             started.enter_context(capture.traced_anew(say))
             self._ending = started.pop_all()
         Attached._current = self
-        # Python calls these before it ends the threads that our connection uses; `atexit` handlers run too late.
+        # Called before Python ends the threads that the connection uses; `atexit` handlers run too late.
         vars(threading)["_register_atexit"](self.detach)
 
     @classmethod
@@ -160,7 +159,7 @@ class Attached:
 
     @property
     def report(self) -> dict[str, Any]:
-        """See `Attached`."""
+        """The content of `fdt run --report`, for the training so far."""
         return self._session.report(0)
 
     def detach(self, status: int = 0) -> None:
@@ -170,7 +169,7 @@ class Attached:
             status: The exit status that the pool's list of jobs shows; 0 for success.
 
         Raises:
-            FdtError: The report cannot be written, or the pool is gone and with it the values.
+            FdtError: The report cannot be written, or the pool, and the values with it, is lost.
         """
         if Attached._current is not self:
             return
@@ -192,7 +191,7 @@ class Attached:
 
 
 class _ApiParser(Parser):
-    """A parser that raises errors instead of printing them."""
+    """A parser that raises UsageError; argparse itself prints errors and exits."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

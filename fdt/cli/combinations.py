@@ -1,4 +1,4 @@
-"""Checks which options may be combined on a command line."""
+"""Checks the combinations of options on a command line, and refuses those that have no meaning."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 _WITH_MODULES = ("run", "check", "verify")
 # Options of `serve` that do not apply to a joining host, each with the remedy.
 _POOLS_OWN = {
-    "--mode": "a host runs what its pool offers; leave it away here, and give it where the pool is served",
-    "--workers": "a host says with --slots N how many it offers",
-    "--listen": "a host opens no port for clients; they go to the pool. Leave it away",
+    "--mode": "a host runs what its pool offers; leave it out here, and give it where the pool is served",
+    "--workers": "a host has --slots N, the number of workers that it offers",
+    "--listen": "a host opens no port for clients, which call the pool. Leave it out",
     "--metrics": "the pool shows the figures of all its hosts; give it where the pool is served",
     "--page": "the pool's page shows all its hosts; give it where the pool is served",
     "--state": "a host keeps nothing; give it where the pool is served",
-    "--tokens": "persons speak to the pool; give it where the pool is served",
+    "--tokens": "persons call the pool, not its hosts; give it where the pool is served",
     "--share": "the pool keeps what persons send; give it where the pool is served",
     "--audit-log": "the pool writes down what callers do; give it where the pool is served",
-    "--admit": "the pool looks at programs; give it where the pool is served",
-    "--limit": "the pool bounds what is taken of it; give it where the pool is served",
+    "--admit": "the pool admits programs; give it where the pool is served",
+    "--limit": "the pool bounds what clients and hosts may use; give it where the pool is served",
     "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
 }
 
-# Options of `serve` that a joining host does not read from the environment, since a scheduler passes the pool's environment on.
+# Options of `serve` that a joining host does not read from the environment: a scheduler may give it the pool's environment.
 NOT_OF_HOSTS = (*_POOLS_OWN, "--no-token", "--on", "--hosts", "--gpus", "--idle", "--shared-folder", "--dry-run")
 
 
@@ -30,7 +30,7 @@ def check_script(
     parser: argparse.ArgumentParser, options: argparse.Namespace, script: str | None, arguments: Sequence[str]
 ) -> None:
     """Records the script, or the module, and its arguments."""
-    # Saved measurements can be used without the script.
+    # `predict --load` uses saved measurements and needs no script.
     if script is None and not getattr(options, "load", None):
         parser.error("expected a SCRIPT to run")
     options.module = script == "-m"
@@ -54,14 +54,14 @@ def check_placing(parser: argparse.ArgumentParser, options: argparse.Namespace) 
                     f"--{flag.replace('_', '-')} is about hosts that a scheduler brings: expected --on NAME too"
                 )
         if options.scheduler_args:
-            parser.error(f"--on NAME says whose arguments these are. Received: {' '.join(options.scheduler_args)}")
+            parser.error(f"arguments for a scheduler need --on NAME. Received: {' '.join(options.scheduler_args)}")
         if options.dry_run:
             parser.error("--dry-run shows what --on NAME would ask a scheduler for")
         return
     if options.trusted_network is None:
         parser.error(
-            "--on needs --trusted-network NETWORK, such as 10.0.0.0/16: what workers of several hosts say to each other is "
-            "neither encrypted nor authenticated; name the network of the cluster that you trust with it"
+            "--on needs --trusted-network NETWORK, such as 10.0.0.0/16: what workers of several hosts exchange is neither "
+            "encrypted nor authenticated; name a network of the cluster that you trust with it"
         )
 
 
@@ -92,7 +92,7 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     if options.on is not None:
         parser.error(f"a host asks no scheduler: expected --join or --on, not both. Received: --on {options.on}")
     if options.no_token:
-        parser.error("--no-token is the pool's own, and means nothing with --join: leave it away")
+        parser.error("--no-token is the pool's own, and means nothing with --join: leave it out")
     for flag, remedy in _POOLS_OWN.items():
         value = getattr(options, flag[2:].replace("-", "_"))
         if value not in (None, ()) and value is not False:
@@ -101,8 +101,8 @@ def check_serve(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error("--join needs --slots N: how many workers this host offers")
     if options.trusted_network is None:
         parser.error(
-            "--join needs --trusted-network INTERFACE: what workers of several hosts say to each other is neither "
-            "encrypted nor authenticated; name the network that you trust with it, here and where the pool is served"
+            "--join needs --trusted-network INTERFACE: what workers of several hosts exchange is neither encrypted nor "
+            "authenticated; name a network that you trust with it, here and where the pool is served"
         )
 
 
@@ -130,8 +130,8 @@ def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
             )
     if options.admit and options.server is not None:
         parser.error(
-            f"--admit is about a pool for this run only; what the pool at {options.server} admits is said where it is started: "
-            f"`fdt serve --admit`. Received: --admit {','.join(options.admit)}"
+            f"--admit is about a pool for this run only; the pool at {options.server} has its own: `fdt serve "
+            f"--admit`. Received: --admit {','.join(options.admit)}"
         )
     if options.scale_lr != "none" and options.batch != "per-worker":
         parser.error(

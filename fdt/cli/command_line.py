@@ -16,7 +16,7 @@ _ELSEWHERE = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error messages look like our other ones."""
+    """A parser whose errors begin with `fdt:`, as all messages of FDT do."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.format_usage()}fdt: {message}\n")
@@ -96,7 +96,7 @@ def _check(
 
 
 def misplaced(options: argparse.Namespace, source: str) -> str | None:
-    """Returns a warning if one of our options follows the script, and the script does not know it; else None.
+    """Returns a warning if an option of FDT follows the script, whose text does not mention it; else None.
 
     Args:
         options: The result of `parse`.
@@ -107,8 +107,8 @@ def misplaced(options: argparse.Namespace, source: str) -> str | None:
         flag = argument.split("=")[0]
         if flag in known and flag[2:] not in source and flag[2:].replace("-", "_") not in source:
             return (
-                f"{argument} stands behind the script, so it goes to the script, which does not mention it; an option of fdt's "
-                f"stands before: fdt {options.command} {flag} ... {options.script}"
+                f"{argument} follows the script, so it goes to the script, which does not mention it; options of fdt come "
+                f"before the script: fdt {options.command} {flag} ... {options.script}"
             )
     return None
 
@@ -123,7 +123,7 @@ def _cut(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _split(commands: dict[str, Parser], argv: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """Splits a command line at SCRIPT, so that no argument after it is parsed as ours.
+    """Splits a command line at SCRIPT, so that FDT does not parse the script's arguments.
 
     Returns:
         The arguments for argparse, the script (None if there is none), and its arguments.
@@ -141,7 +141,7 @@ def _split(commands: dict[str, Parser], argv: list[str]) -> tuple[list[str], str
 def build_parser(
     program: str, modes: tuple[str, ...], parser_kind: type[Parser] = Parser
 ) -> tuple[Parser, dict[str, Parser]]:
-    """Makes the parser and, by name, its commands' parsers. Their results contain only the options that were given."""
+    """Makes the parser, and its commands' parsers by name. What they return holds only the options that were given."""
     parser = parser_kind(
         prog=program, description="Trains an unmodified TensorFlow script on several workers.", allow_abbrev=False,
         epilog=_ELSEWHERE,

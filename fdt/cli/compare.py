@@ -1,4 +1,4 @@
-"""The command `fdt compare`: runs a script's first steps in each form in turn, and shows the results side by side."""
+"""`fdt compare`: runs a script's first steps in each form of training, and shows the results side by side."""
 
 import contextlib
 import json
@@ -19,9 +19,9 @@ from fdt.errors import UsageError
 from fdt.forecast.comparison import Comparison, Form, Measured, failures, forms, middle, of_place, of_report, text
 from fdt.forecast.forecasts import Prediction, read
 
-# First steps of each run, which do not count: tracing, caches, connections.
+# First steps of each run, which are not measured: they trace, fill caches and connect.
 WARM_UP = 5
-# The most seconds of a run besides its steps, and how many times as long its steps may take as in place.
+# A run may take this many seconds, and for its steps this many times as long as they took under plain python.
 _LIMIT_S = 900.0
 _SLOWER = 50.0
 _END_S = 30.0
@@ -29,7 +29,7 @@ _TOLD_LINES = 3
 
 
 def compare(options: Compare) -> int:
-    """Runs the command.
+    """Runs the command; returns 1 if a form failed, else 0.
 
     Raises:
         UsageError: The output cannot be written, or the library for plots is missing.
@@ -61,12 +61,12 @@ def _folder(path: Path) -> Path:
 
 
 class _Runs:
-    """Runs the script in one process after the other."""
+    """Runs the script in every form, each in a process of its own, one at a time."""
 
     def __init__(self, options: Compare, scratch: Path):
         self._options, self._scratch = options, scratch
         self._script = [options.script, *options.arguments]
-        # Seconds of all steps of a run in place, once they are measured.
+        # Seconds that all steps took under plain python; 0 before they are measured.
         self._steps_s = 0.0
 
     def all(self, prediction: Prediction | None) -> Comparison:
@@ -126,13 +126,13 @@ class _Runs:
         return [word for flag, value in given if value is not None for word in (flag, str(value))]
 
     def _run(self, command: Sequence[str], limit_s: float) -> str | None:
-        """Runs one of our modules to its end.
+        """Runs a module of FDT until it ends.
 
         Returns:
             The failure, in words; None for success.
         """
         log = self._scratch / "log"
-        # Each run uses this command's options only, and without --server a pool of its own, whatever is set elsewhere.
+        # Options that the environment or files set are removed: runs differ only by their form.
         environment = sources.cleared(os.environ)
         with open(log, "wb") as file:
             process = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Runs scripts without a terminal: `fdt run --detach`, and the functions that list, show and cancel such runs.
+"""Runs scripts without a terminal (`fdt run --detach`), and lists, shows and cancels such runs.
 
-Each run has a folder in the user's state folder, and a keeper process, which starts the script in a session of its own, and
-writes the script's output and exit status there. `python -m fdt.cli.detached FOLDER` is the keeper.
+Each run has a folder in the user's state folder, and a keeper process, which starts the script in a session of its own and
+writes the script's output and exit status to that folder. `python -m fdt.cli.detached FOLDER` is the keeper.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _MAX_ENDED = 20
 _INTERRUPT_S, _CANCEL_S = 20.0, 30.0
 _START_S = 30.0
 _READ_BYTES = 1 << 16
-# Seconds between two looks for new output, and for the end of a script whose output another process holds open.
+# Seconds between two checks for new output, and for the end of a script whose output another process holds open.
 _LOOK_S = 0.1
 
 
@@ -89,14 +89,14 @@ class Run:
     @property
     def state(self) -> tuple[str, str]:
         """Its state and the reason, in words."""
-        # In this order: a keeper writes the script's status before it ends itself.
+        # Read in this order: the keeper writes the script's status, then ends.
         keeper, status = self.keeper, self.status
         if status is not None:
             words = "cancelled" if status.is_cancelled else "failed" if status.status else "finished"
             return words, f"the script ended with status {status.shown}" if status.status else ""
         if keeper is not None:
             return "running", f"detached: fdt attach {self.name}"
-        return "failed", "it was killed with the process that kept it"
+        return "failed", "it was killed together with its keeper process"
 
     def cancel(self) -> str:
         """Interrupts the script, as Ctrl-C would, and waits for its end; returns the run's state.
@@ -150,7 +150,7 @@ def find(name: str) -> Run:
 
 
 def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> Run:
-    """Runs a command without this terminal.
+    """Starts a command, detached from this terminal.
 
     Args:
         command: The command.
@@ -176,14 +176,14 @@ def start(command: Sequence[str], script: str, mode: str, num_workers: int) -> R
         raise UsageError(
             f"The run cannot be detached: {error}. Its output needs room in the user's state folder."
         ) from error
-    # The keeper outlives this process: marks it as ended, so that `Popen` does not wait for it or warn.
+    # Marks the keeper, which outlives this process, as ended, so that `Popen` neither waits for it nor warns.
     keeper.returncode = 0
     assert keeper.stdout is not None
     with keeper.stdout as said:
         readable, _, _ = select.select([said], [], [], _START_S)
         is_there = bool(readable and said.readline())
     if not is_there:
-        raise UsageError(f"The run cannot be detached: the process that was to keep it did not start. Look at {folder}")
+        raise UsageError(f"The run cannot be detached: its keeper process did not start. Look at {folder}")
     return Run(folder)
 
 
@@ -203,7 +203,7 @@ def _new_folder() -> Path:
     complaint = user_folder.complaint(parent)
     if complaint is not None:
         raise OSError(complaint)
-    # A keeper that has written its script's status is about to end, too.
+    # A keeper that has written its script's status is about to end, so the run counts as ended.
     ended = [run for run in runs() if run.status is not None or run.keeper is None]
     for run in ended[: max(0, len(ended) - _MAX_ENDED + 1)]:
         shutil.rmtree(run.folder, ignore_errors=True)
@@ -242,7 +242,7 @@ def show(run: Run, tail: int | None, *, follow: bool) -> int:
         if status is not None or not follow:
             return status.shown if status is not None and follow else 0
         if keeper is None:
-            raise JobError(f"{run.name} was killed with the process that kept it.")
+            raise JobError(f"{run.name} was killed together with its keeper process.")
         _wait_for_end(keeper, _LOOK_S)
 
 
@@ -258,12 +258,12 @@ def _wait_for_end(pid: int, limit_s: float) -> None:
 
 
 class _Keeper:
-    """Starts the script, and writes its output and exit status."""
+    """Starts the script, and writes its output and exit status to the run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._run = folder, Run(folder)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Waits: a process that checks whether the lock is held holds it itself for a moment.
+        # Blocks, since a process that checks whether the lock is held takes it for a moment.
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
         self._is_cancelled = False
@@ -314,7 +314,7 @@ def main() -> None:
     """Runs the keeper of the run whose folder is named on the command line."""
     keeper = _Keeper(Path(sys.argv[1]))
     print("started", flush=True)
-    # The starting process no longer reads standard output.
+    # The process that started the keeper reads no more of its standard output.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     keeper.keep()

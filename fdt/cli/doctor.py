@@ -35,7 +35,7 @@ _BUSY = "nothing is known to be broken: try again when this machine is less busy
 
 
 def doctor(options: Doctor) -> int:
-    """`fdt doctor`."""
+    """Prints a line for each check; returns 1 if something needed is broken, else 0."""
     print(f"{'':7}fdt         {__version__}")
     print(f"{'':7}python      {platform.python_version()}  {sys.executable}")
     print(f"{'':7}machine     {_machine()}")
@@ -71,13 +71,13 @@ def _installing(package: str) -> str:
         return f"{sys.executable} -m pip install '{package}'"
     if shutil.which("uv") is not None:
         return f"uv pip install --python {sys.executable} '{package}'"
-    return f"install '{package}' into the environment of {sys.executable}, with what you made it with"
+    return f"install '{package}' into the environment of {sys.executable}, with the tool that made it"
 
 
 def probe(name: str) -> tuple[str, str | None]:
     """Returns a finding on a library, and the remedy; the remedy is None if the library works."""
     code, remedy = _PROBES[name]
-    # A remedy is a package's name, or an instruction.
+    # A remedy without a space is the name of a package.
     remedy = remedy if " " in remedy else _installing(remedy)
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
@@ -114,7 +114,7 @@ def _probe_mode(mode: str) -> tuple[str, str | None]:
 
 
 def _look_at_pool(options: Doctor) -> int:
-    # Imported last: if one of its libraries is broken, the probes above have reported it.
+    # Imported only now: if one of its libraries is broken, the probes have reported it.
     from fdt.cli.pool_diagnosis import look
 
     broken = 0

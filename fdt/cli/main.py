@@ -1,7 +1,7 @@
-"""The commands `fdt`, `hfdt` and `nfdt`.
+"""Runs the commands `fdt`, `hfdt` and `nfdt`: parses the command line, calls the command, returns its exit status.
 
 This module imports almost nothing: each command imports what it needs when it runs, so that `--help` is quick and a
-script's process contains as few of our modules as possible.
+script's process contains as few modules of FDT as possible.
 """
 
 import os
@@ -62,7 +62,7 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
     command_line = sys.argv[1:] if argv is None else argv
     options = parse(program, modes, command_line)
     if options.command == "serve":
-        # Before grpc is imported: otherwise it logs a port in use in its own lines; see `fdt.transport.rpc.listen`.
+        # grpc reads this when it is imported. Otherwise it logs a port in use itself; see `fdt.transport.rpc.listen`.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fdt.errors import FdtError
     from fdt.script import runner
@@ -147,7 +147,7 @@ def require_launchers(modes: Sequence[str]) -> None:
 
 
 def check_options(mode: str, options: Mapping[str, str]) -> None:
-    """Lets the runtime check its options; does not import the runtime if there are none."""
+    """Has the runtime check its options; imports the runtime only if there are some."""
     if options:
         from fdt.worker.runtime import find_launchers
 
@@ -172,11 +172,11 @@ def _run(options: Run) -> int:
 
 
 def _detach(config: "RunConfig", command_line: Sequence[str]) -> int:
-    """Starts the same command again, without this terminal."""
+    """Starts the same command again, detached from this terminal."""
     from fdt.cli import detached
 
     rest = list(command_line)
-    # Removes the first one: our options come before the script's.
+    # Removes the first occurrence, since options of FDT come before the script's.
     rest.remove("--detach")
     # A Python command whose output is not buffered.
     python = interpreter.again(len(command_line))
@@ -232,8 +232,8 @@ def _check(options: Check) -> int:
         print(findings.text(whole=not status), file=verdict, flush=True)
     if status:
         _say(
-            f"{config.script} ended with status {status}; what would have come after was not looked at. A check trains "
-            "nothing: the figures that it gives a script are made up, and a script that compares them may end there"
+            f"{config.script} ended with status {status}; what follows that place was not checked. A check trains "
+            "nothing: it gives the script made-up figures, and a script that compares them may end early"
         )
     return status or (0 if findings.passed else 1)
 
@@ -256,7 +256,7 @@ def _compare(options: Compare) -> int:
 
 
 def _readable(options: OfScript) -> bool:
-    """Returns whether the script can be opened; if not, prints python's error. Warns of our options after the script."""
+    """Returns whether the script can be opened; if not, prints python's error. Warns of options after the script."""
     from fdt.script import runner
 
     if options.module:
@@ -289,8 +289,8 @@ def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None)
         session = ending.enter_context(Session(config))
         hooks = contextlib.ExitStack()
         hooks.enter_context(capture.hooks(capture.Training(session), stays=_stays(config)))
-        # Registered before the script's handlers, so called after them: a `fit` in a thread or in a handler of the
-        # script then meets the hooks and a closed session. Without the hooks it would train on this machine.
+        # Registered before the script's handlers, so called after them: a `fit` in a thread or a handler of the script
+        # still calls the hooks, which refuse it since the session is closed. Without them it would train on this machine.
         atexit.register(hooks.close)
         with Children(say).watched():
             status = runner.run(config.script, config.arguments, config.is_module)
@@ -350,7 +350,7 @@ def _completion(options: Completion) -> int:
 # ---- serve ----------------------------------------------------------------------------------------------------------
 
 
-# Seconds until a stop that was not noticed is raised again.
+# Seconds after which `_Stopped` is raised again if it had no effect.
 _AGAIN_S = 1.0
 
 
@@ -384,7 +384,7 @@ def _serve(options: Serve) -> int:
 
 
 def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitStack") -> None:
-    """Serves until a signal ends the pool, or it has left. `ending` takes the cleanup to do after that."""
+    """Serves until a signal stops the pool, or its grace period has ended. Registers later cleanup in `ending`."""
     import dataclasses
 
     from fdt.pool.server import Server
@@ -434,13 +434,13 @@ def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -
         print(f"fdt: page at {server.link} (for one browser, once; `fdt page` prints others)", flush=True)
     if config.network is not None:
         notice(
-            f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers say "
-            "to each other is neither encrypted nor authenticated"
+            f"hosts may join over {config.network.interface} ({config.network.cidr}); what their synchronous workers "
+            "exchange is neither encrypted nor authenticated"
         )
         if config.open_servers:
             notice(
                 "asynchronous workers of several hosts open servers for everybody on these hosts' networks "
-                "(--open-servers): whoever reaches one runs code as the user who runs this pool"
+                "(--open-servers): anyone who reaches one can run code as the user who runs this pool"
             )
     notice(server.network)
     notice(_walls(config.walls))
@@ -458,7 +458,7 @@ def _kept(options: Serve) -> "StateFolder | None":
         try:
             user_folder.make(path)
         except OSError as error:
-            notice(f"the list of jobs will be forgotten with this pool: {error}. Name a folder for it with --state DIR")
+            notice(f"the list of jobs will be lost when this pool ends: {error}. Name a folder for it with --state DIR")
             path = None
     return None if path is None else StateFolder(path)
 
@@ -493,17 +493,19 @@ def _serve_host(options: Serve) -> int:
 def _walls(wanted: bool) -> str:
     """Returns the line that describes the workers' sandbox."""
     if not wanted:
-        return "workers are not walled in (--no-walls): a program may do there whatever the user who runs this pool may"
+        return "workers are not walled in (--no-walls): a program in one has all rights of the user who runs this pool"
     from fdt.worker.sandbox import tried
 
     return str(tried())
 
 
 def _stop_on_signals() -> list[Callable[[], None]]:
-    """Makes SIGINT and SIGTERM raise `_Stopped`, repeatedly until `_heard`: in a destructor or a callback it is lost.
+    """Makes SIGINT and SIGTERM raise `_Stopped`, and again every `_AGAIN_S` seconds until `_heard` is called.
+
+    Once is not enough: Python discards an exception that is raised in a destructor or a callback.
 
     Returns:
-        A list for a function to call once, at the next SIGTERM, instead of raising.
+        An empty list. If the caller adds a function, the next SIGTERM calls it, once, and does not raise.
     """
     import signal
 

@@ -1,4 +1,4 @@
-"""`%load_ext fdt` in a notebook: `%fdt attach --workers 2`, `%fdt detach`, `%fdt status`."""
+"""Implements the notebook extension (`%load_ext fdt`): `%fdt attach --workers 2`, `%fdt detach`, `%fdt status`."""
 
 import shlex
 from typing import Any
@@ -13,7 +13,7 @@ _NAME = "notebook"
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%fdt`; called by `%load_ext fdt`."""
     shell.register_magic_function(fdt, "line", "fdt")
-    # Our errors' messages are complete, and their frames are not the user's code.
+    # Errors of FDT are shown without frames: their messages are complete, and the frames are not the user's code.
     shell.set_custom_exc((FdtError,), _show)
 
 

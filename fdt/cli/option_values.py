@@ -1,12 +1,12 @@
-"""Parses the values of options: each function parses one kind, and its error says what it expected (argparse's `type`)."""
+"""Parses the values of options. Each function is an argparse `type`; its error says what it expected."""
 
 import argparse
 import re
 from collections.abc import Callable
 
-# A name, an IPv4 address, or an IPv6 address in brackets.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGTkmgt])(i?)[Bb]")
 _PERIOD = re.compile(r"(\d{1,6})([mhd])")
+# A name, an IPv4 address, or an IPv6 address in brackets.
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]")
 
 
@@ -18,7 +18,7 @@ def num_workers(text: str) -> int:
 
 
 def range_of_workers(text: str) -> tuple[int, int]:
-    """Returns the least and the most workers: of "4" 4 and 4, of "2..8" 2 and 8."""
+    """Returns the least and the most workers: (4, 4) for "4", (2, 8) for "2..8"."""
     least, dots, most = text.partition("..")
     found = num_workers(least), num_workers(most if dots else least)
     if found[0] > found[1]:
@@ -29,7 +29,7 @@ def range_of_workers(text: str) -> tuple[int, int]:
 
 
 def range_of_hosts(text: str) -> tuple[int, int]:
-    """Returns the least and the most hosts: of "4" 4 and 4, of "0..8" 0 and 8."""
+    """Returns the least and the most hosts: (4, 4) for "4", (0, 8) for "0..8"."""
     least, dots, most = text.partition("..")
     most = most if dots else least
     if not (least.isdecimal() and most.isdecimal() and 0 <= int(least) <= int(most) and int(most) > 0):
@@ -38,7 +38,7 @@ def range_of_hosts(text: str) -> tuple[int, int]:
 
 
 def numbers_of_workers(text: str) -> tuple[int, ...]:
-    """Returns several numbers of workers, sorted, without duplicates."""
+    """Returns the numbers of workers in a comma-separated list, sorted, without duplicates."""
     return tuple(sorted({num_workers(number.strip()) for number in text.split(",")}))
 
 
@@ -60,17 +60,17 @@ def num_steps(text: str) -> int:
 
 
 def wait(text: str) -> float:
-    """Returns a time, 0 or more."""
+    """Returns a time in seconds, 0 or more."""
     return 0.0 if text == "0" else seconds(text)
 
 
 def seconds(text: str) -> float:
-    """Returns a time above 0."""
+    """Returns a time in seconds, above 0."""
     return _number(text, lambda value: 0 < value < float("inf"), "seconds, more than 0, such as 5")
 
 
 def period(text: str) -> float:
-    """Returns seconds: of "30d" thirty days."""
+    """Returns a time in seconds; its text has a unit, such as "30d" for thirty days."""
     match = _PERIOD.fullmatch(text)
     if match is None or not int(match[1]):
         raise argparse.ArgumentTypeError(f"expected a time with its unit (m, h or d), such as 30d. Received: {text}")
@@ -78,7 +78,7 @@ def period(text: str) -> float:
 
 
 def tolerance(text: str) -> float:
-    """Returns a number from 0, below 1."""
+    """Returns a number of at least 0 and below 1."""
     return _number(text, lambda value: 0 <= value < 1, "a number from 0 to 1, such as 1e-4")
 
 
@@ -93,7 +93,7 @@ def _number(text: str, fits: Callable[[float], bool], expected: str) -> float:
 
 
 def size(text: str) -> int:
-    """Returns bytes: of "4GB" 4 * 10^9, of "512MiB" 512 * 2^20."""
+    """Returns a size in bytes: 4 * 10^9 for "4GB", 512 * 2^20 for "512MiB"."""
     match = _SIZE.fullmatch(text)
     if match is None or not float(match[1]):
         raise argparse.ArgumentTypeError(f"expected a size with its unit, such as 4GB or 512MiB. Received: {text}")
@@ -123,7 +123,7 @@ def address(text: str) -> str:
 
 
 def loopback(text: str) -> str:
-    """Returns "host:port" on loopback."""
+    """Returns "host:port"; accepts hosts on loopback only."""
     import ipaddress
 
     found = address(text)
@@ -134,7 +134,7 @@ def loopback(text: str) -> str:
         is_loopback = False
     if not is_loopback:
         raise argparse.ArgumentTypeError(
-            "expected an address on loopback, such as 127.0.0.1:9090: figures are shown to whoever asks. To show them "
-            f"elsewhere, put a proxy that asks for a password before it. Received: {text}"
+            "expected an address on loopback, such as 127.0.0.1:9090, since anyone who reaches it can read the figures. "
+            f"To show them elsewhere, put a proxy that asks for a password in front of it. Received: {text}"
         )
     return found

@@ -1,4 +1,4 @@
-"""The command `fdt token`: makes, lists and revokes the tokens of the persons who use a pool."""
+"""`fdt token`: makes, lists and revokes the tokens of the persons who use a pool."""
 
 import datetime
 import sys
@@ -16,12 +16,12 @@ from fdt.pool.state_folder import TOKENS
 
 
 def token(options: Token) -> int:
-    """`fdt token`."""
+    """Runs `fdt token`; returns the exit status."""
     path = _file(options)
     if options.action == "list":
         print("\n".join(_listed(path)))
         return 0
-    assert options.name is not None, "`fdt.cli.combinations` has seen to it"
+    assert options.name is not None, "`fdt.cli.combinations` checks this"
     if options.action == "revoke":
         token_file.revoke(path, options.name)
         print(f"{options.name}: revoked")

@@ -1,4 +1,4 @@
-"""The commands `fdt jobs`, `logs`, `cancel` and `attach`."""
+"""Implements the commands that ask a running pool, or a detached run: `fdt jobs`, `logs`, `cancel`, `page`, `attach`."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def connect(options: OfRunningPool) -> grpc.Channel:
 
 
 def jobs(options: Jobs) -> int:
-    """`fdt jobs`."""
+    """Prints a table of the detached runs and of the pool's jobs; returns the exit status."""
     found = [_summary(run) for run in detached.runs()]
     try:
         with connect(options) as channel, statuses.translated():
@@ -76,7 +76,7 @@ def format_jobs(found: Sequence[pool_pb2.JobSummary], now_s: float) -> list[str]
 
 
 def with_owners(rows: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-    """Returns a table without its column OWNER if nobody owns anything, as where all have the pool's own token."""
+    """Removes a table's column OWNER if no job has an owner, as in a pool with one token for all clients."""
     column = rows[0].index("OWNER")
     if any(row[column] != "-" for row in rows[1:]):
         return rows
@@ -99,7 +99,7 @@ def _align(text: str, width: int, *, right: bool) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in words, such as "3m 05s"."""
+    """Returns a time as text, such as "3m 05s"."""
     minutes, rest_s = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -108,7 +108,7 @@ def duration(seconds: float) -> str:
 
 
 def logs(options: Logs) -> int:
-    """`fdt logs`."""
+    """Prints the output of a detached run, or of a job's workers; returns the exit status."""
     if options.job.startswith(detached.PREFIX):
         with _reader_may_leave():
             return detached.show(detached.find(options.job), None, follow=False)
@@ -134,7 +134,7 @@ def _show(pieces: Iterable[bytes]) -> None:
 
 
 def cancel(options: Cancel) -> int:
-    """`fdt cancel`."""
+    """Cancels a detached run or a job, and prints its state; returns the exit status."""
     if options.job.startswith(detached.PREFIX):
         state = detached.find(options.job).cancel()
     else:
@@ -146,7 +146,7 @@ def cancel(options: Cancel) -> int:
 
 
 def page(options: Page) -> int:
-    """`fdt page`."""
+    """Prints a link to the pool's page; returns the exit status."""
     with connect(options) as channel, statuses.translated():
         reply = pool_pb2_grpc.PoolStub(channel).OpenPage(pool_pb2.OpenPageRequest(), timeout=Timing().call_s)
     if not reply.link:
@@ -156,7 +156,7 @@ def page(options: Page) -> int:
 
 
 def attach(options: Attach) -> int:
-    """`fdt attach`."""
+    """Prints the output of a detached run until it ends; returns the script's exit status."""
     run = detached.find(options.job)
     try:
         with _reader_may_leave():

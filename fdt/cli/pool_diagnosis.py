@@ -1,4 +1,4 @@
-"""Examines a pool from the client's side: `fdt doctor --server`."""
+"""Checks a pool from a client's side (`fdt doctor --server`): address, TLS, certificate, token, versions."""
 
 import argparse
 import dataclasses
@@ -91,9 +91,9 @@ def _certificate(host: str, port: int, local: bool, timing: Timing) -> Iterator[
         version, shown = _handshake(host, port, timing)
     except OSError:
         remedy = (
-            None if local else "whoever is on the way reads token, programs and data: serve with --tls-cert, --tls-key"
+            None if local else "others on the network can read token, programs, data: serve with --tls-cert, --tls-key"
         )
-        yield Verdict("tls", "none; what is said stays on this machine" if local else "none", remedy)
+        yield Verdict("tls", "none; the traffic stays on this machine" if local else "none", remedy)
         return
     yield Verdict("tls", version)
     try:
@@ -143,7 +143,7 @@ def _expiry(until: str) -> Verdict:
 def _doors(options: argparse.Namespace, is_secure: bool, local: bool, timing: Timing) -> Iterator[Verdict]:
     """Tries each method of each service without a token, and with a wrong one."""
     if not is_secure and not local:
-        yield Verdict("token", "not tried: off loopback we speak TLS only", "serve with --tls-cert and --tls-key")
+        yield Verdict("token", "not tried: off loopback FDT uses TLS only", "serve with --tls-cert and --tls-key")
         return
     authority = options.tls_ca if is_secure else None
     if is_secure and local and authority is None:
@@ -183,7 +183,7 @@ def _status(address: str, known: Credentials, method: str, timing: Timing) -> gr
         except grpc.RpcError:
             pass
         code: grpc.StatusCode = call.code()
-        # A call that was cancelled here had been admitted.
+        # CANCELLED, by the line above, means that the pool had admitted the call.
         return code
 
 
@@ -202,6 +202,8 @@ def _told(address: str, known: Credentials, timing: Timing) -> Iterator[Verdict]
     yield Verdict("workers", printable(found))
     yield Verdict("listens", printable(", ".join(described.listens)) or "-")
     if described.network:
-        yield Verdict("hosts", f"takes hosts on {printable(described.network)}, where workers speak in the clear")
+        yield Verdict(
+            "hosts", f"takes hosts on {printable(described.network)}, where workers exchange data in the clear"
+        )
     for host in described.hosts:
         yield Verdict("host", printable(host))

@@ -1,4 +1,4 @@
-"""The command `fdt predict`: finds a script's training steps, measures them, and predicts the speed on more workers."""
+"""`fdt predict`: finds a script's training steps, measures them, and predicts the speed on more workers."""
 
 import atexit
 import contextlib
@@ -64,7 +64,7 @@ def _of_script(options: Predict) -> int:
     if runner.never_began():
         return status
     if status:
-        say(f"{config.script} ended with status {status}; what would have come after was not looked at")
+        say(f"{config.script} ended with status {status}; what follows that place was not checked")
     refused = findings.refusals()
     for finding in refused:
         say(f"{finding.where}: {finding.what} cannot be distributed: {finding.refusal}")
@@ -99,7 +99,7 @@ def _measured(config: RunConfig, found: list[Found], link: Hosts | None, options
 
 def _tell(predictions: list[Prediction], options: Predict) -> int:
     print("\n\n".join(prediction.text() for prediction in predictions), flush=True)
-    # Of several steps, the files describe the one that takes the most of the script's time.
+    # The files describe one step: the one that takes most of the script's time.
     main = max(predictions, key=lambda p: (p.workload.steps or 0) * p.workload.local)
     if len(predictions) > 1 and (options.json or options.plot):
         say(

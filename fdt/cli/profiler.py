@@ -49,7 +49,7 @@ class Measured:
 
 
 class Bench:
-    """A pool to measure on."""
+    """A connection to a pool, whose workers run the measured steps."""
 
     def __init__(self, config: RunConfig, address: str, credentials: Credentials, store: Path | None) -> None:
         """Connects to the pool.
@@ -64,7 +64,7 @@ class Bench:
         self._channel = rpc.connect(address, credentials, config.timing)
 
     def check(self) -> None:
-        """Raises CapacityError if the pool has fewer than two workers or lacks a mode."""
+        """Raises CapacityError unless the pool has two workers and both modes."""
         with statuses.translated(self._address):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             request = pool_pb2.DescribeRequest(versions=versions())
@@ -185,7 +185,7 @@ def num_cores() -> int:
 
 
 def on_hosts(config: RunConfig, found: Sequence[Found]) -> list[Workload]:
-    """Measures steps as on a worker that has a host like this one to itself."""
+    """Measures steps on one worker with all cores of this machine, as it would be alone on a host like this one."""
     with own_bench(config, 2, num_cores()) as bench:
         return [_alone(bench, config, each, num_cores()) for each in found]
 
@@ -270,11 +270,11 @@ def _servers(bench: Bench, sample: Sample, beside: bool) -> _Servers:
     Args:
         bench: A pool with two workers.
         sample: The step.
-        beside: Whether to take the gradient's time while another worker computes, too.
+        beside: Whether the gradient is timed while a second worker computes, too.
     """
     sizes = sample.sizes()
     one = bench.measure(sample, "async", 1, sizes[:2])
-    # A single worker's gradients are never late: the cost of compensation shows only with a second worker.
+    # A push is timed with two workers: one worker's gradients are never late, so they are not compensated.
     (two,) = bench.measure(sample, "async", 2, sizes[:1])
     alone = one[0].compute.seconds
     gradient = two.compute.seconds if beside else alone
@@ -286,7 +286,7 @@ def _row_bytes(sample: Sample, measured: Sequence[Measured]) -> float:
     if not tables:
         return 0.0
     by_rows = sum(sample.bytes_by_rows())
-    # Rows are pushed, and those of tables that go by rows are pulled: about as many.
+    # Rows are pushed; of tables that go by rows, about as many are pulled.
     directions = 2 if by_rows else 1
     if len(measured) > 1:
         more, fewer = measured[:2]

@@ -14,10 +14,10 @@ _READ_BYTES = 1 << 20
 
 
 class Writer:
-    """Appends output."""
+    """Appends output to the files of a folder."""
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Begins in an empty folder."""
+        """Begins in a folder, which must be empty."""
         self._folder, self._segment_bytes = folder, segment_bytes
         self._end = self._room = 0
         self._file = -1
@@ -29,7 +29,7 @@ class Writer:
                 self._next()
             piece, chunk = chunk[: self._room], chunk[self._room :]
             with contextlib.suppress(OSError):
-                # At its offset: if a piece was not written, the next one must not take its place.
+                # Written at its offset: if an earlier piece could not be written, this one must not take its place.
                 os.pwrite(self._file, piece, self._segment_bytes - self._room)
             self._room -= len(piece)
             self._end += len(piece)
@@ -51,7 +51,7 @@ class Writer:
 
 
 class Reader:
-    """Reads the output in order, as it comes."""
+    """Reads the output in order; can be called again while it grows."""
 
     def __init__(self, folder: Path, tail: int | None = None) -> None:
         """Opens the log.

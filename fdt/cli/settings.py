@@ -52,7 +52,7 @@ def _token_of_a_pool(path: Path | None) -> str | None:
     token = _token(path)
     if token is not None and len(token) < MIN_CHARACTERS:
         raise UsageError(
-            f"A pool's token can be tried thousands of times a second. Expected at least {MIN_CHARACTERS} random characters in "
+            f"An attacker can try thousands of tokens a second. Expected at least {MIN_CHARACTERS} random characters in "
             f"the file: python3 -c 'import secrets; print(secrets.token_hex(32))' > {path}. Received: {len(token)} characters"
         )
     return token
@@ -82,8 +82,9 @@ def credentials(options: argparse.Namespace, address: str | None) -> "Credential
     """Reads a client's credentials.
 
     Args:
-        options: They may name a token file; without one, uses the token that this user's pool has published.
-        address: The pool's address; None for a pool that is yet to be started.
+        options: `token_file` and `tls_ca` are paths or None. Without a token file, takes the token that a pool of this
+            user has published for the address.
+        address: The pool's address; None for a pool that is not started yet.
 
     Raises:
         UsageError: A file cannot be read, or holds no token.
@@ -149,7 +150,7 @@ def check_config(options: Check) -> "RunConfig":
 
 
 def predict_config(options: Predict) -> "RunConfig":
-    """Builds the configuration of `predict`: that of a divided step.
+    """Builds the configuration of `predict`, with two workers, so that steps are divided.
 
     Raises:
         UsageError: A file cannot be read.
@@ -184,9 +185,9 @@ def verify_config(options: Verify) -> "RunConfig":
 
 
 def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the given options that have the name of a configuration's field.
+    """Returns the options that were given and have the name of a field of a configuration class.
 
-    Makes paths absolute: the script may change the directory before they are used.
+    Makes paths absolute, since the script may change the current directory before they are used.
     """
     names = {field.name for field in dataclasses.fields(kind)} & vars(options).keys()
     given = {name: value for name in names if (value := vars(options)[name]) is not None}
@@ -194,18 +195,18 @@ def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
 
 
 def runtime_options(options: OfRuntime) -> dict[str, str]:
-    """Returns the given options for the runtime, by their names in a job."""
+    """Returns the options that were given for the runtime, by their names in a job."""
     given = {name: vars(options)[name.replace("-", "_")] for name in RUNTIME_OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def offered(options: Serve) -> tuple[str, ...]:
-    """Returns the modes that a pool is to offer."""
+    """Returns the modes that the pool offers."""
     return tuple(MODES) if options.mode == "both" else (options.mode,)
 
 
 def makes_token(options: Serve) -> bool:
-    """Returns whether a pool is to make its token by itself."""
+    """Returns whether the pool generates its token."""
     return options.token_file is None and not options.no_token
 
 
@@ -261,7 +262,7 @@ def serve_config(options: Serve) -> "ServeConfig":
 def state_folder(options: Serve | Token) -> tuple[Path | None, bool]:
     """Returns the pool's state folder, None for none, and whether --state named it.
 
-    A pool whose port the system chooses has none: clients would not find the next pool.
+    A pool whose port the system chooses has none, since its next start gets another port.
     """
     from fdt.base import user_folder
     from fdt.transport import tokens
@@ -283,7 +284,7 @@ def join_config(options: Serve) -> "JoinConfig":
 
     from fdt.base.config import Credentials, JoinConfig
 
-    assert options.join is not None and options.slots is not None, "`fdt.cli.combinations` has seen to it"
+    assert options.join is not None and options.slots is not None, "`fdt.cli.combinations` checks this"
     network, proof = _network(options), credentials(options, options.join)
     if options.join_token_file is not None:
         proof = Credentials(_token(options.join_token_file), proof.tls_ca)
@@ -360,6 +361,6 @@ def _network(options: argparse.Namespace) -> "Network":
     from fdt.base.network import trusted
 
     if getattr(options, "dry_run", False) and "/" in options.trusted_network:
-        # A dry run may happen on a machine outside this network.
+        # The machine of a dry run need not be on this network.
         return Network("", "POOL", options.trusted_network)
     return trusted(options.trusted_network, options.interface)

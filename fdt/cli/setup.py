@@ -1,8 +1,8 @@
-"""`fdt setup`: builds Horovod into this Python's environment, against the TensorFlow that is there.
+"""`fdt setup`: builds Horovod against the installed TensorFlow, into the same Python environment.
 
 Horovod's last release has no wheels and declares no build requirements, so no installer can build it from its metadata alone.
 The build's requirements, besides a C++ compiler and make, are installed into a temporary folder. Files are installed by their
-hashes (`setup_requirements.txt`): an index, or whoever is in its place, cannot hand out others.
+hashes (`setup_requirements.txt`), so an index, or a server that impersonates it, cannot substitute others.
 """
 
 import importlib.util
@@ -31,7 +31,8 @@ _SWITCHES = {
     "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
 }  # fmt: skip
 # TensorFlow 2.19 and later lack these headers, or headers that these include. Of Horovod's files only xla_mpi_ops.cc includes
-# them, by these names, and uses them on GPUs only. Its CMake makes TensorFlow's folder a system one, so ours is searched first.
+# them, by these names, and uses them on GPUs only. Empty files take their place: Horovod's CMake declares TensorFlow's folder a
+# system one, so the compiler searches the folder with the empty files first.
 _DROPPED_IN = (2, 19)
 _DROPPED_HEADERS = (
     "tensorflow/compiler/tf2xla/xla_op_kernel.h", "tensorflow/compiler/tf2xla/xla_op_registry.h",
@@ -48,7 +49,7 @@ _SHOWN_ERRORS = 5
 
 
 def setup(options: Setup) -> int:
-    """`fdt setup`.
+    """Runs `fdt setup`; returns the exit status.
 
     Raises:
         UsageError: Something that the build needs is missing, or the build fails.
@@ -67,7 +68,7 @@ def setup(options: Setup) -> int:
         _build(Path(folder), tensorflow)
     found, remedy = probe("horovod")
     if remedy is not None:
-        raise UsageError(f"Horovod is built, and does not work: {found}")
+        raise UsageError(f"Horovod was built, but does not work: {found}")
     print(f"fdt: Horovod {found}", flush=True)
     return 0
 
@@ -98,7 +99,7 @@ def build_environment(folder: Path, tensorflow: str) -> dict[str, str]:
 
 def _build(folder: Path, tensorflow: str) -> None:
     _install(_hashed(folder, *_BUILD_NEEDS), ["--target", str(folder / "needs")])
-    # What is there stays: the script may need that version.
+    # Installed packages are kept: the script may need their versions.
     if missing := [name for name in _HOROVOD_NEEDS if not _is_installed(name)]:
         _install(_hashed(folder, *missing), [])
     _install(
@@ -163,7 +164,5 @@ def _install(requirements: Path, arguments: list[str], environment: dict[str, st
         found = [line.strip() for line in log if _ERROR.search(line)][:_SHOWN_ERRORS]
     if done.returncode:
         shown = "".join(f"\n  {line}" for line in found)
-        raise UsageError(
-            f"{' '.join(command)} ended with status {done.returncode}; all that it said: {log.name}{shown}"
-        )
+        raise UsageError(f"{' '.join(command)} ended with status {done.returncode}; its output: {log.name}{shown}")
     os.unlink(log.name)

@@ -1,8 +1,9 @@
-"""Reads options from other sources than the command line: the environment, the project's file, the user's file.
+"""Reads options from the environment, the project's file and the user's file, in this order of precedence.
 
-The project's file is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, in the working directory. A project may come
-from somebody else, so its file sets only how training goes (`Description.of_training`). The user's file, `fdt.toml` in
-`fdt.base.user_folder.config_folder()`, sets every option. FDT_CONFIG names a file that replaces both, or none if it is empty.
+The project's file is `fdt.toml`, or the table `[tool.fdt]` of `pyproject.toml`, in the working directory. It may set only
+options of the training itself (`Description.of_training`), since the project may come from somebody else. The user's file,
+`fdt.toml` in `fdt.base.user_folder.config_folder()`, may set every option. FDT_CONFIG names a file that replaces both; if it
+is empty, no file is read.
 
 Options at a file's top level apply to every command that has them, options in `[run]` to `fdt run` only.
 """
@@ -32,10 +33,12 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """A value that was found: parsed, and as text.
+    """An option's value from one source.
 
     Attributes:
-        origin: Its place, for messages.
+        value: The parsed value.
+        text: The value as text.
+        origin: Where it is set, for messages.
     """
 
     value: Any
@@ -58,7 +61,7 @@ class File:
     of_project: bool
 
     def find(self, command: str, name: str, about: Description) -> tuple[Any, str] | None:
-        """Returns the file's value for a command's option, and its place; None if the file does not set it."""
+        """Returns the file's value for a command's option, and where it is set; None if the file does not set it."""
         if about.of_training or not self.of_project:
             for table, heading in ((self.tables.get(command, {}), f"[{command}] "), (self.tables, "")):
                 if name in table:
@@ -67,12 +70,12 @@ class File:
 
 
 def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = ()) -> dict[str, Found]:
-    """Returns the value of each option of a command that is set, from the first source that sets it, by its field's name.
+    """Returns the options of a command that are set in these sources, by field name. The first source that sets one wins.
 
     Args:
         kind: The command's options.
         modes: The available modes.
-        skipped: Options, as written on the command line, that are not read.
+        skipped: Options that are not read, as written on the command line.
 
     Raises:
         SourceError: A value or a file is invalid.
@@ -112,7 +115,7 @@ def _in_environment(name: str) -> tuple[Any, str] | None:
 
 
 def _checked(written: Any, origin: str, name: str, about: Description, choices: Sequence[str]) -> Found:
-    """Parses a value as argparse parses the command line's."""
+    """Parses a value as argparse would on the command line."""
     if about.is_repeated:
         texts = [written] if isinstance(written, str) else written
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -161,7 +164,7 @@ def _tables(path: Path) -> dict[str, Any]:
         # Other users of this machine must not set options of this user's runs.
         if path.stat().st_uid not in (0, os.geteuid()):
             raise SourceError(
-                f"{path} belongs to another user: it is not read. Copy it, or set {CONFIG}= to go without"
+                f"{path} belongs to another user: it is not read. Copy it, or set {CONFIG}= to read no file"
             )
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -200,9 +203,9 @@ def _check_names(path: Path, tables: Mapping[str, Any], of_project: bool) -> Non
                 raise SourceError(f"{path}: unknown option {key!r}{heading}.{meant}")
             if of_project and key not in names(command, of_training=True):
                 raise SourceError(
-                    f"{path}: {key!r}{heading} is not a project's to set: where a run goes, with which secret and behind which "
-                    "walls, and which files are read or written is the user's. Expected only how training goes, such as mode "
-                    f"and workers. Give --{key} on the command line, set {variable(key)}, or write it into {user_file()}"
+                    f"{path}: {key!r}{heading} cannot be set by a project's file: only the user decides where a run goes, with "
+                    "which secret and sandbox, and which files it reads or writes. Expected only options of the training, such "
+                    f"as mode. Give --{key} on the command line, set {variable(key)}, or write it into {user_file()}"
                 )
 
 
@@ -210,7 +213,7 @@ def show(options: Config, modes: Sequence[str]) -> list[str]:
     """Returns the output of `fdt config`, a line for each option.
 
     Raises:
-        SourceError: See `read`; or the command is unknown.
+        SourceError: A value or a file is invalid, or the command is unknown.
     """
     if options.of and options.of not in COMMANDS:
         raise SourceError(f"expected a command: {', '.join(COMMANDS)}. Received: {options.of}")

@@ -24,15 +24,15 @@ _PAUSE = 5.0
 
 
 class Clock:
-    """Measures steps; ends the script after enough of them."""
+    """Measures steps, and ends the script once enough are measured."""
 
     def __init__(self, seconds: float, steps: int, warm_up: int):
         """Makes a clock without measurements.
 
         Args:
             seconds: How long to measure, if `steps` is 0.
-            steps: After how many steps to end, warm-up included; 0 to end after `seconds`.
-            warm_up: First steps, which do not count.
+            steps: Steps after which to end, warm-up included; 0 to end after `seconds`.
+            warm_up: Number of first steps, which are not measured.
         """
         self._limit_s, self._limit, self._warm_up = seconds, steps, warm_up
         self._made = 0
@@ -78,10 +78,10 @@ class InPlace:
     """The times of a script's steps.
 
     Attributes:
-        made: Steps that the script made.
+        made: All steps.
         counted: Steps after the warm-up.
         seconds: The time of the counted steps.
-        paused: The part of it that unusually long gaps between steps took: validation, the end of an epoch.
+        paused: The part of `seconds` in unusually long gaps between steps: validation, the end of an epoch.
     """
 
     made: int

@@ -1,4 +1,4 @@
-"""Shows a pool's jobs and hosts on a terminal, and redraws it (`fdt top`); without a terminal prints them once."""
+"""Shows a pool's jobs and hosts on a terminal and redraws them (`fdt top`); without a terminal, prints them once."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from fdt.errors import ProtocolError
 from fdt.transport import statuses
 from fdt.v1 import pool_pb2, pool_pb2_grpc
 
-# The least interval: people read no faster, and each look costs the pool time.
+# The least interval: people read no faster, and each request costs the pool time.
 _LEAST_S = 0.5
 # Enter the alternate screen and hide the cursor, and undo both; home; clear the rest of the line; clear the rest of the screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -30,7 +30,7 @@ _ENDED = ("finished", "failed", "cancelled", "interrupted")
 
 
 def top(options: Top) -> int:
-    """`fdt top`."""
+    """Runs `fdt top`; returns the exit status."""
     with connect(options) as channel:
         stub = pool_pb2_grpc.PoolStub(channel)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -98,7 +98,7 @@ def screen(shown: Mapping[str, Any], height: int | None = None) -> list[str]:
 
     Args:
         shown: The result of `fdt.pool.view.overview`.
-        height: The most lines; None for no bound. The number of jobs that do not fit is shown.
+        height: The most lines; None for no bound. Of jobs that do not fit, only the number is shown.
     """
     jobs, hosts = shown["jobs"], shown["hosts"]
     number = {state: sum(job["state"] == state for job in jobs) for state in ("queued", "running")}

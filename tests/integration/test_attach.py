@@ -84,7 +84,7 @@ def test_what_trains_trains_on_workers_and_then_here_again(mode: str, workers: i
     # Two fits of 8 steps, and 4 of the loop, which is in the account once it is over.
     assert (found["steps"], found["all steps"]) == (16, 20)
     assert (found["again"], found["old"], found["as before"]) == (2, 2, True)
-    assert "goes to a pool already, by fdt.attach" in found["twice"]
+    assert "this process trains on a pool already, because of fdt.attach" in found["twice"]
     # The program logs, so what we tell is in its log.
     assert "traced before, so traced again when they are called: step (line 21)\n" in found["told"]
     assert f"fdt INFO {mode} training on" in found["told"] and "fdt WARNING" not in found["told"]

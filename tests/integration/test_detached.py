@@ -87,7 +87,7 @@ def test_its_keeper_is_killed(pipe: Path) -> None:
     script.wait(LIMIT_S)
     with pytest.raises(JobError, match="run-1 was killed with the process that kept it"):
         detached.show(run, None, follow=True)
-    assert run.state == ("failed", "it was killed with the process that kept it")
+    assert run.state == ("failed", "it was killed together with its keeper process")
     assert run.cancel() == "failed"
 
 

@@ -94,7 +94,7 @@ def test_a_pool_without_a_token(serve: Callable[..., str], seen: Look) -> None:
     verdicts = seen(f"127.0.0.1:{serve(token=None)}", token=None)
     calls = found(verdicts, "calls: without a token")
     assert "methods answer" in calls.found and calls.remedy and "--no-token" in calls.remedy and not calls.broken
-    assert found(verdicts, "tls: none; what is said stays on this machine").remedy is None
+    assert found(verdicts, "tls: none; the traffic stays on this machine").remedy is None
     assert not any(verdict.remedy and verdict.broken for verdict in verdicts.values())
 
 

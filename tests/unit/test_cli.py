@@ -207,14 +207,14 @@ def test_a_range_of_workers() -> None:
         (["serve", "--hosts", "0..2"], "expected --on NAME too"),
         (["serve", "--on", "slurm", "--trusted-network", "lo", "--hosts", "3..2"], "the least and the most"),
         (["serve", "--on", "slurm", "--trusted-network", "lo", "--hosts", "0"], "the least and the most"),
-        (["serve", "--", "--partition=gpu"], "--on NAME says whose"),
+        (["serve", "--", "--partition=gpu"], "arguments for a scheduler need --on NAME"),
         (["serve", "--dry-run"], "--dry-run shows what"),
         (["serve", "--name", "x"], "--name goes with --join"),
         (["serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--name", "a b"], "letters"),
         (["serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--on", "slurm"], "not both"),
         (["run", "--on", "slurm", "--trusted-network", "lo", "--server", "pool:1", "t.py"], "expected one of them"),
         (["run", "--slots", "2", "t.py"], "expected --on NAME too"),
-        (["run", "--scheduler-arg=-x", "t.py"], "--on NAME says whose"),
+        (["run", "--scheduler-arg=-x", "t.py"], "arguments for a scheduler need --on NAME"),
         (["serve", "--join", "pool:1", "--slots", "2", "--no-token"], "--no-token is the pool's own"),
         (["serve", "--interface", "10.0.0.5"], "--trusted-network"),
         (["serve", "--open-servers"], "expected --trusted-network too"),
@@ -314,7 +314,7 @@ def test_a_host_that_is_given_a_mode_is_told_what_to_do(mode: str, capsys: pytes
     with pytest.raises(SystemExit):
         _parse("serve", "--join", "pool:1", "--slots", "2", "--trusted-network", "lo", "--mode", mode)
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "fdt: --mode is the pool's own, and means nothing with --join: a host runs what its pool offers; leave it away here, "
+        "fdt: --mode is the pool's own, and means nothing with --join: a host runs what its pool offers; leave it out here, "
         f"and give it where the pool is served. Received: --mode {mode}"
     )
 
@@ -390,7 +390,7 @@ def test_a_state_folder_that_cannot_be_made(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert cli._kept(_parse("serve")) is None  # type: ignore[arg-type]
-    assert "will be forgotten with this pool" in capsys.readouterr().err
+    assert "will be lost when this pool ends" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--state DIR"):
         cli._kept(_parse("serve", "--state", str(tmp_path / "file/of")))  # type: ignore[arg-type]
 

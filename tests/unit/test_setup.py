@@ -109,7 +109,7 @@ def test_a_build_that_fails_tells_its_errors_and_where_the_rest_is(
     monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(
-        UsageError, match=r"ended with status 1; all that it said: (.*\.log)\n  a.cc:27:10: fatal error"
+        UsageError, match=r"ended with status 1; its output: (.*\.log)\n  a.cc:27:10: fatal error"
     ) as told:
         setup._build(tmp_path, "2.21.0")
     (log,) = tmp_path.glob("*.log")

@@ -86,7 +86,7 @@ def test_a_project_sets_nothing_else(name: str, folder: Path, users: Path) -> No
             with pytest.raises(sources.SourceError) as refused:
                 sources.read(COMMANDS["jobs"], _BOTH)
             said, where = str(refused.value), f" in [{command}]" if heading else ""
-            assert said.startswith(f"{name}: {option!r}{where} is not a project's to set")
+            assert said.startswith(f"{name}: {option!r}{where} cannot be set by a project's file")
             assert all(place in said for place in (f"--{option}", sources.variable(option), str(users)))
 
 
@@ -158,7 +158,7 @@ def test_every_option_is_found_in_the_environment_and_in_a_file(
         ('[run]\nbatch = "local"', "fdt.toml: [run] batch: expected one of global, per-worker. Received: local"),
         ('[run]\nscale-lr = "linear"', "--scale-lr goes with --batch per-worker"),
         ("[run", "cannot read fdt.toml: "),
-        ("[serve]\nno-walls = true", "fdt.toml: 'no-walls' in [serve] is not a project's to set: "),
+        ("[serve]\nno-walls = true", "fdt.toml: 'no-walls' in [serve] cannot be set by a project's file: "),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(
