@@ -66,7 +66,7 @@ class Slurm:
         """See `Renderer.render`. Arguments go to sbatch's command line, where they override those in the script."""
         own = [given for given in request.config.arguments if given.partition("=")[0] in _OWN]
         if own:
-            raise UsageError(f"A host is one Slurm job on one node, whose {own[0]} is set here. Leave it away.")
+            raise UsageError(f"A host is one Slurm job on one node, whose {own[0]} FDT sets. Leave it out.")
         files = [File(TOKEN_FILE, request.token + "\n", 0o600)]
         if request.tls_ca:
             files.append(File(CA_FILE, request.tls_ca, 0o644))
