@@ -18,13 +18,13 @@ _DEFAULTS = {"image": "", "namespace": "default", "queue": "", "python": "python
 
 
 class Kubernetes:
-    """See `fdt.scheduling.request.Renderer`: the hosts are the pods of one indexed Job, with the largest number of hosts.
+    """Implements `fdt.scheduling.request.Renderer`: hosts are pods of one indexed Job, as many as the pool may have.
 
     Arguments are NAME=VALUE: `image` of the containers (required), `namespace`, `queue` (of Kueue), `python` in the image.
     """
 
     def render(self, request: HostRequest) -> Rendering:
-        """See `Renderer.render`."""
+        """Returns a file with a Secret, a Service and a Job, and the command that applies it."""
         given = _parsed(request.config.arguments)
         items = [_secret(request), _service(request), _job(request, given)]
         for item in items:
@@ -69,7 +69,7 @@ def _job(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
         "completionMode": "Indexed",
         "completions": config.most,
         "parallelism": config.most,
-        # A lost host is started again; a host that never joins is given up after some tries.
+        # Kubernetes starts a lost host again; after this many failures of all hosts together, it gives up.
         "backoffLimit": 6 * config.most,
         "template": {"metadata": {"labels": _metadata(request)["labels"]}, "spec": _pod(request, given)},
     }
@@ -92,7 +92,7 @@ def _pod(request: HostRequest, given: dict[str, str]) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "files", "mountPath": _FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            # Workers of one host exchange values in it; the default of 64 MiB is too small.
+            # Workers of one host exchange tensors in it; the default of 64 MiB is too small.
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }

@@ -29,7 +29,7 @@ def show(config: PlacingConfig, network: Network, address: str) -> str:
         address: Where the pool would listen.
 
     Raises:
-        UsageError: The scheduler is unknown, or its arguments make no sense.
+        UsageError: The scheduler is unknown, or its arguments are invalid.
     """
     request = HostRequest.of(config, network, address, _TOKEN, pool="fdt-pool")
     request = dataclasses.replace(request, name="pool-1", folder=config.folder / "fdt-hosts-pool")

@@ -1,6 +1,6 @@
 """Starts hosts on Ray, each an actor in its own placement group. Only a separate process, `ray_driver.py`, imports Ray.
 
-The driver owns the actors: Ray ends them when the driver ends, in any way. So there are no hosts without a driver.
+The driver owns the actors: Ray ends them when the driver ends, even if it is killed. So no host outlives its driver.
 """
 
 import contextlib
@@ -28,20 +28,20 @@ from fdt.scheduling.request import (
 )
 from fdt.worker.processes import last_words
 
-# What may be said of the cluster, and what it is without.
+# The arguments, with their defaults.
 _DEFAULTS = {"address": "auto", "placement": "pack", "restarts": "4", "authentication": "token", "autoscaling": "no"}
 _CHOICES = {"placement": ("pack", "spread"), "authentication": ("token", "none"), "autoscaling": ("no", "yes")}
-# How long a question may take; Ray waits half a minute for a missing cluster.
+# The time limit of a question; Ray waits half a minute for a missing cluster.
 _LIMIT_S = 60.0
-# How long hosts may take to end when asked, before they are killed.
+# The time that hosts have to end, before they are killed.
 _GRACE_S = 10.0
 _COMMAND = interpreter.of_module("fdt.scheduling.ray_driver")
-# The folder of a host's files, which are descriptors of its own (see `ray_driver.Host`).
+# The folder of a host's files, which it inherits as open descriptors (`ray_driver.Host`).
 FILES = "/dev/fd"
 
 
 class Ray:
-    """See `fdt.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
+    """Implements `fdt.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
 
     - `address` of the cluster, HOST:PORT (default: `auto`, the one that this machine is a node of);
     - `placement`: `pack` fills nodes up, `spread` gives each host a node without another host of the pool;
@@ -56,24 +56,24 @@ class Ray:
         self._driver: _Driver | None = None
 
     def render(self, request: HostRequest) -> Rendering:
-        """See `Renderer.render`. Nothing is written: the token is an argument of the actor."""
+        """Returns the actor's description. It has the token as an argument, so no file is written."""
         return Rendering((), (), json.dumps(_actor(request), indent=2) + "\n")
 
     def check(self, request: HostRequest) -> None:
-        """See `Scheduler.check`: compares the request with the resources of the cluster's nodes."""
+        """Compares the request with the resources of the cluster's nodes, unless the cluster may add nodes."""
         with _refusing(), _Driver(request) as driver:
             if _given(request)["autoscaling"] == "no":
                 driver.ask("check", actor=_actor(request))
 
     def start(self, request: HostRequest) -> str:
-        """See `Scheduler.start`."""
+        """Starts the driver if there is none, and requests an actor; returns the host's name."""
         if self._driver is None or self._driver.has_ended():
             self._driver = _Driver(request)
         self._driver.ask("start", name=request.name, actor=_actor(request))
         return request.name
 
     def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
-        """See `Scheduler.observe`."""
+        """Asks the driver for the hosts' states; without a driver all have ended."""
         gone = Observation(waits=False, ended=True, reason="ended with Ray's driver")
         seen: Mapping[str, Any] = {}
         if started and self._driver is not None and not self._driver.has_ended():
@@ -81,12 +81,12 @@ class Ray:
         return {name: Observation(**seen[name]) if name in seen else gone for name in started}
 
     def stop(self, names: Sequence[str]) -> None:
-        """See `Scheduler.stop`."""
+        """Has the driver end hosts, which leave the pool first if they run."""
         if names and self._driver is not None and not self._driver.has_ended():
             self._driver.ask("stop", names=list(names), grace_s=_GRACE_S)
 
     def sweep(self, pool: str) -> None:
-        """See `Scheduler.sweep`. The driver ends too."""
+        """Has the driver end all hosts, then ends the driver."""
         driver, self._driver = self._driver, None
         if driver is not None:
             with contextlib.closing(driver):
@@ -141,13 +141,13 @@ def _refusing() -> Iterator[None]:
 
 
 class _Driver:
-    """The process that is Ray's driver; each question and each answer is a line of JSON."""
+    """A process that is a driver of Ray. Questions and answers are lines of JSON on its standard input and output."""
 
     def __init__(self, request: HostRequest) -> None:
         """Starts the process and waits until it is connected to the cluster.
 
         Raises:
-            UsageError: Ray is not installed, or has no authentication, or another version.
+            UsageError: Ray is not installed, or the cluster has no authentication or another version.
             SchedulerUnreachableError: There is no cluster.
         """
         if importlib.util.find_spec("ray") is None:
@@ -161,7 +161,7 @@ class _Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            # A session of its own, so that a terminal's Ctrl-C reaches only the pool, and the driver can end its hosts first.
+            # In a session of its own a terminal's Ctrl-C does not reach the driver, so the pool can end the hosts first.
             start_new_session=True,
         )
         try:

@@ -1,4 +1,4 @@
-"""Runs as Ray's driver for the hosts of one pool: answers questions of `fdt.scheduling.ray` on its standard input."""
+"""Runs as Ray's driver for the hosts of one pool: answers questions that `fdt.scheduling.ray` sends to standard input."""
 
 import collections
 import contextlib
@@ -18,9 +18,9 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-# How long to wait until a spread host is placed, before the next one is requested.
+# The longest wait until a spread host is placed, before the next one is requested.
 _PLACED_S = 2.0
-# How many last lines of a host's output are reported.
+# The number of lines at the end of a host's output that are reported.
 _LAST_LINES = 20
 # Ray's label with a node's id.
 _NODE = "ray.io/node-id"
@@ -33,7 +33,7 @@ class Host:
         """
         Args:
             command: The host's command, which names its files as /dev/fd/NAME.
-            files: Texts by their names. They are never written to a disk.
+            files: Texts by name, which are kept in memory and never written to a disk.
         """
         self._command, self._files = list(command), dict(files)
         # Guards the attributes below.
@@ -87,9 +87,9 @@ class Host:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=opened,
-                # Without Ray's settings, one of which may be the cluster's token: a host and its workers do not need them.
+                # Ray's settings are left out: one may be the cluster's token, and a host and its workers need none.
                 env={name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-                # PR_SET_PDEATHSIG: the host leaves the pool when Ray's process is killed.
+                # PR_SET_PDEATHSIG: when Ray's process is killed, the host gets SIGTERM and leaves the pool.
                 preexec_fn=lambda: libc.prctl(1, signal.SIGTERM),
             )
         finally:
@@ -122,7 +122,7 @@ class Driver:
     def __init__(self) -> None:
         """Makes a driver without hosts, not yet connected."""
         self._placed: dict[str, _Placed] = {}
-        # The reasons of hosts that ended without being asked to.
+        # By name, why hosts ended that were not told to.
         self._ended: dict[str, str] = {}
         # Spread hosts that cannot be placed before the node of an earlier host is known.
         self._queued: dict[str, dict[str, Any]] = {}
@@ -141,13 +141,13 @@ class Driver:
                 "cluster's network, give authentication=none."
             )
         if ":" in address and "://" not in address:
-            # Try the address first: Ray itself would look for a missing cluster for a minute.
+            # Tries the address first: Ray itself would look for a missing cluster for a minute.
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=_PLACED_S).close()
         try:
             ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
         except (AuthenticationError, RuntimeError) as error:
-            # For example because of another version of Ray or of Python.
+            # For example, the cluster has another version of Ray or of Python.
             raise _RefusedError(f"Ray refuses this driver: {error}") from error
 
     def check(self, actor: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ class Driver:
 
 
 def _placed(actor: dict[str, Any], selectors: list[dict[str, str]] | None) -> _Placed:
-    """Requests a placement group and an actor in it; waits a little, so that the next host may know its node."""
+    """Requests a placement group and an actor in it; waits a little for a spread host's node, which the next host avoids."""
     asked = actor["placement_group"]
     more = {} if selectors is None else {"bundle_label_selector": selectors}
     group = placement_group([asked["bundle"]], strategy="STRICT_PACK", name=asked["name"], **more)
@@ -311,7 +311,7 @@ def _serve(questions: IO[str], answers: IO[str]) -> None:
 
 def main() -> None:
     """Answers questions until standard input ends."""
-    # Ray's prints must not mix with the answers.
+    # Ray's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _serve(sys.stdin, answers)

@@ -1,7 +1,7 @@
 """Defines a pool's request to a cluster's scheduler, and the interface that a scheduler implements.
 
-Schedulers are found by the entry-point group `fdt.schedulers`. Every host is one process, `fdt serve --join`, in a scheduler
-job of its own, so that it can be replaced and given back separately.
+The entry-point group `fdt.schedulers` names the schedulers. Every host is one process, `fdt serve --join`, in a scheduler job
+of its own, so that it can be replaced and given back separately.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class HostRequest:
         address: "host:port" of the pool.
         network: CIDR of the trusted network.
         folder: The pool's files, on a path that all hosts see.
-        token: Lets hosts join the pool, and permits nothing else.
+        token: The token of hosts, which permits to join the pool and nothing else.
         tls_ca: PEM text of the authority that signed the pool's certificate; "" if none is given.
         config: The other settings, which are the same for all hosts.
     """
@@ -62,12 +62,12 @@ class HostRequest:
         return cls(pool, "host", address, network.cidr, config.folder, token, tls_ca, config)
 
     def command(self, python: str | None = None, folder: str | None = None, name: str | None = None) -> list[str]:
-        """Returns the host's command. It has the token's file, not the token, since every user can read command lines.
+        """Returns the host's command. It names the token's file, since every user can read tokens on command lines.
 
         Args:
-            python: Interpreter on the host, if not this one.
-            folder: Where the host sees the pool's files, if not at `self.folder`.
-            name: The host's own name, if not `self.name`.
+            python: Interpreter on the host; None for this one.
+            folder: The folder of the pool's files on the host; None for `self.folder`.
+            name: The host's own name; None for `self.name`.
         """
         files = folder or str(self.folder)
         command = interpreter.of_module("fdt", "serve", "--join", self.address, python=python)
@@ -88,7 +88,7 @@ class HostRequest:
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file that is written before a request; its mode is that of `os.chmod`."""
+    """A file that is written before a request; `mode` is as for `os.chmod`."""
 
     name: str
     text: str = dataclasses.field(repr=False)
@@ -100,9 +100,9 @@ class Rendering:
     """A request in the scheduler's own terms.
 
     Attributes:
-        files: In the pool's folder.
-        commands: Command lines.
-        submission: The request to a scheduler without commands; it is never written to a file.
+        files: Files in the pool's folder.
+        commands: Command lines that submit the request.
+        submission: The request, if the scheduler has no commands; it is never written to a file.
     """
 
     files: tuple[File, ...]
@@ -138,7 +138,7 @@ class Renderer(Protocol):
         """Returns files and commands; writes and starts nothing.
 
         Raises:
-            UsageError: The arguments for the scheduler make no sense.
+            UsageError: The arguments for the scheduler are invalid.
         """
 
 
@@ -182,7 +182,7 @@ class Scheduler(Renderer, Protocol):
         """
 
     def sweep(self, pool: str) -> None:
-        """Ends every request of a pool, also one whose name the scheduler never returned.
+        """Ends every request of a pool, including those whose names `start` never returned.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer.
@@ -190,7 +190,7 @@ class Scheduler(Renderer, Protocol):
 
 
 def named_arguments(arguments: Sequence[str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Parses arguments of the form NAME=VALUE, and adds the defaults of the others.
+    """Parses arguments of the form NAME=VALUE, and adds the defaults of those that are not given.
 
     Raises:
         UsageError: An argument has another form, or an unknown name.
@@ -228,7 +228,6 @@ def find_scheduler(name: str) -> Scheduler:
     found = find_renderer(name)
     if not isinstance(found, Scheduler):
         raise UsageError(
-            f"Hosts cannot be asked for from here on {name}: add --dry-run, and hand in yourself what is printed. Received: "
-            f"--on {name}"
+            f"FDT cannot request hosts from {name} itself: add --dry-run, and submit what it prints. Received: --on {name}"
         )
     return found

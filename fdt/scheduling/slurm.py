@@ -1,4 +1,4 @@
-"""Starts hosts as Slurm batch jobs, by sbatch, squeue and scancel. Needs no accounting (sacct)."""
+"""Starts and ends hosts as Slurm batch jobs, by sbatch, squeue and scancel. Needs no accounting (sacct)."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ from fdt.scheduling.request import (
 
 # Slurm's commands wait 10 s for the controller's answer, unless configured otherwise.
 _LIMIT_S = 30.0
-# How long before its time limit a host is told to end; Slurm's signal may be a minute late.
+# Slurm signals a host this long before its time limit. The signal may be a minute late.
 _NOTICE_S = 60
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING")
@@ -57,13 +57,13 @@ exec {command}
 
 
 class Slurm:
-    """See `fdt.scheduling.request.Scheduler`."""
+    """Implements `fdt.scheduling.request.Scheduler`; arguments are options of sbatch."""
 
-    # Slurm requeues a job only if its node fails, which it may notice minutes later; a job whose host was killed ends.
+    # Slurm requeues a job only if its node fails, after some minutes; a job whose host was killed ends.
     restarts = False
 
     def render(self, request: HostRequest) -> Rendering:
-        """See `Renderer.render`. Arguments go to sbatch's command line, where they override those in the script."""
+        """Returns the job's script and sbatch's command line; arguments on it override options in the script."""
         own = [given for given in request.config.arguments if given.partition("=")[0] in _OWN]
         if own:
             raise UsageError(f"A host is one Slurm job on one node, whose {own[0]} FDT sets. Leave it out.")
@@ -74,7 +74,7 @@ class Slurm:
         return Rendering(tuple(files), (tuple(_submission(request, "--parsable")),))
 
     def check(self, request: HostRequest) -> None:
-        """See `Scheduler.check`: `sbatch --test-only` reports unknown partitions and missing nodes without making a job."""
+        """Runs `sbatch --test-only`, which reports unknown partitions and missing nodes without making a job."""
         for command in ("sbatch", "squeue", "scancel"):
             if shutil.which(command) is None:
                 raise UsageError(
@@ -85,20 +85,20 @@ class Slurm:
             self.render(request)
             _slurm(["sbatch", "--test-only", *request.config.arguments], _script(request))
         except UsageError as error:
-            # Slurm reports this also for nodes that are down, for which a request may wait.
+            # Slurm reports this for nodes that are down, too, and a request may wait for these.
             if _NO_NODE not in str(error) or _has_nodes(request.config.arguments):
                 raise
         except SchedulerUnreachableError as error:
             raise UsageError(f"Slurm does not answer: {error}. Does `sinfo` work on this machine?") from error
 
     def start(self, request: HostRequest) -> str:
-        """See `Scheduler.start`."""
+        """Submits the job's script, which must be written already; returns the job's number."""
         number = _slurm(_submission(request, "--parsable")).strip()
         # "NUMBER", or "NUMBER;CLUSTER".
         return number.splitlines()[-1].partition(";")[0]
 
     def observe(self, pool: str, started: Mapping[str, HostRequest]) -> Mapping[str, Observation]:
-        """See `Scheduler.observe`. A job that squeue does not list any more ended some minutes ago."""
+        """Asks squeue for the pool's jobs. One that it no longer lists ended some minutes ago."""
         text = _slurm(["squeue", "--noheader", "--states=all", f"--name={pool}", "--format=%i|%T|%r|%N"])
         listed = {fields[0]: fields[1:] for line in text.splitlines() if len(fields := line.strip().split("|")) == 4}
         return {
@@ -107,12 +107,12 @@ class Slurm:
         }
 
     def stop(self, names: Sequence[str]) -> None:
-        """See `Scheduler.stop`."""
+        """Cancels jobs by their numbers."""
         if names:
             _slurm(["scancel", "--quiet", *names])
 
     def sweep(self, pool: str) -> None:
-        """See `Scheduler.sweep`."""
+        """Cancels all jobs that have the pool's name."""
         _slurm(["scancel", "--quiet", f"--name={pool}"])
 
 
@@ -141,7 +141,7 @@ def _submission(request: HostRequest, how: str) -> list[str]:
 
 
 def _has_nodes(arguments: Sequence[str]) -> bool:
-    """Returns whether a node of the partition can be used now; "idle*" is one that does not answer."""
+    """Returns whether a node of the partition can be used now. The state of one that does not answer ends with "*"."""
     named = [each for each in arguments if each.startswith("--partition=")]
     return any(state in _USABLE for state in _slurm(["sinfo", "--noheader", "--format=%T", *named]).split())
 

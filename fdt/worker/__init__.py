@@ -1,1 +1,1 @@
-"""A worker process: its start, its sandbox, its rendezvous with the job's other processes, and how it drives an engine."""
+"""Runs worker processes: forks and sandboxes them, connects them to their job's other processes, drives their engines."""

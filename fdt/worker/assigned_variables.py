@@ -1,6 +1,6 @@
 """Records which variables of a worker's programs have values; before that they hold meaningless zeros.
 
-Pure: follows the instructions, and refuses those that would read a variable without a value.
+Does no I/O: the worker records each instruction here, and one that would read a variable without a value is refused.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,10 +10,10 @@ from fdt.v1 import program_pb2
 
 
 class AssignedVariables:
-    """The record of one worker. Unknown programs and variables are refused by the engine, not here."""
+    """The record of one worker. It accepts unknown programs and variables, which the engine refuses."""
 
     def __init__(self) -> None:
-        # By program: the names of the variables that have no value yet, by their indices.
+        # By program and by index, the names of the variables that have no value yet.
         self._missing: dict[int, dict[int, str]] = {}
         self._num_variables: dict[int, int] = {}
 
@@ -43,7 +43,7 @@ class AssignedVariables:
         if read:
             raise ProtocolError(
                 f"{len(read)} variable(s) of program {program} are read before they have a value, {read[0]!r} first. "
-                "Expected: the client assigns each variable before it asks for a step or for its value."
+                "Expected: the client assigns each variable before it requests a step or its value."
             )
 
     def assigned(self, program: int) -> list[int] | None:

@@ -1,10 +1,10 @@
-"""Makes self-signed certificates: for the tunnels of a job, and for a pool that lives as long as a run."""
+"""Makes self-signed certificates for the tunnels of a job, and for a pool that lasts as long as a run."""
 
 import datetime
 import ipaddress
 import secrets
 
-# A margin for hosts whose clocks differ; the check that counts is that it is exactly this certificate.
+# A margin for hosts whose clocks differ. The dates add no security: the other side accepts exactly this certificate.
 _CLOCKS_DIFFER = datetime.timedelta(days=2)
 _VALID = datetime.timedelta(days=365)
 

@@ -1,8 +1,8 @@
 """Selects the operator's environment variables that worker processes get: those that TensorFlow, its libraries and Python read.
 
-A worker runs no script, so it reads no others; and the operator's variables, a cloud's keys among them, must not reach clients'
-programs. Proxy variables are left out: they may hold passwords, and a worker connects to its pool only. So are our own: a
-worker gets its settings from the pool.
+A worker runs no script, so it needs no others; and the operator's variables, which may hold keys of a cloud, must not reach
+clients' programs. Proxy variables are left out: they may hold passwords, and a worker connects to its pool only. FDT's own
+variables are left out, too: a worker gets its settings from the pool.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _NAMES = frozenset((
     *("LANG", "LANGUAGE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES"),
     # The authorities that sign the pool's certificate.
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
-    # The interpreter of a conda environment finds its libraries by it.
+    # With it, the interpreter of a conda environment finds its libraries.
     "CONDA_PREFIX",
 ))  # fmt: skip
 _FAMILIES = (

@@ -1,14 +1,22 @@
-"""Forks worker processes: one process that has imported an engine's module and forks itself.
+"""Forks worker processes from one process that has imported an engine's module.
 
-TensorFlow takes seconds of a core to import. It is imported once, before any thread or device exists; every worker forked
-afterwards has it, and the memory is shared until a worker writes to it.
+TensorFlow takes seconds of a core to import. It is imported once, before any thread or device exists; workers that are forked
+afterwards have it, and share its memory until they write to it.
 
-Protocol, in JSON objects. On standard input, a socket of messages: `{"start": name, "environment", "log", "reach", "walls",
-"bounds"}`: additions to the environment, the file for its output, what the worker may reach (`sandbox.Reach`), whether it is
-sandboxed, and its bounds (`worker_bounds.Bounds`); the message carries a pipe with the worker's secret, which only the worker
-reads. And `{"signal": number, "name"}`. On standard output, a line each: `{"started": name, "pid"}`; `{"exited": name,
-"status", "over"}`, with the negative number of a signal as status, and the bound that the worker exceeded; and `{}` regularly
-once the engine is imported, as a heartbeat. The end of standard input ends the process and its workers.
+Requests are JSON messages on standard input, a socket that keeps their boundaries:
+
+- `{"start": name, "environment", "log", "reach", "walls", "bounds"}`: additions to the environment, the file for the worker's
+  output, what it may reach (`sandbox.Reach`), whether it is sandboxed, and its bounds (`worker_bounds.Bounds`). The message
+  carries a pipe with the worker's secret, which only the worker reads.
+- `{"signal": number, "name"}`: the signal to send to a worker.
+
+Reports are JSON lines on standard output:
+
+- `{"started": name, "pid"}`;
+- `{"exited": name, "status", "over"}`: the exit status, negative for a signal's number, and the bound that the worker exceeded;
+- `{}`: a heartbeat, sent regularly once the engine is imported.
+
+At the end of standard input the process kills its workers and ends.
 """
 
 import contextlib
@@ -39,13 +47,13 @@ PARENT = "FDT_FORKSERVER_PARENT"
 NETWORK = "FDT_FORKSERVER_NETWORK"
 # Seconds between two heartbeats.
 BEAT = "FDT_FORKSERVER_BEAT"
-# The most bytes of one message: it holds paths and settings, some thousand bytes.
+# The most bytes of one request, which holds paths and settings: some thousand bytes.
 MAX_ORDER_BYTES = 1 << 17
 # Packages that TensorFlow imports if they are installed, but graphs do not need. Their import takes as long as TensorFlow's.
 NOT_NEEDED = ("keras", "tf_keras")
 # The shell's exit status for a program that cannot be run.
 _NOT_STARTED = 126
-# `oom_score_adj` counts in thousandths of the machine's memory: as if a worker used half of it besides.
+# `oom_score_adj`, in thousandths of the machine's memory: the kernel counts a worker as if it used half of it in addition.
 _FIRST_TO_END = "500"
 
 
@@ -59,7 +67,7 @@ class ForkServer:
         self._workers: dict[int, str] = {}
         self._logs: dict[int, Log] = {}
         self._watches: dict[int, Watch] = {}
-        # The exceeded bound of each worker that was ended for it.
+        # By process, the bound for which a worker was killed.
         self._over: dict[int, str] = {}
         self._readable = selectors.PollSelector()
         self._wake, wake = os.pipe()
@@ -75,7 +83,7 @@ class ForkServer:
         """Executes the requests on standard input, and logs the workers' output, until standard input ends."""
         while self._open:
             for key, _ in self._readable.select(LOOK_S if self._watches else self._beat_s):
-                # The handler of an earlier event may have closed it.
+                # The handler of an earlier event may have closed this descriptor.
                 if self._readable.get_map().get(key.fd) is key:
                     key.data()
             self._look()
@@ -151,7 +159,7 @@ class ForkServer:
         try:
             die_with(server)
             gateway = self._become_worker(request, secret, log.writer)
-            # Once attached to the pool, the worker opens no more sockets to other programs.
+            # Once attached to the pool, the worker must connect to no other program.
             work(self._engine, secret, sandbox.shut_door if request["walls"] else lambda: None, gateway)
             status = 0
         except BaseException:  # the child must never return into the server's loop
@@ -179,15 +187,15 @@ class ForkServer:
                 os.close(descriptor)
         for name in (ENGINE, PARENT, NETWORK, BEAT):
             del os.environ[name]
-        # Before this process has read its secret, and while it still sees the machine's network.
+        # Starts the tunnel in the machine's network, before this process has read its secret, which a tunnel must not have.
         gateway = Gateway.start() if self._network is Network.TUNNEL else None
         if self._network in (Network.OWN, Network.TUNNEL):
             network_namespace.isolate()
         os.environ.update(request["environment"])
-        # Where workers together use all memory, the kernel ends one of them, and not the pool or another program.
+        # If memory runs out, the kernel then kills a worker, not the pool or another program.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
-        # Last: the code after it has only a worker's rights.
+        # Entered last: the steps above need rights that a worker must not have.
         reach = sandbox.Reach.from_fields(request["reach"])
         if request["walls"]:
             raised = sandbox.raise_walls(reach)
@@ -200,7 +208,7 @@ class ForkServer:
     def _signal(self, name: str, number: int) -> None:
         for pid, worker in self._workers.items():
             if worker == name:
-                # Not reaped yet, so the number is still the worker's; the processes that it has started are signalled, too.
+                # The worker is not reaped yet, so its ID is not reused. The group has the processes that it started, too.
                 with contextlib.suppress(ProcessLookupError):
                     try:
                         os.killpg(pid, number)
@@ -209,7 +217,7 @@ class ForkServer:
 
     def _reap(self) -> None:
         for pid in list(self._workers):
-            # Not reaped yet, so that the processes that the worker has started can be killed by its group.
+            # Does not reap the worker yet: its group, with the processes that it started, is killed first.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -217,7 +225,7 @@ class ForkServer:
             _, status = os.waitpid(pid, 0)
             name, over = self._workers.pop(pid), self._over.pop(pid, "")
             self._watches.pop(pid, None)
-            # Before the pool is told of the end, and reads the log.
+            # Completes the log before the pool learns of the end and reads it.
             self._finish(self._logs.pop(pid))
             self._tell(exited=name, status=os.waitstatus_to_exitcode(status), over=over)
 
@@ -231,7 +239,7 @@ class ForkServer:
 
 
 def _descriptors() -> set[int]:
-    """Returns the open descriptors of this process, without standard input, output and error."""
+    """Returns this process's open descriptors, except standard input, output and error."""
     found = set()
     for number in {int(name) for name in os.listdir("/dev/fd")} - {0, 1, 2}:
         # The listing contains its own descriptor, which is closed by now.
@@ -247,25 +255,25 @@ def main() -> None:
     network = Network(os.environ[NETWORK])
     keep_network()
     if network is Network.SHARED:
-        # Here, where there is still only one thread; this process itself needs no network.
+        # Now, while there is only one thread. The fork server itself needs no network.
         network_namespace.isolate()
     for needless in NOT_NEEDED:
-        # Makes Python treat it as not installed.
+        # Python then treats the package as not installed.
         sys.modules[needless] = None  # type: ignore[assignment]
     module, _, name = os.environ[ENGINE].partition(":")
-    # An import's output must not mix with our lines.
+    # Output of the import must not mix with the reports.
     lines = os.dup(1)
     os.dup2(2, 1)
     engine = getattr(importlib.import_module(module), name)
     os.dup2(lines, 1)
     os.close(lines)
-    # Cached here once for all workers.
+    # Computed here once: workers inherit the cached result.
     sandbox.python_folders()
-    # Imported modules stay: workers need not scan them at each garbage collection, nor copy their pages for that.
+    # Excludes imported modules from garbage collection in workers, which would write to, and so copy, their pages.
     gc.collect()
     gc.freeze()
     ForkServer(engine, network, float(os.environ[BEAT])).serve()
-    # Workers have ended and all lines are sent. A normal exit would spend half a second of a core on TensorFlow's modules.
+    # Workers have ended and all reports are sent. A normal exit would spend half a second of a core on TensorFlow's modules.
     os._exit(0)
 
 

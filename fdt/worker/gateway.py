@@ -1,4 +1,4 @@
-"""Controls a worker's tunnel: starts its process, hands it sockets of this process's network, tells it what to open."""
+"""Controls a worker's tunnel: starts its process, gives it sockets of the worker's network, and requests connections."""
 
 import json
 import os
@@ -19,14 +19,14 @@ _ANSWER_S = 30.0
 
 
 class Gateway:
-    """The way out of a worker's network namespace. A gateway is started outside of the namespace, and used inside."""
+    """Controls the tunnel of this worker. Is started before the worker enters its network namespace, and used inside it."""
 
     def __init__(self, process: subprocess.Popen[bytes], orders: socket.socket, blanks: socket.socket) -> None:
         self._process, self._orders, self._blanks = process, orders, blanks
 
     @classmethod
     def start(cls) -> "Gateway":
-        """Starts the tunnel in the network that this process is in now; it ends with this process."""
+        """Starts a tunnel, in the network of which this process is a part now. The tunnel ends with this process."""
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         blanks, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, given:
@@ -41,7 +41,7 @@ class Gateway:
         return cls(process, orders, blanks)
 
     def serve(self) -> None:
-        """Starts the thread that hands the tunnel sockets of this process's network."""
+        """Starts the thread that gives the tunnel sockets of this process's network."""
         threading.Thread(target=self._hand_out, name="fdt-gateway", daemon=True).start()
 
     def to_pool(self, address: str) -> str:

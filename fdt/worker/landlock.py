@@ -1,7 +1,7 @@
-"""Landlock: a process gives up its access to the file system except below some paths. Needs no root and no namespace.
+"""Restricts a process's access to the file system to some paths, by Landlock. Needs no root and no namespace.
 
-Calls the kernel's three functions by number, and covers all rights that the running kernel knows. Why no library is used:
-docs/decisions/0037.
+Calls the kernel's three functions by number, and covers all rights that the running kernel knows. docs/decisions/0037 says why
+it uses no library.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_FILE, _MAKE_REGULAR, _TRUNCATE, _IOCTL_DEVICE = 1 << 5, 1 << 8, 1 << 14, 1 << 15
 # Rights that a rule may give to something that is not a folder.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
-# How many rights each version of the interface knows; from the sixth on also signals and abstract unix sockets.
+# How many rights each version of the interface knows; from the sixth on, it also restricts signals and abstract unix sockets.
 _NUM_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
 _FIRST_WITH_SCOPES = 6
@@ -64,7 +64,7 @@ def version() -> int:
 def restrict(rules: Iterable[Rule], *, abstract_sockets: bool) -> int:
     """Permanently takes from this thread, and the threads and processes that it starts, all file access that no rule grants.
 
-    Signals then reach only what it has started. The caller has set no_new_privs.
+    It can then send signals only to processes that it has started. The caller must have set no_new_privs.
 
     Args:
         rules: The granted rights; rules whose paths do not exist are skipped.

@@ -1,4 +1,4 @@
-"""A worker's stream to its pool: instructions in, events and heartbeats out."""
+"""Connects a worker to its pool by a stream: receives instructions, sends events and heartbeats."""
 
 import os
 import queue
@@ -19,15 +19,15 @@ from fdt.worker.worker_config import WorkerConfig
 
 
 class Link:
-    """The stream to the pool: any thread sends events; received instructions are queued."""
+    """The stream to the pool. Any thread may send events; a thread of the link queues received instructions."""
 
     def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
         """Attaches to the pool.
 
         Args:
-            config: The worker's.
-            secret: The descriptor of a pipe from which the secret is read; it is closed.
-            gateway: Connects to the pool if this process's network does not reach it.
+            config: The worker's settings.
+            secret: The descriptor of a pipe, from which the secret is read and which is then closed.
+            gateway: Connects this process to the pool if its network does not reach the pool; None if it does.
         """
         self._config = config
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
@@ -49,7 +49,7 @@ class Link:
             request_serializer=worker_pb2.WorkerEvent.SerializeToString,
             response_deserializer=worker_pb2.WorkerInstruction.FromString,
         )
-        # Besides a job's calls, the only one without a deadline: the heartbeats take its place.
+        # This call has no deadline, since it lasts as long as the worker: missing heartbeats show a failure.
         self._call: Any = attach(self._events())
         # The secret is used up: the pool no longer accepts it.
         self._proof.token = ""
@@ -64,7 +64,7 @@ class Link:
             thread.start()
 
     def serve(self, key: str) -> None:
-        """Uses the key of an assignment for further calls."""
+        """Authenticates further calls by an assignment's key."""
         self._proof.token = key
 
     def send(self, event: worker_pb2.WorkerEvent) -> None:

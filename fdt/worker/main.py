@@ -1,6 +1,7 @@
 """Runs a worker process: makes a runtime's engine, waits for a job, serves it, exits.
 
-The main thread drives the engine, in the order of the instructions. One thread receives, one sends heartbeats.
+The main thread drives the engine, in the order of the instructions. One other thread receives instructions, one sends
+heartbeats.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ from fdt.worker.worker_config import WorkerConfig
 # Steps are handed to the engine in chunks of about this many seconds, so that progress is reported.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
-# Seconds between two looks at the progress of a background engine; and where each step must end before the next is given.
+# Seconds between two checks of an engine's progress: while instructions are awaited, and while a step that runs alone runs.
 POLL_S, ALONE_S = 0.05, 0.001
 
 
@@ -56,9 +57,9 @@ class Worker:
             engine: The engine to drive.
             link: The stream to the pool.
             store: The store of this host's blobs.
-            timing: The pool's.
-            attached: Called once the pool's first message has come, before any program is read.
-            gateway: The way out of this process's network namespace, if there is one.
+            timing: The pool's intervals and limits.
+            attached: Called when the pool's first message has come, before any program is read.
+            gateway: Controls this process's tunnel; None if the process has none.
         """
         self._attached = attached
         self._engine = engine
@@ -71,15 +72,15 @@ class Worker:
         self._stalled = False
         link.on_beat = self._look
         self._rank = 0
-        # Steps handed to the engine, steps done as of its last answer, and steps reported to the pool.
+        # Numbers of steps: given to the engine, made according to its last answer, and reported to the pool.
         self._given = 0
         self._made = 0
         self._told = 0
         self._wait_s = 0.0
         self._rate = 0.0
-        # How many groups the arrays of each data set are of.
+        # By data set, the number of groups that its arrays consist of.
         self._groups: dict[int, int] = {}
-        # An instruction that was taken from the queue while looking for more steps, and is not executed yet.
+        # At most one instruction: one that `_take_more` took from the queue and that is not executed yet.
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
@@ -210,7 +211,7 @@ class Worker:
     def _move(self, move: job_pb2.MoveState) -> None:
         if len(move.variables) != len(move.source_variables):
             raise ProtocolError(
-                f"As many variables are moved as there are to take them. Received: {len(move.source_variables)} and "
+                f"Expected as many source variables as variables to set. Received: {len(move.source_variables)} and "
                 f"{len(move.variables)}"
             )
         self._assigned.require(move.source, move.source_variables)
@@ -285,10 +286,10 @@ class Worker:
         drain, began_s = instruction.drain, time.perf_counter()
         drained = self._drained(drain)
         if self._rank:
-            # The pool passes only rank 0's state on.
+            # The pool passes on the state of rank 0 only.
             drained = job_pb2.Drained()
         drained.serial, drained.steps = drain.serial, self._engine.steps()
-        # An engine whose workers go on for a while reports a better value.
+        # An engine whose workers first finish queued steps reports its own time.
         drained.seconds = drained.seconds or time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
@@ -331,11 +332,11 @@ class Worker:
 
     def _tell_stalled(self, waited_s: float) -> None:
         self._stalled = True
-        # Into the job's log: shows where each thread is.
+        # Writes each thread's stack to the job's log.
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._fail(
             WorkerLostError(
-                f"Rank {self._rank} has ended no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine "
+                f"Rank {self._rank} has finished no step for {waited_s:.0f} s, after {self._engine.steps()} steps. Its machine "
                 "may be overloaded, or its connection to the other workers lost; `fdt logs JOB` shows where its threads are."
             )
         )
@@ -385,7 +386,7 @@ def work(
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
     faulthandler.enable(sys.stderr, all_threads=True)
-    # Processes that the engine starts must not take themselves for workers.
+    # Processes that the engine starts inherit the environment, and must not act as workers.
     del os.environ["FDT_WORKER"]
     engine = engine_class()
     if gateway is not None:

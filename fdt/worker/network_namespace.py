@@ -1,7 +1,7 @@
 """Isolates a worker process's network: on Linux, a namespace that holds its job's loopback and nothing else.
 
-It needs no privilege if the system lets users make namespaces. Imports only the standard library, since the module is also a
-program, which tries to make a namespace and prints the error.
+Making a namespace needs no privilege if the system lets users make some. As a program, this module tries to make one and
+prints the error; therefore it imports the standard library only.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ def network_for(tunnels: bool, several_hosts: bool, open_servers: bool, missing:
     Args:
         tunnels: Whether the engine's processes reach other hosts through a tunnel.
         several_hosts: Whether jobs may span hosts.
-        open_servers: Whether the operator lets them open ports on the machine's own network instead.
+        open_servers: Whether the operator lets the processes use the machine's own network (`--open-servers`).
         missing: Why no namespace can be made; "" if one can.
     """
     if missing or (several_hosts and (open_servers or not tunnels)):
@@ -56,7 +56,7 @@ def network_for(tunnels: bool, several_hosts: bool, open_servers: bool, missing:
 
 
 def describe(networks: Mapping[str, Network], missing: str) -> str:
-    """Returns a line that says which network worker processes see.
+    """Returns a line for the operator: which network worker processes see, and the remedy if that is the machine's.
 
     Args:
         networks: Networks by mode.
@@ -83,7 +83,7 @@ def isolate() -> None:
 
 
 def network_wall() -> str:
-    """Returns why this process's children cannot have a network namespace; "" if they can. Tries it in a process."""
+    """Returns why child processes cannot have a network namespace; "" if they can. A child process tries it."""
     if sys.platform != "linux":
         return f"network namespaces are Linux's. Received: platform={sys.platform}"
     try:

@@ -1,4 +1,4 @@
-"""Starts and signals worker processes, and notices their ends. No worker outlives the pool."""
+"""Starts and signals worker processes through fork servers, and reports their ends. No worker outlives the pool."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ from fdt.worker.sandbox import Reach
 _FOLDERS = "workers"
 # How much of a log's end is searched for its last line.
 _TAIL_BYTES = 64 * 1024
-# The first line that `faulthandler` writes when a process crashes; all threads follow, the crashed one first.
+# The first line that `faulthandler` writes when a process crashes; the stacks follow, that of the crashed thread first.
 _CRASH = "Fatal Python error"
 _CRASH_LINES = 60
 # Lines that TensorFlow, its libraries and we write to every log, and that never explain a crash.
@@ -38,7 +38,7 @@ _NOISE = re.compile(
 )
 # A line of /proc/vmstat.
 _OOM_KILLS = "oom_kill "
-# glibc reads these before main(), so they are set for the process that forks the workers.
+# glibc reads these before main(), so they are set for the fork server, not for each worker.
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
 
@@ -59,8 +59,8 @@ class Processes:
             on_exit: Called from a reading thread with the name, the exit status (negative: a signal's number), and the bound
                 that the worker exceeded ("" for none).
             directory: For the workers' folders and the fork servers' logs.
-            timing: `stop_s` is how long a process has to end; a fork server that is silent for `heartbeat_limit_s` is ended
-                with its workers.
+            timing: A process has `stop_s` to end; a fork server that is silent for `heartbeat_limit_s` is killed with its
+                workers.
             walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
             bounds: The bounds of each worker.
         """
@@ -77,7 +77,7 @@ class Processes:
             ProtocolError: The name, which may come from a remote pool, is not a valid folder name.
         """
         if name in ("", ".", "..") or "/" in name:
-            raise ProtocolError(f"A worker's name is that of a folder. Received: worker={name[:100]!r}")
+            raise ProtocolError(f"A worker's name must be a folder's name. Received: worker={name[:100]!r}")
         return self._directory / _FOLDERS / name
 
     def start(
@@ -154,7 +154,7 @@ class Processes:
         """Removes a worker's folder, then reports its end."""
         folder = self.folder(name)
         with contextlib.suppress(OSError):
-            # The worker may have changed its mode.
+            # The worker may have changed the folder's mode.
             folder.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)
         self._on_exit(name, status, over)
@@ -211,7 +211,7 @@ class _Server:
             dead = not self.alive
         if dead:
             self._ended(name, self._process.returncode or 1)
-        # By a pipe that the fork server does not read: all workers inherit the server's memory.
+        # Passed by a pipe that the fork server does not read: what is in its memory, all workers inherit.
         reader, writer = os.pipe()
         try:
             with open(writer, "w", encoding="ascii") as pipe:
@@ -227,7 +227,7 @@ class _Server:
             self._send({"signal": int(number), "name": name})
 
     def close(self) -> None:
-        """Ends the server; the kernel ends its workers with it."""
+        """Ends the server; its workers end with it."""
         for name in list(self._workers):
             self.signal(name, signal.SIGKILL)
         self._orders.close()
@@ -267,7 +267,7 @@ class _Server:
             self._ended(name, status or 1)
 
     def _lines(self, output: int) -> Iterator[bytes]:
-        """Yields the server's lines until it ends. Kills it if it falls silent after its first line: until then it imports."""
+        """Yields the server's lines until it ends. Kills it if it is silent too long; before its first line, it imports."""
         # Not `select.select`, which takes no descriptors above 1023.
         readable, limit_s, rest = select.poll(), None, b""
         readable.register(output, select.POLLIN)
@@ -301,10 +301,10 @@ class _Server:
 
 
 def with_huge_pages(tunables: str) -> str:
-    """Returns glibc's tunables with huge pages for malloc, unless they already set them.
+    """Adds huge pages for malloc to glibc's tunables, unless these set or forbid them.
 
-    Parameters and gradients are vectors of megabytes, and every step allocates new ones; with pages of 4 KB a good part of a
-    step's time goes into page tables. A glibc older than 2.35 ignores the setting.
+    Parameters and gradients are vectors of megabytes, and every step allocates new ones; with pages of 4 KB, page tables take a
+    good part of a step's time. A glibc older than 2.35 ignores the setting.
     """
     if any(tunable.split("=")[0] == _HUGE_PAGES for tunable in tunables.split(":")):
         return tunables
@@ -312,7 +312,7 @@ def with_huge_pages(tunables: str) -> str:
 
 
 def oom_kills() -> int:
-    """Returns how many processes this machine's kernel has killed because memory ran out; 0 if it does not tell."""
+    """Returns how many processes this machine's kernel has killed because memory ran out; 0 if that is unknown."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
         return next(int(line.removeprefix(_OOM_KILLS)) for line in file if line.startswith(_OOM_KILLS))
     return 0

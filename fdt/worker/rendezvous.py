@@ -1,4 +1,4 @@
-"""The rendezvous of a job's processes: a few small values, which the pool keeps until the job ends.
+"""Lets the processes of a job exchange a few small values, which the pool keeps until the job ends.
 
 The values travel over the channel on which workers attach. The pool knows a process's job by the key of its assignment: a
 worker can neither read nor set another job's values, even in the same pool.
@@ -77,21 +77,21 @@ class _Values:
     def put(self, key: str, value: bytes) -> None:
         if len(key.encode()) > MAX_KEY_BYTES or len(value) > MAX_VALUE_BYTES:
             raise ProtocolError(
-                f"Processes of a job tell each other values of at most {MAX_VALUE_BYTES} bytes under keys of at most "
-                f"{MAX_KEY_BYTES}. Received: key={key[:MAX_KEY_BYTES]!r}, {len(value)} bytes"
+                f"Processes of a job exchange values of at most {MAX_VALUE_BYTES} bytes under keys of at most {MAX_KEY_BYTES}. "
+                f"Received: key={key[:MAX_KEY_BYTES]!r}, {len(value)} bytes"
             )
         size = self._bytes + len(value) - len(self.values.get(key, b""))
         if size > self._max_bytes or (key not in self.values and len(self.values) >= MAX_KEYS):
             raise ProtocolError(
-                f"The processes of a job of this size tell each other at most {MAX_KEYS} values of {self._max_bytes} bytes in "
-                f"all. Received: {len(self.values) + (key not in self.values)} values, {size} bytes"
+                f"The processes of a job of this size exchange at most {MAX_KEYS} values of {self._max_bytes} bytes in all. "
+                f"Received: {len(self.values) + (key not in self.values)} values, {size} bytes"
             )
         self.values[key] = value
         self._bytes = size
 
 
 class PoolRendezvous:
-    """A process's side; see `fdt.worker.runtime.Rendezvous`."""
+    """A process's side: implements `fdt.worker.runtime.Rendezvous` by calls of the pool."""
 
     def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
         """
@@ -112,13 +112,11 @@ class PoolRendezvous:
         )
 
     def put(self, key: str, value: bytes) -> None:
-        """See `fdt.worker.runtime.Rendezvous.put`."""
         with statuses.translated():
             request = worker_pb2.PutValueRequest(key=key, value=value)
             self._put(request, timeout=self._timing.call_s)
 
     def get(self, key: str) -> bytes | None:
-        """See `fdt.worker.runtime.Rendezvous.get`."""
         with statuses.translated():
             reply: worker_pb2.GetValueReply = self._get(
                 worker_pb2.GetValueRequest(key=key), timeout=self._timing.call_s
@@ -126,10 +124,9 @@ class PoolRendezvous:
         return reply.value if reply.HasField("value") else None
 
     def wait(self, key: str, limit_s: float) -> bytes:
-        """See `fdt.worker.runtime.Rendezvous.wait`."""
         until_s = time.monotonic() + limit_s
         while (value := self.get(key)) is None:
             if time.monotonic() > until_s:
-                raise WorkerError(f"Another process of the job did not say {key} within {limit_s:.0f} s.")
+                raise WorkerError(f"Another process of the job did not set {key} within {limit_s:.0f} s.")
             time.sleep(_POLL_S)
         return value

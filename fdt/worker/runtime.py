@@ -1,8 +1,8 @@
-"""The interface that a runtime implements.
+"""Defines the interface that a runtime implements.
 
 A runtime has two parts, one for each side of the process boundary:
 
-- a `Launcher`, in the pool's control process (no TensorFlow there, and no port): plans the processes of a job;
+- a `Launcher`, in the pool's control process, where it must not import TensorFlow or open a port: plans the processes of a job;
 - an `Engine`, in each process of the job: executes programs.
 
 The pool finds launchers by the entry-point group `fdt.launchers` (`sync` -> hfdt, `async` -> nfdt), so that `fdt`
@@ -63,8 +63,8 @@ class Placement:
     Attributes:
         workers: The place of each worker, by rank; the workers of one host are neighbours.
         pool: The place of the pool's control process.
-        pool_takes_part: Whether the job has a process there even if none of its workers is there.
-        tunnelled: Whether each process has a network of its own, in which it reaches the others at `inner_address`.
+        pool_takes_part: Whether the job has a process on the pool's machine, even without a worker there.
+        tunnelled: Whether each process has a network of its own and reaches the others at their `inner_address`.
     """
 
     workers: tuple[Place, ...]
@@ -79,7 +79,7 @@ class Placement:
 
     @property
     def processes(self) -> tuple[tuple[Place, int], ...]:
-        """Each place of the job once, in the order of the ranks, with its number of workers."""
+        """The places of the job's processes, in the order of the ranks, each once and with its number of workers."""
         places = (*((self.pool,) if self.pool_takes_part else ()), *self.workers)
         return tuple((place, self.workers.count(place)) for place in dict.fromkeys(places))
 
@@ -99,7 +99,7 @@ _INNER_NETWORK, _INNER_PORT = "127.0.1", 7100
 
 
 def inner_address(rank: int) -> tuple[str, int]:
-    """Returns the address at which a rank's process listens and is reached, in the networks of a tunnelled job."""
+    """Returns the address of a rank's process in the networks of a tunnelled job."""
     return f"{_INNER_NETWORK}.{rank + 1}", _INNER_PORT + rank
 
 
@@ -108,7 +108,7 @@ class Launcher(Protocol):
 
     # The engine's class, which worker processes import: "module:Class".
     engine: str
-    # Whether the processes of a job, one a host, connect through tunnels, so that each may have a network of its own.
+    # Whether a job has one process for each host, and these can connect through tunnels from networks of their own.
     tunnels: bool
 
     def check(self, options: Mapping[str, str]) -> None:
@@ -122,7 +122,7 @@ class Launcher(Protocol):
         """Returns how many processes `num_workers` workers of a job take on one host."""
 
     def needs_pool(self, options: Mapping[str, str]) -> bool:
-        """Returns whether a job has a process on the pool's own machine even if none of its workers is there."""
+        """Returns whether a job with these options needs a process on the pool's machine, even without a worker there."""
 
     def environment(self, placement: Placement, rank: int) -> Mapping[str, str]:
         """Returns the settings for one process of a job with this placement."""
@@ -145,7 +145,7 @@ def find_launchers(modes: tuple[str, ...]) -> dict[str, Launcher]:
 
 
 class Rendezvous(Protocol):
-    """A key-value store in which the processes of one job, and no others, exchange their addresses."""
+    """A key-value store of one job, in which only its processes exchange addresses and other small values."""
 
     def put(self, key: str, value: bytes) -> None:
         """Sets a value for all processes of the job."""
@@ -183,7 +183,7 @@ class Engine(Protocol):
         """Frees a program once all earlier steps have run; it is not used again."""
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
-        """Maps arrays of the store into memory; with `passing`, the next steps use them and they are then released."""
+        """Maps arrays of the store into memory; with `passing`, they are released once the next steps have run."""
 
     def release(self, data: int) -> None:
         """Frees arrays as soon as the given steps have run; their files may be deleted at once."""
@@ -206,7 +206,7 @@ class Engine(Protocol):
 
         Args:
             program: Its number.
-            batches: The batches; large row numbers are memory-mapped files, which stay while they are referenced.
+            batches: The batches. Large row numbers are memory-mapped files, which exist while they are referenced.
             deliver: Called with the outputs of each step; None if they are not wanted.
         """
 

@@ -1,7 +1,7 @@
-"""Sandboxes a process that reads what strangers send: contains the damage of what should not have been admitted.
+"""Sandboxes a process that reads what strangers send, to limit the damage of a program that should not be admitted.
 
 Workers, their tunnels and the pool's examiner enter the sandbox once, before they read anything.
-`python -m fdt.worker.sandbox` enters it and tests it.
+`python -m fdt.worker.sandbox` enters the sandbox and tests it.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _ETC = (
 # The kernel's information; other processes' memory, environment and files stay closed (Landlock's rules for ptrace).
 _KERNEL = ("/proc", *(f"/sys/{part}" for part in ("devices", "bus", "class", "module", "fs/cgroup", "kernel/mm")))
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-# A GPU's library starts programs (ptxas), and its processes share memory and talk over sockets.
+# Devices of GPUs. Their libraries start programs (ptxas); processes that use them share memory and connect by sockets.
 _GPUS = ("nvidia*", "dxg", "kfd", "dri", "infiniband")
 _SHARED_MEMORY = "/dev/shm"
 _GPU_CACHE = "CUDA_CACHE_PATH"
@@ -53,7 +53,7 @@ class Reach:
     """The paths that one process may reach besides those that every program needs.
 
     Attributes:
-        folder: Its own folder, to write in; also its HOME and its temporary folder. None: it writes no files.
+        folder: Its own folder, in which it may write, its HOME and its temporary folder; None if it may write no files.
         reads: Files and folders that it may read.
         writes: Folders in which it may keep files.
     """
@@ -74,7 +74,13 @@ class Reach:
 
 @dataclasses.dataclass(frozen=True)
 class Wall:
-    """One mechanism of the sandbox; `stands`: whether it is active; `by`: the kernel's mechanism, or why it is inactive."""
+    """One mechanism of the sandbox.
+
+    Attributes:
+        name: What it protects.
+        stands: Whether it is active.
+        by: The kernel's feature that it uses; if it is inactive, the reason.
+    """
 
     name: str
     stands: bool
@@ -109,10 +115,10 @@ def has_gpu() -> bool:
 def raise_walls(reach: Reach) -> Sandbox:
     """Permanently takes from this process all rights that it does not need.
 
-    Called while there is one thread, after the slow imports. A mechanism that fails is reported and left out.
+    Call it while there is one thread, after the slow imports. The result reports mechanisms that fail.
 
     Args:
-        reach: This process's paths. Its folder becomes the current one.
+        reach: This process's paths. Its folder becomes the current folder.
     """
     settle(reach.folder)
     gpu = has_gpu()
@@ -122,7 +128,7 @@ def raise_walls(reach: Reach) -> Sandbox:
         return Sandbox(tuple(Wall(name, False, missing) for name in ("files", "system calls", "capabilities")))
     files = _wall("files", lambda: f"Landlock {landlock.restrict(rules(reach, gpu), abstract_sockets=gpu)}")
     capabilities = _wall("capabilities", drop_capabilities)
-    # Last: the filter also refuses calls that the other mechanisms need.
+    # The filter comes last, since it refuses calls that the other mechanisms need.
     return Sandbox((files, _wall("system calls", lambda: _filter_calls(gpu)), capabilities))
 
 
@@ -132,7 +138,7 @@ def shut_door() -> None:
     Does nothing if there is a GPU, whose libraries need them.
     """
     if not has_gpu():
-        # A missing filter was reported when the process entered the sandbox.
+        # That this fails was reported when the process entered the sandbox.
         with contextlib.suppress(OSError):
             seccomp.without_new_unix_sockets()
 
@@ -163,7 +169,7 @@ def python_folders() -> frozenset[Path]:
     entries = [Path(entry).absolute() for entry in sys.path if entry]
     folders |= {entry for entry in entries if entry.name in _PACKAGES}
     mixed = [entry for entry in entries if entry.name not in _PACKAGES]
-    # Not by `getattr`, which would load a lazily loaded module.
+    # By `vars`, since `getattr` would import a lazily loaded module.
     files = {vars(module).get("__file__") for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
     for file in filter(None, files):
         folders |= {entry / part for entry in mixed if (part := _outermost(file, entry))}
@@ -180,7 +186,7 @@ def _outermost(file: str, entry: Path) -> str:
 
 
 def settle(folder: Path | None) -> None:
-    """Makes a process's own folder its current folder, HOME and temporary folder; without one it leaves that of the pool."""
+    """Makes a folder this process's current folder, HOME and temporary folder; with None, its current folder becomes `/`."""
     if has_gpu():
         # The cache of compiled kernels can be read, but not written: the user's other programs run its contents.
         os.environ.setdefault(_GPU_CACHE, os.path.expanduser("~/.nv/ComputeCache"))
@@ -223,7 +229,7 @@ class _CapabilityHeader(ctypes.Structure):
 
 
 def drop_capabilities() -> str:
-    """Empties all capability sets, the bounding set first: dropping from it needs a capability."""
+    """Empties all capability sets; the bounding set first, since that needs a capability."""
     with contextlib.suppress(OSError):
         for number in range(64):
             _prctl(_PR_CAPBSET_DROP, number)
@@ -291,7 +297,7 @@ def _try() -> Sandbox:
 
 
 def _held(raised: Sandbox, forbidden: Path) -> list[Wall]:
-    """Attacks each mechanism that is reported as active."""
+    """Attacks each active mechanism; returns as inactive those that do not refuse the attack."""
     attacks: dict[str, Callable[[], object]] = {
         "files": forbidden.read_text,
         "system calls": lambda: os.chmod(forbidden, 0o600),

@@ -1,7 +1,7 @@
-"""Seccomp: a process gives up system calls that computing does not need. A filter of the kernel's classic BPF, for x86-64.
+"""Restricts a process to the system calls that computing needs, by a seccomp filter in classic BPF, for x86-64.
 
-A call is allowed, refused (EPERM), or, if the C library then uses another call, reported as unknown (ENOSYS). Calls newer than
-this list are also unknown, since they have not been reviewed.
+A call is allowed, refused (EPERM), or reported as unknown (ENOSYS) if the C library then uses another call. Calls newer than
+this list are reported as unknown too, since nobody has reviewed them.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _CLONE3 = 435
 _REFUSED: dict[str, tuple[int, ...]] = {
     # ptrace, kcmp, process_vm_readv/writev, pidfd_getfd, process_madvise, process_mrelease
     "other processes' memory": (101, 312, 310, 311, 438, 440, 448),
-    # tkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal; kill and tgkill see below
+    # tkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal; `restrict` handles kill and tgkill
     "signals by other ways": (200, 129, 297, 424),
     # mount, umount2, pivot_root, chroot, fsopen, fsconfig, fsmount, fspick, open_tree, move_mount, mount_setattr,
     # open_by_handle_at
@@ -74,9 +74,9 @@ class _Program(ctypes.Structure):
 
 
 def restrict(*, programs: bool) -> None:
-    """Permanently takes from all threads of this process, and those that they start, the calls that computing does not need.
+    """Permanently restricts the system calls of all threads of this process, and of all that they start.
 
-    The caller has set no_new_privs.
+    The caller must have set no_new_privs.
 
     Args:
         programs: Whether processes and programs may be started.
@@ -99,9 +99,9 @@ def restrict(*, programs: bool) -> None:
         filter_ += _when(number, _one_of(0, [0]))
     filter_ += _when(_SETPRIORITY, _one_of(0, [0]) + _one_of(1, [0]))
     filter_ += _when(_IOPRIO_SET, _one_of(0, [1]) + _one_of(1, [0]))
-    # Only by the descriptor of an open file; see `fdt.transport.blob_store.BlobStore.has`.
+    # Allowed for the descriptor of an open file only, which `fdt.transport.blob_store.BlobStore.has` needs.
     filter_ += _when(_UTIMENSAT, _one_of(1, [0]) + _one_of(1, [0], high=True))
-    # So that the process cannot undo that it dies with its parent.
+    # The process must not cancel that the kernel ends it with its parent.
     filter_ += _when(_PRCTL, _none_equal(0, _PR_SET_PDEATHSIG))
     filter_ += _when(_SOCKET, _families())
     _install(filter_)
@@ -112,7 +112,7 @@ def without_new_unix_sockets() -> None:
     container engine's. Open sockets stay.
 
     Raises:
-        OSError: See `restrict`.
+        OSError: The kernel refuses, or there is no list for this machine (ENOSYS).
     """
     _install(_when(_SOCKET, _none_equal(0, socket.AF_UNIX)))
 

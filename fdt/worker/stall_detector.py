@@ -1,17 +1,17 @@
-"""Detects an engine that has steps to make and makes none: a heartbeat only shows that its process lives.
+"""Detects an engine that has steps to make and makes none; a heartbeat shows only that its process runs.
 
-A step has a time limit, except the first of a program: it is divided and compiled, or waits for other workers that do so, which
-may take long. A process that waits leaves the processor idle; if all processes of a job do, the job has stalled, which the pool
-detects (`fdt.pool.failure_detector`).
+The first step of a program has no time limit: dividing and compiling it, or waiting for other workers that do, may take long.
+For this step, the worker reports for how long its process has been idle; if all processes of a job are idle, the pool detects
+the stall (`fdt.pool.failure_detector`).
 """
 
 import threading
 
 # A step may take this many times as long as the longest wait for a step so far.
 _TIMES = 20.0
-# A process that uses less of a core counts as waiting: Horovod's thread, which polls for messages, uses a part of a core.
+# A process that uses less of a core counts as idle; a waiting one uses some, in Horovod's thread, which polls for messages.
 _IDLE_CORES = 0.25
-# Core-seconds that a waiting process may use at once in addition.
+# Core-seconds that an idle process may use in addition, in a burst.
 _BURST_S = 0.5
 
 
@@ -25,18 +25,18 @@ class StallWatch:
     def __init__(self, limit_s: float):
         """
         Args:
-            limit_s: A shorter wait is never a stall.
+            limit_s: Seconds; a shorter wait is never a stall.
         """
         self._limit_s = limit_s
         self._lock = threading.Lock()
         self._programs: set[int] = set()
-        # The number of requested steps; and the number of the newest program's first step.
+        # The number of requested steps, and which of them is the first one of the newest program.
         self._asked = self._cold = 0
         self._done = 0
         self._since_s: float | None = None
         self._longest_s = 0.0
         self.idle_s = 0.0
-        # Since when the process has been idle, the core-seconds that it used since then, and the time of the last look.
+        # When the process became idle, the core-seconds that it has used since, and the time of the last look.
         self._worked_s: float | None = None
         self._used_s = self._looked_s = 0.0
 

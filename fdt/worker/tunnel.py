@@ -1,17 +1,18 @@
-"""Runs a tunnel: the process beside a worker with a network of its own, its only way to the pool and its job's other hosts.
+"""Runs a tunnel: a process that connects a worker in a network of its own to the pool and to its job's other hosts.
 
-It stays in the machine's network, holds no secret of the pool's, and its worker (`fdt.worker.gateway`) tells it over a socket
-what to open. The worker also hands it unconnected sockets of the worker's network, so that neither needs a privilege:
+The tunnel runs in the machine's network and has no secret of the pool. The worker (`fdt.worker.gateway`) requests connections
+over a socket, and gives the tunnel unconnected sockets of the worker's network, so that neither process needs a privilege. The
+tunnel opens two kinds of ports in the worker's network:
 
-- to the pool, a port of the worker's loopback whose bytes are passed on unchanged: their TLS is the worker's;
-- to each other host's process, an address of the worker's loopback (`fdt.worker.runtime.inner_address`), whose connections
-  go to that host's tunnel inside TLS 1.3, and from there to the same address in that worker's network.
+- for the pool, a port on loopback. It passes bytes on unchanged: TLS is between the worker and the pool;
+- for each other host's process, an address on loopback (`fdt.worker.runtime.inner_address`). Connections go to that host's
+  tunnel inside TLS 1.3, and from there to the same address in that worker's network.
 
-The worker sends all requests before it reads a program, and from then on the tunnel takes none: a malicious program in the
-worker cannot make it connect to anything else. As the tunnel reads what strangers on the network send, it has walls of its own.
+The worker sends all requests before it reads a program, and the tunnel refuses later ones: a malicious program in the worker
+cannot make it connect to anything else. The tunnel reads what strangers on the network send, so it is sandboxed, too.
 
-A tunnel listens on the host's address on the trusted network and answers only the job's hosts. Each tunnel makes its own key
-and certificate for the job; the others got the certificate through the pool, and accept exactly that one.
+A tunnel listens on the host's address on the trusted network and answers only the job's hosts. Each tunnel makes a key and a
+certificate for the job; the pool passes the certificate to the other tunnels, which accept exactly this one.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ PARENT = "FDT_TUNNEL_PARENT"
 # The most bytes of a message, either way: certificates of all hosts of a job are some 40 KB.
 MAX_MESSAGE_BYTES = 1 << 17
 
-# A connection whose handshake is not complete after this is dropped, whether it is silent or slow.
+# A connection whose handshake is not complete after this time is dropped.
 HANDSHAKE_S = 5.0
 _CONNECT_S = 10.0
 # The most connections with an incomplete handshake; further ones wait until one of these is authenticated or dropped.
@@ -70,7 +71,7 @@ class Tunnel:
     def __init__(self, orders: socket.socket, blanks: socket.socket) -> None:
         """
         Args:
-            orders: The worker's requests come in here, and are answered here.
+            orders: Carries the worker's requests and the answers.
             blanks: For each message sent here, the worker returns a TCP socket of its network.
         """
         self._orders, self._blanks = orders, blanks
@@ -91,7 +92,7 @@ class Tunnel:
             ((kind, argument),) = json.loads(raw).items()
             try:
                 if kind not in self._do:
-                    raise ValueError(f"a tunnel takes no such order, or none any more: {kind}")
+                    raise ValueError(f"a tunnel does not know this request, or takes no more: {kind}")
                 answer = self._do[kind](argument)
             except (OSError, ValueError, ImportError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
@@ -214,14 +215,14 @@ def _accept(
 
 
 def main() -> None:
-    """Serves the worker that started this process, which inherits two sockets, with their numbers as arguments."""
+    """Serves the worker that started this process. The arguments are the numbers of two inherited sockets."""
     die_with(int(os.environ[PARENT]))
     # Ignores signals of the pool's terminal: this process ends with its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders, blanks = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    # An unexpected error ends this process, and so the job, with this host's name, and not only one thread.
+    # An unexpected error in a thread ends this process. The job then fails, and names this host.
     threading.excepthook = _broken
-    # Which walls this system lacks is told when the pool starts.
+    # The result is not looked at: the pool reports at its start which mechanisms this system lacks.
     raise_walls(Reach())
     with contextlib.suppress(OSError):
         Tunnel(orders, blanks).serve()
@@ -257,7 +258,7 @@ class End(Protocol):
 
 
 def _pass(source: End, target: End) -> None:
-    """Passes bytes on as they come, and then their end; if either side breaks, aborts both."""
+    """Passes bytes on until the source ends, then ends the target; if either connection breaks, aborts both."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     try:
         while size := source.receive(buffer):
@@ -269,39 +270,34 @@ def _pass(source: End, target: End) -> None:
 
 
 class Plain:
-    """A TCP connection; see `End`."""
+    """An end that is a TCP connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
 
     def receive(self, buffer: memoryview) -> int:
-        """See `End.receive`."""
         return self._connection.recv_into(buffer)
 
     def send(self, data: memoryview) -> None:
-        """See `End.send`."""
         self._connection.sendall(data)
 
     def end(self) -> None:
-        """See `End.end`."""
         self._connection.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
-        """See `End.abort`."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See `End.close`."""
         self._connection.close()
 
 
 class Secured:
-    """A TCP connection with TLS; see `End`. One thread receives, one sends.
+    """An end that is a TCP connection with TLS. One thread receives, one sends.
 
-    OpenSSL's connection must not be used by two threads at once, so it works on memory, under a lock; the threads block on the
-    network without the lock.
+    Two threads must not use a connection of OpenSSL at once. Therefore OpenSSL reads and writes memory, under a lock; the
+    threads read from and write to the network without the lock.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, *, server: bool) -> None:
@@ -316,7 +312,7 @@ class Secured:
         self._left = memoryview(b"")
 
     def shake_hands(self, until_s: float) -> bytes:
-        """Does the TLS handshake, which authenticates both sides; returns the other's certificate, DER.
+        """Does the TLS handshake, which authenticates both sides; returns the other side's certificate, DER.
 
         Raises:
             OSError: The handshake failed, or was not complete by `until_s`.
@@ -334,7 +330,6 @@ class Secured:
                 return self._tls.getpeercert(binary_form=True) or b""
 
     def receive(self, buffer: memoryview) -> int:
-        """See `End.receive`."""
         while True:
             with self._lock:
                 size = self._decrypted(buffer)
@@ -345,7 +340,6 @@ class Secured:
                 self._take(raw)
 
     def send(self, data: memoryview) -> None:
-        """See `End.send`."""
         with self._lock:
             while data:
                 data = data[self._tls.write(data) :]
@@ -353,7 +347,6 @@ class Secured:
         self._connection.sendall(out)
 
     def end(self) -> None:
-        """See `End.end`."""
         with self._lock:
             # OpenSSL sends the close, then looks for the other side's, and raises an error if data came before that.
             left = memoryview(bytearray(_BUFFER_BYTES))
@@ -364,11 +357,9 @@ class Secured:
         self._connection.sendall(out)
 
     def abort(self) -> None:
-        """See `End.abort`."""
         self._plain.abort()
 
     def close(self) -> None:
-        """See `End.close`."""
         self._plain.close()
 
     def _take(self, size: int) -> None:
@@ -414,7 +405,7 @@ def _proven(connection: socket.socket, context: ssl.SSLContext, members: Sequenc
     try:
         shown = secured.shake_hands(time.monotonic() + HANDSHAKE_S)
         if shown not in [ssl.PEM_cert_to_DER_cert(member.certificate) for member in members]:
-            raise ConnectionRefusedError("not the certificate that the pool told")
+            raise ConnectionRefusedError("not the certificate that the pool sent")
     except OSError:
         connection.close()
         raise
@@ -441,7 +432,7 @@ class _Identity:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         if protocol == ssl.PROTOCOL_TLS_SERVER:
-            # Sessions are never resumed, and a side that only sends would never read a ticket.
+            # No tickets: sessions are never resumed, and a side that only sends would never read one.
             context.num_tickets = 0
         for member in members:
             context.load_verify_locations(cadata=member.certificate)

@@ -1,4 +1,4 @@
-"""A worker process's settings, which the process that starts it passes in the environment."""
+"""Defines a worker process's settings, which the process that starts it passes in the environment."""
 
 import dataclasses
 import json
@@ -9,14 +9,14 @@ from fdt.base.config import Timing
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """The pool's settings for a worker process, passed in its environment; the secret to attach with comes by a pipe.
+    """The pool's settings for a worker process. The secret with which it attaches is not one: a pipe passes it.
 
     Attributes:
         pool: The address to attach to: "unix:..." or, on a host that joined the pool, "host:port".
         name: The worker's name.
         store: Directory of the host's blobs.
         folder: The worker's own folder, to write in.
-        timing: The pool's.
+        timing: The pool's intervals and limits.
         tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
         joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
     """

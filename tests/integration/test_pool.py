@@ -349,7 +349,7 @@ def test_a_step_that_never_ends_fails_the_job() -> None:
     stream.run([[i] for i in range(5)])
     failed = stream.wait("failed").failed
     assert failed.error == "WorkerLostError" and failed.rank == 1
-    assert "Rank 1 has ended no step for" in failed.message and "after 3 steps" in failed.message
+    assert "Rank 1 has finished no step for" in failed.message and "after 3 steps" in failed.message
     (job,) = pool.jobs()
     log = b"".join(chunk.text for chunk in pool.stub.GetLogs(pool_pb2.GetLogsRequest(job=job), timeout=LIMIT_S))
     assert b"toy_engine.py" in log and b"in _break" in log, "the log shows where its threads are"
