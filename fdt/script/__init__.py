@@ -1,1 +1,1 @@
-"""Runs the user's script in this process, from its first line to its last."""
+"""Runs the user's script in this process as python would, and protects files from scripts that are only checked."""

@@ -1,7 +1,7 @@
-"""Watches processes that a script starts: FDT's hooks are not in them, so their training stays on the script's machine.
+"""Warns of processes that a script starts and that load TensorFlow: without FDT's hooks, they train on the script's machine.
 
-The watch reads Linux's /proc, which tells which of them have TensorFlow in memory, and so does not disturb them. It begins with
-the script's first process: a script that starts none has no additional thread.
+A thread reads Linux's /proc, which shows what processes have in memory without disturbing them. It starts when the script
+starts its first process, so a script that starts none has no additional thread.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ _INTERVAL_S = 1.0
 _PROC = "/proc"
 _LIBRARY = b"libtensorflow"
 _SHOWN = 100
-# Where Python starts processes, except forks: module, class ("" for a function), name. Audit events are not used: their hook is
-# also called for each `id()` of the script's, which then takes twenty times as long.
+# Where Python starts processes, except forks: module, class ("" for a function), name. Audit events are not used: Python calls
+# their hook for each `id()` of the script, too, which then takes twenty times as long.
 _STARTS = (
     ("subprocess", "Popen", "__init__"),
     ("os", "", "system"),
@@ -32,16 +32,16 @@ _STARTS = (
 
 
 class Children:
-    """Watches the processes that descend from this one, in a thread, from the first one on.
+    """Watches this process's descendants, in a thread that starts with the first of them.
 
     Attributes:
-        num_found: Number of processes that had TensorFlow in memory.
+        num_found: Number of processes that have loaded TensorFlow.
     """
 
     def __init__(self, say: Callable[[str], None], interval_s: float = _INTERVAL_S):
         """
         Args:
-            say: Called for the first process that has TensorFlow in memory, and at the end with the number of such processes.
+            say: Called with a line for the first process that has loaded TensorFlow, and at the end with their number.
             interval_s: Seconds between two looks.
         """
         self._say, self._interval_s = say, interval_s
@@ -70,7 +70,7 @@ class Children:
                     self._say(f"{self.num_found} processes that the script started had loaded TensorFlow")
 
     def _install(self, patches: Patches, owner: str, name: str, module: Any) -> None:
-        # An import hook cannot be taken back.
+        # An import hook cannot be removed, so it may be called after the watch.
         if not self._ended.is_set():
             patches.wrap(getattr(module, owner) if owner else module, name, self._starts)
 
@@ -79,7 +79,7 @@ class Children:
         return original(*args, **kwargs)
 
     def start(self) -> None:
-        """Starts the watching thread, unless it was started before, or watching is over."""
+        """Starts the watching thread, unless it runs already or the watch has ended."""
         if self._thread is None and not self._ended.is_set() and os.getpid() == self._owner:
             self._thread = threading.Thread(target=self._watch, name="fdt-children", daemon=True)
             self._thread.start()
@@ -94,7 +94,7 @@ class Children:
     def _computes(self, process: int) -> bool:
         """Whether a process has loaded TensorFlow itself.
 
-        A fork of this process has inherited TensorFlow and our hooks: there a `fit` is refused.
+        A fork of this process does not count: it has inherited TensorFlow, and the hooks, which refuse a `fit` there.
         """
         command = _command(process)
         return command not in (self._own, "") and _LIBRARY in _content(process, "maps")
@@ -103,8 +103,8 @@ class Children:
         self.num_found += 1
         if self.num_found == 1:
             self._say(
-                f"the script has started a process that has loaded TensorFlow ({process}: {_command(process)[:_SHOWN]}): what "
-                "that trains, it trains on this machine alone. Train in the script itself, or start `fdt run` there."
+                f"the script has started a process that has loaded TensorFlow ({process}: {_command(process)[:_SHOWN]}): its "
+                "training stays on this machine. Train in the script itself, or start `fdt run` there."
             )
 
 
@@ -112,7 +112,7 @@ def _descendants(process: int) -> Iterator[int]:
     """Yields the descendants of a process, except FDT's own processes."""
     for child in _children(process):
         words = _content(child, "cmdline").split(b"\0")
-        # FDT's own: a pool of this run, or another run of the command.
+        # FDT's own processes: a pool of this run, or another run of the command.
         if not any(os.path.basename(word) == b"fdt" or word.startswith(b"fdt.") for word in words[:4]):
             yield child
             yield from _descendants(child)

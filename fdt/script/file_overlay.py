@@ -1,8 +1,8 @@
 """Keeps a script that is only checked from changing files: what it writes goes into memory, and is lost with the process.
 
-In a mount namespace of its own each folder that may hold the user's files is covered by an overlay whose upper layer is a
-tmpfs; everything else is read-only. Where the system allows no such namespace, Landlock leaves the script one temporary
-folder to write into and refuses all other writes. docs/decisions/0049.
+The process enters a mount namespace, in which an overlay with a tmpfs as its upper layer covers each folder that may hold the
+user's files; everything else is read-only. Where the system allows no such namespace, Landlock permits writes to one temporary
+folder and refuses all others. docs/decisions/0049 has the reasons.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from fdt.worker import landlock
 from fdt.worker.network_namespace import REMEDY, unshare
 from fdt.worker.sandbox import drop_capabilities, no_new_privileges
 
-# Environment variable of a process in such a view, and of all processes that it starts.
+# Environment variable that marks a process in such a namespace, and all processes that it starts.
 _INSIDE = "FDT_WRITES"
 _OVERLAID, _REFUSED, _STAY = "overlaid", "refused", "stay"
 _TOLD = {
@@ -38,18 +38,18 @@ _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 0x1000, 0x4000,
 _KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
 # Folders that stay as they are: the kernel's, and devices.
 _KERNEL = ("/proc", "/sys", "/dev")
-# Folders that become read-only: they hold no files of the user's.
+# Folders that become read-only, since they hold none of the user's files.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/etc", "/run")
 
 
 def enter(kept: Sequence[Path] = ()) -> str:
-    """Keeps this process, which must have one thread, and all that it starts from changing files of the user's.
+    """Keeps this process, which must have one thread, and all that it starts from changing the user's files.
 
     Args:
         kept: Files and folders, as absolute paths, in which changes are permanent.
 
     Returns:
-        A line for the user; "" if the process is in such a view already.
+        A line for the user; "" if files are protected already.
 
     Raises:
         UsageError: Nothing on this system keeps files from being changed.
@@ -78,7 +78,7 @@ def _refuse_writes(kept: Sequence[Path], missing: str) -> None:
         landlock.restrict(rules, abstract_sockets=True)
     except OSError as error:
         raise UsageError(
-            f"This command runs the script, and nothing here can keep it from changing your files ({missing}; Landlock: "
+            f"This command runs the script, and this system cannot keep it from changing your files ({missing}; Landlock: "
             f"{error.strerror}). Remedy: {REMEDY}; or set {NO_WALLS}=1, and what the script writes stays."
         ) from error
     os.environ["TMPDIR"] = str(folder.path)
@@ -110,7 +110,7 @@ def _overlay(kept: Iterable[Path]) -> None:
         for path, descriptor in staying.items():
             _mount(f"/proc/self/fd/{descriptor}", path, None, _MS_BIND)
             _remount(path, 0)
-    # The current folder is still that of the lower layer.
+    # Enters the current folder again: before, it is that of the lower layer.
     os.chdir(current)
     if by_user:
         drop_capabilities()
@@ -119,7 +119,7 @@ def _overlay(kept: Iterable[Path]) -> None:
 
 
 def _covered(mounts: Sequence[str], temporary: str) -> set[str]:
-    """Returns folders that may hold files of the user's: the top folders, all mounts, and the temporary folder."""
+    """Returns folders that may hold the user's files: the folders in `/`, all mounts, and the temporary folder."""
     top = {entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)}
     return {path for path in top | set(mounts) | {temporary} if not _below(path, (*_KERNEL, *_SYSTEM))} - {"/"}
 
@@ -139,7 +139,7 @@ class _Layers:
                 raise NotADirectoryError
             _mount("overlay", path, "overlay", 0, self._layers(lower))
         except OSError:
-            # If a folder above is covered, the path shows what lay under the mount: the mount is bound there again.
+            # If a folder above is covered, the path leads to what the mount had hidden, so the mount is bound there again.
             _mount(lower, path, None, _MS_BIND | _MS_REC)
             if any(_below(mount, (path,)) for mount in self._mounts if mount != path):
                 self._cover_inner(path, lower)
@@ -195,7 +195,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs a module, which runs a script, in the view: `python -m fdt.script.file_overlay KEPT MODULE [ARGS...]`."""
+    """Protects files except in KEPT, then runs a module: `python -m fdt.script.file_overlay KEPT MODULE [ARGS...]`."""
     enter([Path(argv[0])])
     command = interpreter.for_script(*argv[1:])
     os.execv(command[0], command)

@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import Any
 
-# Magics of ours, which `fdt run` makes superfluous.
+# FDT's own magics, which `fdt run` replaces by `pass`.
 _OURS = re.compile(r"^(\s*)%(load_ext\s+fdt|fdt)\b.*$", re.MULTILINE)
 
 
@@ -29,7 +29,7 @@ def source_of(location: str, content: bytes, namespace: dict[str, Any]) -> bytes
     except (ValueError, KeyError, TypeError) as error:
         raise SyntaxError(f"{location} is no notebook of nbformat 4: {error!r}") from None
     source = "\n\n".join(_python(_OURS.sub(r"\1pass", text), location, namespace) for text in texts) + "\n"
-    # None as time of change: linecache then never compares the entry with the file, which holds JSON.
+    # With None as time of change, linecache never compares the entry with the file, which holds JSON.
     linecache.cache[location] = (len(source), None, source.splitlines(keepends=True), location)
     if sys.excepthook is sys.__excepthook__:
         # Until Python 3.12 the interpreter's own hook reads lines from the file, not from linecache.
@@ -47,10 +47,10 @@ def _python(text: str, location: str, namespace: dict[str, Any]) -> str:
     try:
         from IPython.core.inputtransformer2 import TransformerManager
     except ImportError:
-        raise SyntaxError(f"{location} has magics or commands of a shell: install ipython to have them run") from None
+        raise SyntaxError(f"{location} has magics or shell commands, which need IPython: pip install ipython") from None
     if "get_ipython" not in namespace:
         namespace["get_ipython"] = _shell(namespace).get_ipython
-    # A wrong cell stays as it is, and Python raises its error.
+    # Leaves invalid syntax as it is, so that Python raises the error.
     return str(TransformerManager().transform_cell(text))
 
 

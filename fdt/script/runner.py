@@ -1,15 +1,15 @@
-"""Runs a file as `python SCRIPT ARGS` would, inside a process that has already run our command.
+"""Runs a file as `python SCRIPT ARGS` would, inside a process that has already run the command `fdt`.
 
-It repeats what python does for a script, step by step, so that the script cannot tell the difference: a fresh `__main__`
-module, `sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` compares both.
+It repeats what python does for a script, step by step, so that the script sees no difference: a fresh `__main__` module,
+`sys.argv`, `sys.path[0]`, the way it ends. `tests/fidelity` compares both.
 
-**How it ends.** Python's order, kept as far as the script can see it:
+**How it ends.** In python's order, as far as the script can see it:
 
 1. The top level ends. An exception is shown (`sys.excepthook`), the message of a `SystemExit` is printed. `run` returns.
-2. Our caller closes its session. It must do so here: step 3 stops the executors of a pool in this process.
-3. Our caller returns `finish(status)` to the interpreter. Python waits for the script's non-daemon threads,
-4. calls the atexit handlers, last registered first: the script's come before ours and before those of what we imported,
-5. and destroys the modules. `__main__` is still the script's own: no module of ours ever replaces it.
+2. The caller closes its session. It must do so here: step 3 stops the executors of a pool in this process.
+3. The caller returns `finish(status)` to the interpreter. Python waits for the script's non-daemon threads,
+4. calls the atexit handlers, last registered first: the script's come before those of FDT and of what it imported,
+5. and destroys the modules. `__main__` is still the script's own: no module of FDT ever replaces it.
 
 A script trains inside step 1. Later training, from a thread or an atexit handler, finds a closed session and is refused;
 it never runs unnoticed on this machine.
@@ -36,7 +36,7 @@ from fdt.errors import FdtError
 from fdt.script.outline.files import is_own
 from fdt.script.outline.sites import SITES
 
-# What `run` returns for an unhandled KeyboardInterrupt: death by SIGINT, written as `subprocess` writes it.
+# What `run` returns for an unhandled KeyboardInterrupt: the status of a process killed by SIGINT, as in `subprocess`.
 INTERRUPTED = -int(signal.SIGINT)
 
 _HOUSE = tuple(
@@ -46,7 +46,7 @@ _HOUSE = tuple(
 
 
 def unreadable(path: str) -> str | None:
-    """Returns python's message about a script that it cannot open, None if it can; opens nothing (a pipe stays full)."""
+    """Returns python's message about a script that it cannot open, None if it can. Does not open it: it may be a pipe."""
     location = _absolute(path)
     try:
         os.stat(location)
@@ -70,7 +70,7 @@ def run(path: str, arguments: Sequence[str], is_module: bool = False) -> int:
     Returns:
         The exit status, in [0, 255], or `INTERRUPTED`. Pass it to `finish`.
     """
-    # The function that the interpreter itself calls; python shows its frames too.
+    # The function that the interpreter itself calls; its frames are in python's tracebacks, too.
     run_module: Callable[..., object] = vars(runpy)["_run_module_as_main"]
     if is_module:
         sys.argv = ["-m", *arguments]
@@ -123,7 +123,7 @@ def _run_file(location: str, namespace: dict[str, Any]) -> int:
     _flush()
     status = _status_of(raised)
     if not isinstance(raised, SystemExit):
-        # As python does: atexit handlers and remaining threads can see it.
+        # As python does; atexit handlers and remaining threads can see this.
         namespace.pop("__file__", None)
         namespace.pop("__cached__", None)
     return status
@@ -142,7 +142,7 @@ def _cannot_open(location: str, error: OSError) -> str:
 
 
 def _set_path(location: str, *, is_package: bool) -> None:
-    """Replaces our entry in `sys.path`, which the interpreter set, by the script's. With `-P` there is no entry of ours."""
+    """Replaces the entry in `sys.path` that the interpreter set for `fdt` by the script's. With `-P` it has set none."""
     entry = location if is_package else os.path.dirname(os.path.realpath(location))
     if not sys.flags.safe_path:
         sys.path[0] = entry
@@ -233,8 +233,8 @@ def _declared_encoding(source: bytes) -> str | None:
 
 
 def _attempt(function: Callable[..., object], *arguments: object) -> BaseException | None:
-    """Calls the function and returns what it raised, outside any `except`: hooks must see no exception being handled."""
-    # Otherwise a debugger that steps past the script's end would step into this frame, and into our other frames.
+    """Calls the function; returns what it raised, so that the caller is in no `except`: hooks must see no handled exception."""
+    # Keeps a debugger that steps past the script's end from stepping into this frame, and then into others of FDT.
     sys._getframe().f_trace_lines = False
     trace = sys.gettrace()
     try:
@@ -265,7 +265,7 @@ def _status_of(error: BaseException | None) -> int:
         return _exit_status(error)
     peel(error)
     if isinstance(error, FdtError) and getattr(sys, "excepthook", None) is sys.__excepthook__:
-        # Shows only the script's frames, since libraries between them are not at fault, and the message once, below.
+        # Shows only the script's frames, since no library between them is at fault, and prints the message once.
         peel(error, _is_a_librarys)
         _set_last(type(error), error, error.__traceback__)
         shown, said = traceback.format_exception(error), traceback.format_exception_only(error)
@@ -326,7 +326,7 @@ def _flush() -> None:
 
 
 def _interrupt_silently() -> NoReturn:
-    """Raises a KeyboardInterrupt that is not shown and changes nothing in `sys`: the script's own has been shown already."""
+    """Raises a KeyboardInterrupt that is not shown and leaves `sys` unchanged, since the script's own was shown already."""
     hook = sys.excepthook
     last = tuple(getattr(sys, name, None) for name in ("last_type", "last_value", "last_traceback"))
 
@@ -349,7 +349,7 @@ def peel(error: BaseException, leaves: Callable[[_Entries, int], bool] | None = 
 
     Args:
         error: The exception.
-        leaves: Returns whether to remove an entry, given all entries and its index; None removes ours.
+        leaves: Returns whether to remove an entry, given all entries and its index; None removes FDT's frames.
     """
     leaves = leaves or _is_ours
     waiting, seen = [error], set()
@@ -379,7 +379,7 @@ def _without(
 
 
 def _is_ours(entries: _Entries, index: int) -> bool:
-    """Whether a frame is ours, or the import system's next to ours: python hides the latter only without our hook between."""
+    """Whether a frame is FDT's, or the import system's beside one of FDT's, which python hides only if there is no hook."""
 
     def filename(position: int) -> str:
         return entries[position].tb_frame.f_code.co_filename
@@ -396,7 +396,7 @@ def _is_ours(entries: _Entries, index: int) -> bool:
 
 
 def _is_a_librarys(entries: _Entries, index: int) -> bool:
-    """Whether an entry is not of the script's files: of an installed package, Python's own, or generated by AutoGraph."""
+    """Whether an entry's code is not the script's: it is of an installed package or Python, or AutoGraph generated it."""
     code = entries[index].tb_frame.f_code
     if code.co_filename == getattr(sys.modules["__main__"], "__file__", None):
         return False

@@ -1,4 +1,4 @@
-"""Runs a script a second time, in a fork of this process made before the first run."""
+"""Runs a script a second time, in a fork that this process makes before the first run."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ _QUESTION_BYTES = 1024
 class SecondRun:
     """A process that waits for a question, then runs the script and answers.
 
-    The script's output there is not shown, except its last line on standard error if there is no answer.
+    The script's output there is not shown. `last_words` returns the last line on standard error, to explain a missing answer.
     """
 
     def __init__(self, run: Callable[[str, Callable[[str], None]], None]) -> None:
@@ -37,7 +37,7 @@ class SecondRun:
     def _wait_and_run(self, asked: int, tell: int, run: Callable[[str, Callable[[str], None]], None]) -> NoReturn:
         status = 1
         try:
-            # Reading returns b"" if the other end of the pipe is closed, also by the end of its process.
+            # Reading returns b"" if the other end of the pipe is closed, or its process has ended.
             if question := os.read(asked, _QUESTION_BYTES):
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, 0)

@@ -1,4 +1,4 @@
-"""Redirects the output of a script that is only checked, to keep it out of the verdict on standard output."""
+"""Redirects the output of a script that is only checked, so that standard output has the verdict alone."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def output_aside() -> Iterator[TextIO]:
-    """Sends all output to standard error within the context, that of C code and child processes too.
+    """Sends all output within the context to standard error, including that of C code and child processes.
 
     Yields:
         The former standard output, for the verdict.
@@ -22,7 +22,7 @@ def output_aside() -> Iterator[TextIO]:
             yield verdict
         finally:
             with contextlib.suppress(OSError, ValueError):
-                # The script may have closed it.
+                # The script may have closed standard output.
                 sys.stdout.flush()
             verdict.flush()
             os.dup2(verdict.fileno(), 1)

@@ -15,7 +15,7 @@ _OURS = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 
 
 def watch(patches: Patches) -> None:
-    """Makes Python's loader compile modules of the script's own folders by us, past its cache of compiled files."""
+    """Makes Python's loader outline modules of the script's own folders; for those it ignores its cache of compiled files."""
 
     def get_code(loader: SourceFileLoader, fullname: str) -> Any:
         path = loader.get_filename(fullname)
@@ -26,7 +26,7 @@ def watch(patches: Patches) -> None:
 
 
 def is_own(path: str) -> bool:
-    """Whether a file or folder is the script's author's: neither Python's, nor an installed package's, nor ours."""
+    """Whether a file or folder is the script author's: not of Python, of an installed package, or of FDT."""
     return not os.path.abspath(path).startswith(_libraries())
 
 

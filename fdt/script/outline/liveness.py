@@ -23,7 +23,7 @@ class Liveness:
             at_end: Names that are read after its end.
         """
         self._after: dict[ast.stmt, set[str]] = {}
-        # Functions inside may be called at any time, and declared names (`global`, `nonlocal`) belong to other scopes too.
+        # Functions inside the scope may be called at any time; declared names (`global`, `nonlocal`) are of other scopes, too.
         self._always = names(body).later | declarations(body)
         self._at_end = at_end | self._always
         # In a `try`, any statement may be followed by the handlers.
@@ -50,7 +50,7 @@ class Liveness:
             inner = self._suite(statement.body, live)
             for item in reversed(statement.items):
                 inner = (inner - names(item).writes) | names(item).reads
-            # A context that suppresses errors continues behind a block that ended early.
+            # If the context suppresses an error of the block, execution continues after it.
             return inner | (live if _suppresses(statement) else set())
         if isinstance(statement, ast.Try | ast.TryStar):
             return self._try(statement, live)
@@ -101,7 +101,7 @@ def _suppresses(statement: ast.With | ast.AsyncWith) -> bool:
 
 
 def read_by_functions(body: Sequence[ast.stmt]) -> set[str]:
-    """Returns the names of a module that its functions and classes read."""
+    """Returns the names of a module's scope that its functions and classes read."""
     found: set[str] = set()
     for statement in statements(body):
         found |= names(statement).later

@@ -1,4 +1,4 @@
-"""Finds the names of its scope that a part of a program reads, and those that it writes."""
+"""Finds the names that a part of a program reads and writes in its scope."""
 
 import ast
 import dataclasses
@@ -17,9 +17,9 @@ class Names:
     """Names of a part of a program.
 
     Attributes:
-        reads: Names that it reads, including those that functions inside it read from the enclosing scope.
+        reads: Names that it reads, including those that functions in it read from the enclosing scope.
         writes: Names that it writes or deletes.
-        later: Names among `reads` that functions inside it read, which may be called later.
+        later: Names among `reads` that functions in it read, since these may be called later.
     """
 
     reads: set[str] = dataclasses.field(default_factory=set)
@@ -78,7 +78,7 @@ def _collect_all(nodes: Iterable[ast.AST], found: Names) -> None:
 
 
 def free_names(scope: ast.AST) -> set[str]:
-    """Returns the names that a function, lambda or class reads from the enclosing scope, by its defaults and decorators too."""
+    """Returns the names that a function, lambda or class reads from the enclosing scope, also in defaults and decorators."""
     if isinstance(scope, ast.ClassDef):
         outside = names([*scope.bases, *(k.value for k in scope.keywords), *scope.decorator_list])
         return outside.reads | names(scope.body).reads
@@ -102,7 +102,7 @@ def declarations(body: Iterable[ast.stmt]) -> set[str]:
 
 
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields all statements of a scope, those inside others too; not those of functions and classes inside."""
+    """Yields all statements of a scope, including nested ones, but not those of functions and classes in it."""
     for statement in body:
         yield statement
         if not isinstance(statement, SCOPES):

@@ -1,4 +1,4 @@
-"""Finds names and expressions that are numbers which Python computes or draws."""
+"""Finds names and expressions that are Python's numbers: computed or looked up by Python, or drawn at random."""
 
 import ast
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from typing import Literal
 
 from fdt.script.outline.names import SCOPES, inside, root_name
 
-# Kinds of expressions: computed from numbers, an attribute, possibly drawn at random, made by NumPy.
+# Kinds of expressions: computed from numbers, an attribute, possibly drawn at random, or computed by NumPy.
 Kind = Literal["computed", "looked up", "drawn", "array"]
 LOOKED_UP: Kind = "looked up"
 _NUMPY = frozenset({"np", "numpy"})
@@ -54,7 +54,7 @@ def draws_in(node: ast.expr, written: set[str]) -> list[ast.expr] | None:
         written: Names that the step binds.
 
     Returns:
-        The functions; None if the expression is not Python's alone.
+        The functions; None if Python alone cannot evaluate the expression before the step.
     """
     if isinstance(node, ast.Constant):
         return []
@@ -169,7 +169,7 @@ def _bindings(scope: ast.Module | ast.FunctionDef) -> dict[str, list[ast.expr | 
 def _counted(
     scope: ast.Module | ast.FunctionDef, bound: dict[str, list[ast.expr | None]]
 ) -> dict[str, list[ast.expr | None]]:
-    """Leaves out names that are also bound in ways that are not listed: by `with`, `import`, patterns, other functions."""
+    """Leaves out names that have other bindings, too: by `with`, `import`, patterns, or in other functions."""
     stores: dict[str, int] = {}
     for statement in scope.body:
         for node in inside(statement):

@@ -1,4 +1,4 @@
-"""Moves a step's statements for Python alone before or behind the step, where no dependency prevents it."""
+"""Moves statements that must run in Python out of a step, before or after it, if no dependency prevents it."""
 
 import ast
 import dataclasses
@@ -16,7 +16,7 @@ _KEEPS = frozenset(
     {"append", "appendleft", "extend", "insert", "add", "update", "write", "writelines", "flush", "scalar"}
     | {"set_description", "set_postfix", "info", "debug", "warning", "error", "log"}
 )
-# Calls that return another value each time.
+# Calls that return a different value each time.
 _TAKES = frozenset({"next", "time.time", "time.perf_counter", "time", "datetime.now", "datetime.datetime.now"})
 _NUMPY = frozenset({"np", "numpy"})
 
@@ -63,7 +63,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
         is_python = _looks(statement, made, trains)
         problem = None if isinstance(statement, ast.With) else obstacle(statement)
         if (is_python or problem is not None) and all(_is_head(flat[k], places.get(k)) for k in range(i)):
-            # No statement of the step precedes it.
+            # No statement of the step precedes this one.
             places[i] = "before"
         elif isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign) and _takes(statement):
             if any(_depend(own[i], own[k]) for k in range(i) if places.get(k) != "before"):
@@ -97,7 +97,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
 
 
 def split(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable[[ast.AST], bool]) -> list[ast.stmt]:
-    """Splits a branch that Python decides and that has both training and statements for Python into one branch a statement.
+    """Splits a branch on a Python condition, with both training and statements for Python, into a branch for each statement.
 
     Args:
         found: The statements.
@@ -169,7 +169,7 @@ def _place_for_python(i: int, own: Sequence[Names], places: dict[int, str]) -> s
 
 
 def _depend(one: Names, other: Names) -> bool:
-    """Whether two statements may not change places."""
+    """Whether two statements cannot change places."""
     return bool(one.writes & (other.reads | other.writes) or one.reads & other.writes)
 
 
@@ -210,7 +210,7 @@ def _is_look(node: ast.AST, made: set[str], trains: Callable[[ast.AST], bool]) -
     if isinstance(node, ast.JoinedStr):
         return bool(names(node).reads & made)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        # A list that the step itself has made is the step's; and an optimizer of the script's own may have an `update`.
+        # Not a list that the step makes, which is a part of it, nor an `update` of the script's own optimizer.
         is_kept = node.value.func.attr in _KEEPS and not trains(node.value)
         return is_kept and root_name(node.value.func.value) not in made
     if not isinstance(node, ast.Call):

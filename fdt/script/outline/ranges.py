@@ -25,7 +25,7 @@ class Range:
         scope: The function or module that it is in.
         suite: The list of statements that it is part of.
         start: Index of its first statement there.
-        ends: Candidates for the index behind its last statement; the first one at which it can be a function is used.
+        ends: Candidates for the index after its last statement; the first one with which it can be a function is used.
     """
 
     scope: Scope
@@ -35,7 +35,7 @@ class Range:
 
 
 class Training:
-    """Tells which parts of a module train.
+    """Classifies the parts of a module that train.
 
     Functions that hold a part of a step are identified by their last names: those that make a tape and do not use its
     gradients to change variables, and those that change variables and have no tape.
@@ -63,7 +63,7 @@ class Training:
         return any(_called(call) in (_TAPE, *self._tapes) or _minimizes(call) for call in calls)
 
     def has_steps(self, statement: ast.stmt) -> bool:
-        """Whether there may be whole steps in a statement: in a loop, for example."""
+        """Whether a statement, such as a loop, may contain whole steps."""
         if isinstance(statement, (ast.With, *SCOPES)):
             return False
         return any(self.begins(inner) or self.has_steps(inner) for suite in suites(statement) for inner in suite)
@@ -83,7 +83,7 @@ class Training:
 
 
 def ranges(tree: ast.Module, training: Training) -> Iterator[Range]:
-    """Yields the steps of a module; of nested steps the outermost only."""
+    """Yields the steps of a module; of nested steps, only the outermost."""
     yield from _in_suite(tree, tree.body, training)
     for function in _functions(tree):
         # TensorFlow makes a graph of such a function itself.
@@ -146,7 +146,7 @@ def _is_shared(rest: Sequence[ast.stmt], gradients: set[str], training: Training
 
 
 def _trailing(rest: Iterable[ast.stmt]) -> int:
-    """Returns how many statements behind a step still belong to it: updates of metrics by its results."""
+    """Returns how many statements after a step still belong to it, since they update metrics."""
     count = 0
     for statement in rest:
         if not isinstance(statement, ast.Expr) or _called(statement.value) != "update_state":

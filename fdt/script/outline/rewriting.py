@@ -1,4 +1,4 @@
-"""Writes the outlined form of a program."""
+"""Rewrites a module's syntax tree, so that its steps can also run as functions."""
 
 import ast
 import builtins
@@ -26,7 +26,7 @@ RUN = "__fdt_outlined__"
 _RESULTS = "__fdt_results__"
 _STEP, _NUMBER = "__fdt_step_{}__", "__fdt_number_{}__"
 _BUILTINS = frozenset(dir(builtins))
-# Nodes whose parts may run never, or more than once.
+# Nodes whose parts may run not at all, or more than once.
 _MAYBE = (ast.For, ast.While, ast.If, ast.Try, ast.TryStar, ast.Match, ast.IfExp, ast.BoolOp, ast.Compare)
 
 
@@ -39,11 +39,11 @@ class Site:
         line: Line of its first statement.
         end_line: Last line of its last statement.
         reads: Names that it reads from the enclosing code.
-        results: Names that it writes and that are read behind it.
+        results: Names that it writes and that are read after it.
         changed: Lists and dicts among `reads` whose items it changes.
         numbers: Kinds of the expressions that Python may compute for the step.
-        within: For each of these, the index of the one that it is a part of; -1 if there is none.
-        problem: Line and description of code that keeps it from being a function; None if there is none.
+        within: For each of these, the index of the one that contains it; -1 if none does.
+        problem: Line and description of code that cannot be in a function; None if there is none.
     """
 
     file: str
@@ -168,7 +168,7 @@ class _Numbers(ast.NodeTransformer):
     """Replaces expressions that Python may have to compute, such as changing numbers, by arguments of the step.
 
     Attributes:
-        found: The expressions; for one that may be drawn, `(all functions that draw it, lambda: the expression)`.
+        found: The expressions; one that may be drawn is a tuple `(the functions that draw it, lambda: the expression)`.
         kinds: The kind of each.
         within: See `Site`.
         is_before_updates: Whether variables still have their values from before the step.
@@ -185,7 +185,7 @@ class _Numbers(ast.NodeTransformer):
         self._outer = -1
 
     def visit(self, node: Any) -> Any:
-        """See `ast.NodeTransformer`."""
+        """Returns a node with its expressions replaced; leaves nested functions, comprehensions and f-strings unchanged."""
         if isinstance(node, (*SCOPES, ast.comprehension, ast.JoinedStr)):
             return node
         if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
@@ -217,7 +217,7 @@ class _Numbers(ast.NodeTransformer):
 
     def _other(self, node: Any) -> Any:
         if isinstance(node, ast.Call):
-            # The called function is no number, but the object of which it is an attribute may contain some.
+            # The called function is not a number, but the object of which it is a method may contain numbers.
             node.args = [self._visited(each) for each in node.args]
             node.keywords = [ast.keyword(k.arg, self._visited(k.value)) for k in node.keywords]
             if isinstance(node.func, ast.Attribute) and not _is_chain(node.func):
@@ -279,7 +279,7 @@ def _refuse_attributes(step: Sequence[ast.stmt]) -> None:
 
 
 def _in_order(step: Sequence[ast.stmt], reads: set[str], carried: set[str]) -> tuple[str, ...]:
-    """Returns names in the order of use, so that a batch is likely to be first; names carried from step to step come last."""
+    """Returns names in the order of use, so that a batch is likely first; names that steps pass to the next come last."""
     loads = (n.id for s in step for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in reads)
     found = dict.fromkeys([*loads, *sorted(reads)])
     return tuple(sorted(found, key=lambda name: name in carried))

@@ -1,4 +1,4 @@
-"""Registers the steps found in a script's files, and passes them to a runner."""
+"""Registers the steps of a script's files, and passes those that the script reaches to a runner."""
 
 import ast
 import builtins
@@ -9,7 +9,7 @@ from fdt.script.outline.rewriting import RUN, Site, outlined
 
 
 class Runner(Protocol):
-    """Runs steps instead of the script."""
+    """Runs steps in place of the script's own statements."""
 
     def step(
         self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
@@ -28,7 +28,7 @@ class Runner(Protocol):
         """
 
     def problem(self, file: str, line: int) -> str | None:
-        """Returns why the step around a line is run by the script itself; None if it is not."""
+        """Returns why the script itself runs the step around a line; None if the runner runs it."""
 
 
 class Sites:
@@ -45,7 +45,7 @@ class Sites:
         try:
             tree = ast.parse(source, file)
         except SyntaxError:
-            # Python itself raises the better error.
+            # Python raises the error itself, when it compiles the file.
             return None
         before = len(self._sites)
         outlined(tree, file, self._register)
