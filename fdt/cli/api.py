@@ -169,7 +169,7 @@ class Attached:
             status: The exit status that the pool's list of jobs shows; 0 for success.
 
         Raises:
-            FdtError: The report cannot be written, or the pool, and the values with it, is lost.
+            FdtError: The report cannot be written, or the pool is lost, and the values with it.
         """
         if Attached._current is not self:
             return

@@ -16,7 +16,7 @@ _ELSEWHERE = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors begin with `fdt:`, as all messages of FDT do."""
+    """A parser whose error messages begin with `fdt:`, as all messages of FDT do."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.format_usage()}fdt: {message}\n")

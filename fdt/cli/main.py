@@ -384,7 +384,7 @@ def _serve(options: Serve) -> int:
 
 
 def _serve_pool(options: Serve, config: "ServeConfig", ending: "contextlib.ExitStack") -> None:
-    """Serves until a signal stops the pool, or its grace period has ended. Registers later cleanup in `ending`."""
+    """Serves until a signal stops the pool, or its jobs have been saved after SIGTERM. Registers cleanup in `ending`."""
     import dataclasses
 
     from fdt.pool.server import Server

@@ -13,7 +13,7 @@ _NAME = "notebook"
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%fdt`; called by `%load_ext fdt`."""
     shell.register_magic_function(fdt, "line", "fdt")
-    # Errors of FDT are shown without frames: their messages are complete, and the frames are not the user's code.
+    # A wrong option is shown without frames: the message is complete, and the frames are not the user's code.
     shell.set_custom_exc((FdtError,), _show)
 
 

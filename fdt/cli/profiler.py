@@ -185,7 +185,7 @@ def num_cores() -> int:
 
 
 def on_hosts(config: RunConfig, found: Sequence[Found]) -> list[Workload]:
-    """Measures steps on one worker with all cores of this machine, as it would be alone on a host like this one."""
+    """Measures steps on one worker that has all cores of this machine, as on a host of its own."""
     with own_bench(config, 2, num_cores()) as bench:
         return [_alone(bench, config, each, num_cores()) for each in found]
 

@@ -70,7 +70,7 @@ class File:
 
 
 def read(kind: type[Options], modes: Sequence[str], skipped: Collection[str] = ()) -> dict[str, Found]:
-    """Returns the options of a command that are set in these sources, by field name. The first source that sets one wins.
+    """Returns the options of a command that are set in these sources, by field name. Earlier sources take precedence.
 
     Args:
         kind: The command's options.

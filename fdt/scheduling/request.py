@@ -29,7 +29,7 @@ class HostRequest:
         address: "host:port" of the pool.
         network: CIDR of the trusted network.
         folder: The pool's files, on a path that all hosts see.
-        token: The token of hosts, which permits to join the pool and nothing else.
+        token: The token of hosts, which permits joining the pool and nothing else.
         tls_ca: PEM text of the authority that signed the pool's certificate; "" if none is given.
         config: The other settings, which are the same for all hosts.
     """

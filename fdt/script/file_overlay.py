@@ -110,7 +110,7 @@ def _overlay(kept: Iterable[Path]) -> None:
         for path, descriptor in staying.items():
             _mount(f"/proc/self/fd/{descriptor}", path, None, _MS_BIND)
             _remount(path, 0)
-    # Enters the current folder again: before, it is that of the lower layer.
+    # Enters the current folder again, which so far is the lower layer's.
     os.chdir(current)
     if by_user:
         drop_capabilities()

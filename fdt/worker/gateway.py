@@ -26,7 +26,7 @@ class Gateway:
 
     @classmethod
     def start(cls) -> "Gateway":
-        """Starts a tunnel, in the network of which this process is a part now. The tunnel ends with this process."""
+        """Starts a tunnel in the network that this process has now. The tunnel ends with this process."""
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         blanks, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, given:

@@ -30,7 +30,7 @@ _TAIL_BYTES = 64 * 1024
 # The first line that `faulthandler` writes when a process crashes; the stacks follow, that of the crashed thread first.
 _CRASH = "Fatal Python error"
 _CRASH_LINES = 60
-# Lines that TensorFlow, its libraries and we write to every log, and that never explain a crash.
+# Lines that TensorFlow, its libraries and FDT write to every log, and that never explain a crash.
 _NOISE = re.compile(
     r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+: [IW] |[IW]\d{4} |W0000 |WARNING:|INFO:|fdt worker: |\(on host "
     r"|To enable the following instructions|Instructions for updating|This API was designed for TensorFlow v1"
@@ -211,7 +211,7 @@ class _Server:
             dead = not self.alive
         if dead:
             self._ended(name, self._process.returncode or 1)
-        # Passed by a pipe that the fork server does not read: what is in its memory, all workers inherit.
+        # Passed by a pipe that the fork server does not read: all workers inherit what is in its memory.
         reader, writer = os.pipe()
         try:
             with open(writer, "w", encoding="ascii") as pipe:

@@ -101,15 +101,16 @@ def restrict(*, programs: bool) -> None:
     filter_ += _when(_IOPRIO_SET, _one_of(0, [1]) + _one_of(1, [0]))
     # Allowed for the descriptor of an open file only, which `fdt.transport.blob_store.BlobStore.has` needs.
     filter_ += _when(_UTIMENSAT, _one_of(1, [0]) + _one_of(1, [0], high=True))
-    # The process must not cancel that the kernel ends it with its parent.
+    # The process must not change its parent-death signal, which ends it with its parent.
     filter_ += _when(_PRCTL, _none_equal(0, _PR_SET_PDEATHSIG))
     filter_ += _when(_SOCKET, _families())
     _install(filter_)
 
 
 def without_new_unix_sockets() -> None:
-    """Forbids all threads to make unix sockets: Landlock does not restrict connections to sockets with a file, such as a
-    container engine's. Open sockets stay.
+    """Forbids all threads to make unix sockets. Open sockets stay.
+
+    Landlock does not restrict connections to sockets that have a file, such as a container engine's.
 
     Raises:
         OSError: The kernel refuses, or there is no list for this machine (ENOSYS).

@@ -9,7 +9,7 @@ from fdt.base.config import Timing
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """The pool's settings for a worker process. The secret with which it attaches is not one: a pipe passes it.
+    """The pool's settings for a worker process. The secret with which it attaches comes by a pipe.
 
     Attributes:
         pool: The address to attach to: "unix:..." or, on a host that joined the pool, "host:port".
