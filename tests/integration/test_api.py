@@ -69,7 +69,7 @@ def test_what_is_wrong_is_raised_before_anything_starts(
 
 
 def test_attach_takes_nothing_that_is_the_commands() -> None:
-    with pytest.raises(UsageError, match="detach is the command's"):
+    with pytest.raises(UsageError, match="detach applies to the command"):
         fdt.attach(detach=True)
 
 

@@ -85,7 +85,7 @@ def test_its_keeper_is_killed(pipe: Path) -> None:
     (script,) = psutil.Process(run.keeper).children()
     os.kill(run.keeper, signal.SIGKILL)
     script.wait(LIMIT_S)
-    with pytest.raises(JobError, match="run-1 was killed with the process that kept it"):
+    with pytest.raises(JobError, match="run-1 was killed together with its keeper process"):
         detached.show(run, None, follow=True)
     assert run.state == ("failed", "it was killed together with its keeper process")
     assert run.cancel() == "failed"

@@ -136,7 +136,7 @@ def test_a_value_is_waited_for(places: RendezvousTable, tmp_path: Path) -> None:
         other.put("a", b"\x00\xff")
         waiting.join(20.0)
         assert found == [b"\x00\xff"]
-        with pytest.raises(WorkerError, match="did not say host/1 within 0 s"):
+        with pytest.raises(WorkerError, match="did not set host/1 within 0 s"):
             one.wait("host/1", 0.0)
 
 

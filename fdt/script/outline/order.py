@@ -75,7 +75,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
             raise InTheWayError(*problem)
         elif is_python:
             if any(trains(node) for node in inside(statement)):
-                raise _in_the_way(statement, "looks at a value and trains by it")
+                raise _in_the_way(statement, "reads the value of a tensor and trains by it")
             places[i] = "behind"
         elif not (isinstance(statement, ast.Delete) or _is_number_statement(statement, known_numbers)):
             made |= own[i].writes
@@ -90,7 +90,7 @@ def ordered(found: Sequence[ast.stmt], known_numbers: set[str], trains: Callable
         later = [k for k in range(i + 1, len(flat)) if places[k] != "behind"]
         kept = _kept_in(flat[i])
         if any(_depend(own[i], own[k]) or (kept and _mentions(flat[k], kept)) for k in later):
-            raise _in_the_way(flat[i], "is for Python, and what follows it in the step needs it")
+            raise _in_the_way(flat[i], "must run in Python, and what follows it in the step needs it")
     moved = {id(flat[i]) for i, place in places.items() if place != "step"}
     before, behind = ([flat[i] for i in sorted(places) if places[i] == place] for place in ("before", "behind"))
     return Order(before, without(found, moved), behind)
