@@ -128,10 +128,12 @@ def _of_steps(fits: Sequence[FitRecord], steps: int, seconds: float, plain_s: fl
     num_ranks = max(1, len(fits[0].ranks))
     parts = [f"{100 * time_s / num_ranks / seconds:.0f} % {word}" for word, time_s in busy.items()]
     line = f"{line}; the workers' time: {', '.join(parts)}, the rest waiting"
-    divisions = [division["seconds"] for rank in ranks for division in rank.get("divided", ())]
-    if len(divisions) > 1 and sum(divisions) > _MUCH_DIVIDING * seconds:
+    divisions = [division for rank in ranks for division in rank.get("divided", ())]
+    divided_s = sum(division["seconds"] for division in divisions)
+    # A validation's step is divided, too, whatever sizes there are.
+    if divided_s > _MUCH_DIVIDING * seconds and any(division["serves_other_sizes"] for division in divisions):
         line += (
-            f"; dividing the step took {100 * sum(divisions) / seconds:.0f} % of it: {len(divisions)} times, since batches had "
+            f"; dividing the step took {100 * divided_s / seconds:.0f} % of it: {len(divisions)} times, since batches had "
             "several sizes"
         )
     return line

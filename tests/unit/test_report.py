@@ -93,13 +93,15 @@ def test_a_synchronous_run_says_how_fast_it_was_and_why() -> None:
 
 
 def test_a_run_says_if_steps_were_divided_for_a_large_part_of_it() -> None:
-    def line(*seconds: float) -> str:
-        divided = [{"seconds": each} for each in seconds]
+    def line(*seconds: float, of_several_sizes: bool = True) -> str:
+        divided = [{"seconds": each, "serves_other_sizes": False} for each in seconds]
+        divided[-1]["serves_other_sizes"] = of_several_sizes
         ranks = [{"rank": 0, "compute_s": 2.0, "exchange_s": 1.0, "wait_s": 0.1, "divided": divided}]
         return str(closing_line([fit(ranks=ranks, steps=101, seconds=4.0)]))
 
     assert line(0.5, 0.5).endswith("dividing the step took 25 % of it: 2 times, since batches had several sizes")
-    assert "dividing" not in line(0.1, 0.1) and "dividing" not in line(3.0), "one division is the first step's"
+    assert "dividing" not in line(0.1, 0.1)
+    assert "dividing" not in line(3.0, 1.0, of_several_sizes=False), "the first step's, and a validation's"
 
 
 @pytest.mark.parametrize(
