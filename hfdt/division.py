@@ -41,6 +41,7 @@ class Division:
         loop: Runs it: a `PackedLoop` if it serves several sizes.
         numbers: What sizes are for a batch; None as for `conditions`.
         account: How it is divided, for the report.
+        read: The rows of a batch that it takes of the inputs.
     """
 
     shapes: Shapes
@@ -48,6 +49,7 @@ class Division:
     loop: StepLoop | PackedLoop
     numbers: Numbers | None
     account: job_pb2.DividedStep
+    read: "RowsRead"
 
     def serves(self, shapes: Shapes) -> bool:
         """Whether it is right for a batch of these shapes."""
@@ -145,6 +147,17 @@ class DividedProgram:
         division, numbers = self._known[shapes]
         return division.loop, numbers, no_longer
 
+    def own_rows(self, shapes: Sequence[Shape]) -> slice | None:
+        """Returns which rows of a batch this rank reads; None if no division for its size has been made.
+
+        Args:
+            shapes: The shapes of the batch's inputs.
+        """
+        if self._undivided is not None:
+            return slice(None)
+        known = self._known.get(tuple(shapes))
+        return None if known is None else known[0].read.of(shapes)
+
     def _divided(self, shapes: Shapes) -> tuple[Division, set[int]]:
         assert self._exchange is not None
         began_s = time.perf_counter()
@@ -174,8 +187,9 @@ class DividedProgram:
             self._divisions.clear()
             self._known.clear()
             self.in_part -= no_longer
+        read = RowsRead()
         feeds = [
-            _feed(shape, layout, self._exchange.ranks[0], divided.numbers)
+            _feed(shape, layout, self._exchange.ranks[0], divided.numbers, read)
             for shape, layout in zip(sizes, divided.layouts[1:], strict=False)
         ]
         step = self._step(divided, feeds, conditions is not None)
@@ -183,7 +197,7 @@ class DividedProgram:
         loop.trace()
         numbers = divided.numbers if conditions is not None else None
         account = self._account(shapes, divided, time.perf_counter() - began_s)
-        self._divisions.append(Division(shapes, conditions, loop, numbers, account))
+        self._divisions.append(Division(shapes, conditions, loop, numbers, account, read))
         if len(self._divisions) > _MAX_DIVISIONS:
             forgotten = self._divisions.pop(0)
             for key in [key for key, (division, _) in self._known.items() if division is forgotten]:
@@ -242,20 +256,48 @@ class DividedProgram:
         )
 
 
+class RowsRead:
+    """The rows of a batch that a rank's step takes of the inputs: its own, until an input is taken whole."""
+
+    def __init__(self) -> None:
+        self._span: tuple[Dim, Dim] | None = None
+        self._are_all = False
+
+    def all(self) -> None:
+        """Records that an input is taken whole."""
+        self._are_all = True
+
+    def span(self, start: Dim, size: Dim) -> None:
+        """Records that rows from `start` on are taken of an input."""
+        self._are_all = self._are_all or self._span not in (None, (start, size))
+        self._span = start, size
+
+    def of(self, shapes: Sequence[Shape]) -> slice:
+        """Returns the rows of a batch of these shapes."""
+        if self._are_all or self._span is None:
+            return slice(None)
+        start, size = (each if isinstance(each, int) else int(each.of(shapes)) for each in self._span)
+        return slice(start, start + size)
+
+
 # Makes a step's input of an array, the batch's rows and the numbers of sizes.
 _FeedOf = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Feed]
 
 
-def _feed(shape: Sequence[Dim], layout: Layout, rank: int, numbers: Numbers) -> _FeedOf:
+def _feed(shape: Sequence[Dim], layout: Layout, rank: int, numbers: Numbers, read: RowsRead) -> _FeedOf:
     static = [size if isinstance(size, int) else None for size in shape]
     if not isinstance(layout, Divided):
+        read.all()
         return lambda array, rows, _: Feed([tf.ensure_shape(taken(array, rows), static)])
     ((start, size),) = layout.spans(rank)
+    if not layout.dim:
+        read.span(start, size)
     dim, (first, count) = layout.dim, (_number(numbers, each) for each in (start, size))
     static_own = [size if isinstance(size, int) else None, *static[1:]]
 
     def feed(array: tf.Tensor, rows: tf.Tensor, given: tf.Tensor) -> Feed:
         def whole() -> tf.Tensor:
+            read.all()
             return tf.ensure_shape(taken(array, rows), static)
 
         begin, end = first(given), first(given) + count(given)

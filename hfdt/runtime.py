@@ -20,6 +20,7 @@ from fdt.errors import ProtocolError, WorkerError
 from fdt.program.engine import as_state, bound_arrays, state_values
 from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, pack_outputs
+from fdt.program.row_reader import RowReader
 from fdt.program.step_program import LoadedProgram, load, num_samples
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
@@ -75,13 +76,41 @@ class TakenBatch:
         return [as_array(array)[taken] for array in self.arrays]
 
 
+@dataclasses.dataclass(frozen=True)
+class ReadBatch:
+    """Rows of a data set that are read for their step alone.
+
+    Attributes:
+        reader: What reads them.
+        rows: int64 [batch].
+        shapes: Those of the batch's inputs.
+    """
+
+    reader: RowReader
+    rows: np.ndarray
+    shapes: Shapes
+    num_bytes = 0
+
+    def read(self, own: slice) -> TakenBatch:
+        """Reads the rows; of those that are another rank's any row takes the place.
+
+        Args:
+            own: The rows that this rank reads.
+        """
+        arrays, places = self.reader.take(self.rows[own]), np.zeros(len(self.rows), np.int64)
+        places[own] = np.arange(len(self.rows[own]))
+        if not len(self.rows[own]):
+            arrays = [tf.zeros([1, *array.shape[1:]], array.dtype) for array in arrays]
+        return TakenBatch(arrays, places, self.shapes)
+
+
 class HorovodEngine:
     """One rank; see `fdt.worker.runtime.Engine`."""
 
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
         self._divided: dict[int, DividedProgram] = {}
-        self._data: dict[int, list[tf.Tensor]] = {}
+        self._data: dict[int, list[tf.Tensor] | RowReader] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
         self._mesh: Mesh | None = None
@@ -146,9 +175,25 @@ class HorovodEngine:
         assert self._blobs is not None
         self._data[data] = bound_arrays(self._blobs, arrays)
 
+    def bind_rows(self, data: int, rows: RowReader) -> None:
+        """Keeps the reader; each rank reads its own rows, as far as the divided step needs no others."""
+        self._data[data] = rows
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        """Begins to read the rows of this rank, of batches of a size for which the step is divided."""
+        for data, raw in batches:
+            reader = self._data[data]
+            if isinstance(reader, RowReader):
+                rows = np.frombuffer(raw, "<i8")
+                own = self._divided[program].own_rows(reader.shapes(len(rows)))
+                if own is not None:
+                    reader.expect(rows[own])
+
     def release(self, data: int) -> None:
         """Unmaps the arrays."""
-        del self._data[data]
+        released = self._data.pop(data)
+        if isinstance(released, RowReader):
+            released.close()
 
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables; of those in part, rank 0 gets the whole value and others zero."""
@@ -193,25 +238,31 @@ class HorovodEngine:
             made += len(together)
         self._run_s += time.perf_counter() - started
 
-    def _taken(self, batch: Batch) -> TakenBatch:
+    def _taken(self, batch: Batch) -> TakenBatch | ReadBatch:
         data, raw = batch
         rows = np.frombuffer(raw, "<i8")
         if not rows.size:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
         arrays = self._data[data]
+        if isinstance(arrays, RowReader):
+            return ReadBatch(arrays, rows, tuple(arrays.shapes(len(rows))))
         return TakenBatch(arrays, rows, tuple((len(rows), *array.shape[1:].as_list()) for array in arrays))
 
-    def _together(self, program: int, batches: Iterable[TakenBatch], alone: bool) -> Iterator[list[TakenBatch]]:
+    def _together(
+        self, program: int, batches: Iterable[TakenBatch | ReadBatch], alone: bool
+    ) -> Iterator[list[TakenBatch | ReadBatch]]:
         """Yields consecutive batches that one call of a loop runs.
 
         A batch of a size that no loop has run begins a call: the division that it needs is made after the steps before it.
         """
-        divided, together, num_bytes = self._divided[program], list[TakenBatch](), 0
+        divided, together, num_bytes = self._divided[program], list[TakenBatch | ReadBatch](), 0
         for batch in batches:
             if together:
                 loop, first = divided.known(batch.shapes), together[0]
                 goes_on = loop is not None and loop is divided.known(first.shapes) and not alone
-                if isinstance(loop, StepLoop):
+                if isinstance(batch, ReadBatch) or isinstance(first, ReadBatch):
+                    goes_on = False
+                elif isinstance(loop, StepLoop):
                     goes_on = goes_on and batch.shapes == first.shapes and batch.arrays is first.arrays
                 if not goes_on or (isinstance(loop, PackedLoop) and num_bytes > _PACKED_BYTES):
                     yield together
@@ -225,17 +276,21 @@ class HorovodEngine:
         """Returns how many steps have been run."""
         return self._steps
 
-    def _run_together(self, program: int, batches: Sequence[TakenBatch]) -> None:
+    def _run_together(self, program: int, batches: Sequence[TakenBatch | ReadBatch]) -> None:
         """Runs steps in one call."""
-        divided, first = self._divided[program], batches[0]
-        loop, numbers, no_longer_in_part = divided.loop(first.shapes)
+        divided, shapes = self._divided[program], batches[0].shapes
+        loop, numbers, no_longer_in_part = divided.loop(shapes)
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
+        own = divided.own_rows(shapes)
+        assert own is not None
+        taken = [batch.read(own) if isinstance(batch, ReadBatch) else batch for batch in batches]
+        first = taken[0]
         if isinstance(loop, StepLoop):
-            self._last[program] = loop.run(first.arrays, np.stack([batch.rows for batch in batches]), numbers)
+            self._last[program] = loop.run(first.arrays, np.stack([batch.rows for batch in taken]), numbers)
         else:
-            others = [divided.loop(batch.shapes)[1] for batch in batches[1:]]
-            self._last[program] = loop.run([batch.values() for batch in batches], [numbers, *others])
+            others = [divided.loop(batch.shapes)[1] for batch in taken[1:]]
+            self._last[program] = loop.run([batch.values() for batch in taken], [numbers, *others])
         source = self._programs[program].source
         # A test step trains on no rows.
         if source.holes:

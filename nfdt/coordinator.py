@@ -10,6 +10,7 @@ import numpy as np
 from fdt.errors import ProtocolError
 from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.program.packing import neutral, pack_outputs
+from fdt.program.row_reader import RowReader
 from fdt.program.step_program import num_samples
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
@@ -22,7 +23,7 @@ from nfdt.device_host import data_key
 from nfdt.devices import Devices, cpu_beside, driver_cpu, make_devices
 from nfdt.feed import Arrays, Feed, mapped
 from nfdt.hosts import borrow
-from nfdt.method import Batch, Method
+from nfdt.method import Batch, Done, Method
 from nfdt.options import Options, read_options
 from nfdt.outer import is_continuous
 
@@ -43,6 +44,7 @@ class Coordinator:
         self._cluster = cluster
         self._sources: dict[int, program_pb2.StepProgram] = {}
         self._data: dict[int, Feed] = {}
+        self._readers: dict[int, RowReader] = {}
         self._shapes: dict[int, list[tuple[int, ...]]] = {}
 
     def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
@@ -79,8 +81,21 @@ class Coordinator:
         else:
             self._data[data] = self._feed(self._cluster, data, arrays, own)
 
+    def bind_rows(self, data: int, rows: RowReader) -> None:
+        """Keeps the reader; this process reads the batches of all workers."""
+        self._readers[data] = rows
+
+    def expect(self, program: int, batches: Sequence[runtime.Batch]) -> None:
+        """Begins to read the batches."""
+        for data, raw in batches:
+            if data in self._readers:
+                self._readers[data].expect(np.frombuffer(raw, "<i8"))
+
     def release(self, data: int) -> None:
         """Forgets the arrays; the last batch that is taken from them frees them."""
+        if data in self._readers:
+            self._readers.pop(data).close()
+            return
         del self._data[data], self._shapes[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
@@ -109,8 +124,18 @@ class Coordinator:
             if not rows.size:
                 raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
             done = functools.partial(_delivered, deliver, number, source) if deliver is not None else None
-            samples = num_samples(source, [(len(rows), *shape[1:]) for shape in self._shapes[data]])
-            self._method.give(Batch(program, self._data[data], rows, samples, done))
+            self._method.give(self._batch(program, data, rows, done))
+
+    def _batch(self, program: int, data: int, rows: np.ndarray, done: Done | None) -> Batch:
+        if data in self._readers:
+            # Of the rows that were read for this batch alone.
+            read = self._readers[data].take(rows)
+            shapes = self._readers[data].shapes(len(rows))
+            feed: Feed = [Arrays(read, driver_cpu(self._devices.workers[0]))] * len(self._devices.workers)
+            rows = np.arange(len(rows))
+        else:
+            feed, shapes = self._data[data], [(len(rows), *shape[1:]) for shape in self._shapes[data]]
+        return Batch(program, feed, rows, num_samples(self._sources[program], shapes), done)
 
     def steps(self) -> int:
         """Returns how many steps have been finished."""

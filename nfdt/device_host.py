@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from fdt.program.row_reader import RowReader
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
@@ -38,6 +39,12 @@ class DeviceHost:
             self._blobs.open(array.blob)
         paths = [str(self._blobs.path(array.blob)) for array in arrays]
         self._rendezvous.put(data_key(data, self._rank), json.dumps(paths).encode())
+
+    def bind_rows(self, data: int, rows: RowReader) -> None:
+        """Does nothing: the coordinator reads all batches."""
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        """Does nothing: the coordinator reads all batches."""
 
     def release(self, data: int) -> None:
         """Does nothing: the coordinator does it."""

@@ -5,6 +5,7 @@ A job has one process per host. The first is the coordinator of all workers and 
 
 from collections.abc import Sequence
 
+from fdt.program.row_reader import RowReader
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Engine, Rendezvous
@@ -40,6 +41,14 @@ class ParameterServerEngine:
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """See the role."""
         self._role.bind(data, arrays, passing)
+
+    def bind_rows(self, data: int, rows: RowReader) -> None:
+        """See the role."""
+        self._role.bind_rows(data, rows)
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        """See the role."""
+        self._role.expect(program, batches)
 
     def release(self, data: int) -> None:
         """See the role."""

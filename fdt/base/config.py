@@ -207,6 +207,10 @@ class ServeConfig:
     open_servers: bool = False
     # Whether workers are sandboxed; see `fdt.worker.sandbox`.
     walls: bool = True
+    # Folders of data sets, absolute: workers read files in them that the client has, too.
+    data: tuple[Path, ...] = ()
+    # Whether workers read every file that a client names and the user who runs the pool may read: a run's own pool.
+    reads_all: bool = False
     # How much of the machine each worker process may take.
     bounds: Bounds = UNBOUNDED
     # Operations that programs may hold besides those of `fdt.program.operations`.
@@ -251,7 +255,7 @@ def serve_config_of(fields: Mapping[str, Any]) -> ServeConfig:
     fields = dict(fields)
     fields["timing"], fields["limits"] = Timing(**fields["timing"]), Limits(**fields["limits"])
     fields["modes"], fields["bounds"] = tuple(fields["modes"]), Bounds(**fields["bounds"])
-    fields["admitted"] = tuple(fields["admitted"])
+    fields["admitted"], fields["data"] = tuple(fields["admitted"]), tuple(map(Path, fields["data"]))
     for name in ("tls_cert", "tls_key", "tokens", "audit_log"):
         fields[name] = _path(fields[name])
     if fields["network"] is not None:

@@ -29,6 +29,9 @@ def described(error: Exception, rank: int, time_s: float, made: int, given: int)
     step, code = None, getattr(error, "error_code", None)
     if isinstance(error, FdtError):
         name, message = type(error).__name__, str(error)
+    elif (of_row := getattr(error, "step_code", None)) is not None and given > made:
+        name, message = StepError.__name__, str(error)
+        step = job_pb2.FailedStep(code=of_row, before=made, candidates=given - made)
     elif code in _OF_A_STEP and _NAMES_OPERATION in str(error) and given > made:
         name, message = StepError.__name__, str(getattr(error, "message", error))
         step = job_pb2.FailedStep(code=code, before=made, candidates=given - made)

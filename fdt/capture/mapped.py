@@ -21,12 +21,14 @@ from tensorflow.python.data.ops.from_tensors_op import _TensorDataset
 from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
 from tensorflow.python.data.ops.range_op import _RangeDataset
+from tensorflow.python.data.ops.readers import TFRecordDatasetV2
 from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
 from fdt.capture.rowwise import is_rowwise
 from fdt.client.report import say
+from fdt.program import record_index
 
 MAPS = (_MapDataset, _ParallelMapDataset)
 BATCHES = (_BatchDataset, _ParallelBatchDataset)
@@ -66,10 +68,13 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
     kind = type(dataset)
     if kind in SOURCES:
         yield from _slices(dataset)
+    elif kind is TFRecordDatasetV2 and not is_part:
+        # What a row of records is made of: its number, by which its record is known.
+        yield tf.range(len(records_of(dataset).offset), dtype=tf.int64)
     elif kind is _ZipDataset:
         for part in dataset._inputs():
             yield from _sources(part, is_part=True)
-    elif is_part and _is_constant(dataset):
+    elif is_part and is_constant(dataset):
         return
     elif is_part and (kind not in _PASSING or (kind is CacheDataset and tf.get_static_value(dataset._filename) != b"")):
         # A part of a zip must not change which rows are paired; and a cache in a file may hold other rows.
@@ -78,6 +83,28 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
         yield from _sources(dataset._input_dataset, is_part)
     else:
         raise NotRowsError
+
+
+def records_of(dataset: Any) -> record_index.Records:
+    """Returns the records that a TFRecordDataset yields, in order.
+
+    Raises:
+        NotRowsError: They are compressed or read from several files at once, the files are no fixed list or cannot be read.
+    """
+    parallel = dataset._num_parallel_reads
+    if dataset._compression_type or (parallel is not None and tf.get_static_value(parallel) != 1):
+        raise NotRowsError("its records are compressed, or read from several files at once")
+    try:
+        return record_index.index(record_files(dataset))
+    except (OSError, record_index.BrokenRecordsError) as error:
+        raise NotRowsError(str(error)) from None
+
+
+def record_files(dataset: Any) -> list[bytes]:
+    """Returns the paths of the files of a TFRecordDataset."""
+    if type(dataset._filenames) is not _TensorSliceDataset:
+        raise NotRowsError("the names of its files are a data set")
+    return list(dataset._filenames._tensors[0].numpy())
 
 
 def _slices(dataset: Any) -> list[tf.Tensor]:
@@ -90,7 +117,7 @@ def _slices(dataset: Any) -> list[tf.Tensor]:
     return [tf.cast(numbers, dataset.element_spec.dtype)]
 
 
-def _is_constant(dataset: Any) -> bool:
+def is_constant(dataset: Any) -> bool:
     """Whether a data set has the same element for every row."""
     is_endless = type(dataset) is _RepeatDataset and tf.get_static_value(dataset._count) == -1
     return is_endless and type(dataset._input_dataset) is _TensorDataset
@@ -166,6 +193,8 @@ class _Rows(_VariantDataset):  # type: ignore[misc]
 def _rows(dataset: Any) -> tuple[Any, int | None]:
     """Returns all rows in the order of the sources, each a flat tuple of tensors, and the batch size; None before batching."""
     kind = type(dataset)
+    if kind is TFRecordDatasetV2:
+        raise NotRowsError
     if kind is _ZipDataset:
         parts = [_rows(part)[0] for part in dataset._inputs()]
         return tf.data.Dataset.zip(tuple(parts)).map(lambda *each: tuple(tf.nest.flatten(each))), None
@@ -174,7 +203,7 @@ def _rows(dataset: Any) -> tuple[Any, int | None]:
         raise NotRowsError
     if kind in SOURCES:
         return tf.data.Dataset.from_tensor_slices(tuple(_slices(dataset))), None
-    if _is_constant(dataset):
+    if is_constant(dataset):
         return tf.data.Dataset.from_tensors(tuple(dataset._input_dataset._tensors)).repeat(), None
     inner, size = _rows(dataset._input_dataset)
     if kind in BATCHES:

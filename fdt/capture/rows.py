@@ -4,12 +4,13 @@
 
 What a data set is made of is read from its Python objects. Its order stays the script's: a shuffle of rows and the one of
 their numbers have the same seeds, and each begins anew whenever the other does. Where that cannot be promised the data set is
-streamed. `docs/decisions/0026`. What functions make of rows, and which a filter lets pass, is in `fdt.capture.mapped`.
+streamed. `docs/decisions/0026`. What functions make of rows, and which a filter lets pass, is in `fdt.capture.mapped`; where
+they read files, whoever makes the steps reads and computes the rows (`fdt.capture.row_files`).
 """
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -21,6 +22,7 @@ from tensorflow.python.data.ops.filter_op import _FilterDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.data.ops.padded_batch_op import _PaddedBatchDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.data.ops.readers import TFRecordDatasetV2
 from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.shard_op import _ShardDataset
 from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
@@ -29,12 +31,15 @@ from tensorflow.python.data.ops.take_op import _TakeDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 
 from fdt.base.patch import Patches
-from fdt.capture import mapped
+from fdt.capture import mapped, row_files
 from fdt.capture.mapped import NotRowsError
 from fdt.client.data import is_numbers
+from fdt.program.row_function import RowFiles
 
 # Number of passes from which a function of rows is computed for all rows beforehand.
 _WORTH_EPOCHS = 2
+
+_NOT_ROWS = "it does more than order, batch and map rows"
 
 # An iterator over one of these starts exactly one iterator over each of its inputs.
 _ONE_PASS = (
@@ -54,17 +59,19 @@ _ONE_PASS = (
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A data set as arrays and row numbers.
+    """A data set as arrays, or functions of files, and row numbers.
 
     Attributes:
-        structure: Nested, of arrays [num_rows, ...].
+        structure: Nested, of arrays [num_rows, ...]; of the type specs of a batch if `files` is set.
         batch_size: Rows of a full batch.
         numbers: Yields, batch by batch, the numbers of the rows that the data set would yield: int64 [batch].
+        files: What rows are made of, if whoever makes the steps reads them.
     """
 
     structure: Any
     batch_size: int
     numbers: tf.data.Dataset
+    files: RowFiles | None = None
 
     @property
     def rows_told(self) -> int | None:
@@ -99,10 +106,33 @@ class RowNumbers:
         # Which rows a filter lets pass.
         self._passing: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
         self._met: WeakSet[Any] = WeakSet()
+        # Why the last data set that was analysed is no rows.
+        self.reason = ""
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
         patches.wrap(OwnedIterator, "__init__", self._begin)
+
+    def of_files(self, dataset: Any, admitted: Collection[str] = ()) -> Rows | None:
+        """Analyses a data set whose functions read files; returns None where it does more than order and batch its rows.
+
+        Args:
+            dataset: The script's.
+            admitted: Operations that the pool admits besides the usual ones.
+        """
+        self.reason = ""
+        if not row_files.reads_files(dataset):
+            return None
+        try:
+            files, batch_size = row_files.cut(dataset, admitted), _batch_size(dataset)
+            numbers = untuned(self._rebuild(dataset))
+            if int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
+                # Keras reads data of unknown length to their end, which its step notices.
+                numbers = untuned(numbers.filter(lambda _: True))
+            return Rows(dataset.element_spec, batch_size, numbers, files)
+        except NotRowsError as error:
+            self.reason = str(error) or _NOT_ROWS
+            return None
 
     def of(self, dataset: Any, num_batches: Callable[[int], float] = lambda epoch: epoch) -> Rows | None:
         """Analyses a data set; returns None where it does more than order and batch rows of numbers.
@@ -112,23 +142,28 @@ class RowNumbers:
             num_batches: Returns the number of batches that will be read, given the number in one pass over all rows.
         """
         try:
-            tensors: Sequence[Any] = mapped.sources(dataset)
-            batch_size = _batch_size(dataset)
-            last = _last_with_functions(dataset)
-            epoch = -(-len(tensors[0]) // batch_size)
-            if last is not None and not self._is_worth_computing(last, num_batches(epoch) / epoch):
-                return None
-            numbers = untuned(self._rebuild(dataset))
-            if mapped.has_functions(dataset):
-                tensors = self._functions_of(last)
-        except NotRowsError:
+            return self._arrays(dataset, num_batches)
+        except NotRowsError as error:
+            self.reason = self.reason or str(error) or _NOT_ROWS
             return None
+
+    def _arrays(self, dataset: Any, num_batches: Callable[[int], float]) -> Rows:
+        if row_files.has_records(dataset):
+            raise NotRowsError("its rows are records of files")
+        tensors: Sequence[Any] = mapped.sources(dataset)
+        batch_size = _batch_size(dataset)
+        last = _last_with_functions(dataset)
+        epoch = -(-len(tensors[0]) // batch_size)
+        if last is not None and not self._is_worth_computing(last, num_batches(epoch) / epoch):
+            raise NotRowsError("what its functions make of the rows is wanted once only")
+        numbers = untuned(self._rebuild(dataset))
+        if mapped.has_functions(dataset):
+            tensors = self._functions_of(last)
         specs = tf.nest.flatten(dataset.element_spec)
         # A None in the structure is a leaf without a tensor, and a sparse or ragged tensor one that is no array.
-        if len(specs) != len(tensors) or any(tensor.dtype == tf.variant for tensor in tensors):
-            return None
-        if not all(map(is_numbers, tensors)):
-            return None
+        is_array = len(specs) == len(tensors) and not any(tensor.dtype == tf.variant for tensor in tensors)
+        if not is_array or not all(map(is_numbers, tensors)):
+            raise NotRowsError("its rows are not arrays of numbers")
         arrays = [np.asarray(tensor) for tensor in tensors]
         return Rows(tf.nest.pack_sequence_as(dataset.element_spec, arrays), batch_size, numbers)
 
@@ -182,7 +217,7 @@ class RowNumbers:
     def _rebuild(self, dataset: Any) -> Any:
         """Returns the data set of row numbers."""
         kind = type(dataset)
-        if kind in (*mapped.SOURCES, _ZipDataset):
+        if kind in (*mapped.SOURCES, _ZipDataset, TFRecordDatasetV2):
             return tf.data.Dataset.range(len(mapped.sources(dataset)[0]))
         if kind not in (*_ONE_PASS, _RepeatDataset, CacheDataset):
             raise NotRowsError

@@ -17,6 +17,7 @@ _POOLS_OWN = {
     "--share": "the pool keeps what persons send; give it where the pool is served",
     "--audit-log": "the pool writes down what callers do; give it where the pool is served",
     "--admit": "the pool admits programs; give it where the pool is served",
+    "--data": "workers of hosts that join read no data sets; give it where the pool is served",
     "--limit": "the pool bounds what clients and hosts may use; give it where the pool is served",
     "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",

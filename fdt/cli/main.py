@@ -444,6 +444,8 @@ def _present(server: "Server", address: str, config: "ServeConfig", mode: str) -
             )
     notice(server.network)
     notice(_walls(config.walls))
+    if config.data:
+        notice(f"workers read files of data, if the client has the same: {', '.join(map(str, config.data))} (--data)")
     notice(str(config.bounds))
 
 

@@ -363,6 +363,8 @@ class Serve(OfScheduler, OfBounds, OfAdmission):
         "code; loopback only", "HOST:PORT", option_values.loopback)
     record_events: Path | None = option(None, "for a report of a defect: write the events of jobs, workers and hosts, and the "
         "pool's reactions, to a new file of at most 64 MiB; it has names of scripts and error messages", "FILE", Path)
+    data: tuple[str, ...] = option((), "folder of data sets: workers read files in it that the client has under the same "
+        "names, too; may be given several times", "DIR", is_repeated=True)
     no_walls: bool = switch("for debugging: leave worker processes all rights of the user who runs them; `fdt doctor` "
         "shows which walls they have otherwise")
     limit: tuple[str, ...] | None = option(None, "change a bound on what clients and hosts may use of the pool, such as "

@@ -255,8 +255,19 @@ def serve_config(options: Serve) -> "ServeConfig":
         walls=not options.no_walls,
         bounds=_bounds(options),
         admitted=admitted(options.admit),
+        data=tuple(map(_folder_of_data, options.data)),
         limits=changed(DEFAULT, options.limit or ()),
     )
+
+
+def _folder_of_data(given: str) -> Path:
+    from fdt.errors import UsageError
+
+    # Resolved, as what a client names is: a name leads out of a folder by a link or not at all.
+    folder = Path(given).resolve()
+    if not folder.is_dir() or folder == Path("/"):
+        raise UsageError(f"--data: expected a folder of data sets, which is not the whole disk. Received: {given}")
+    return folder
 
 
 def state_folder(options: Serve | Token) -> tuple[Path | None, bool]:

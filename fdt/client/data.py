@@ -1,16 +1,23 @@
-"""Sends a script's data: arrays once, by content, and afterwards only row numbers; anything else batch by batch."""
+"""Sends a script's data: arrays, or names of files that workers read, once, then row numbers; anything else batch by batch."""
 
+import abc
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from fdt.base import file_identity
 from fdt.client.answers import StepResult
 from fdt.client.job import Job
-from fdt.errors import UnsupportedError
+from fdt.errors import UnsupportedError, WorkerError
 from fdt.program.element import Element
+from fdt.program.row_function import RowFiles, packed_texts
+from fdt.program.row_reader import RowReader, reader_here
 from fdt.program.step_program import tensor_spec
+from fdt.v1 import job_pb2, program_pb2
 
 
 class Batches(Protocol):
@@ -41,36 +48,30 @@ class Batches(Protocol):
         """Returns the arrays of an item of Keras's iterator."""
 
 
-class ArrayBatches:
-    """Arrays in memory, sent once; see `Batches`. Keras iterates over row numbers.
+class RowBatches(abc.ABC):
+    """Data of which Keras iterates over row numbers; see `Batches`.
 
     Attributes:
-        arrays: C-contiguous, [num_samples, ...], in the order of the element's leaves.
+        num_rows: Rows of the data.
         num_batches: Number of batches in an epoch.
+        shapes: Shapes of the arrays of a full batch.
+        way: How workers get the rows, in words.
     """
 
-    def __init__(self, structure: Any, batch_size: int, tree: Any, rows_told: int | None = None):
-        """
-        Args:
-            structure: Nested, of arrays; None stays None.
-            batch_size: Rows of a full batch.
-            tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
-            rows_told: See `Batches`.
-        """
-        self.rows_told = rows_told
-        flat = tree.flatten(structure)
-        self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
+    way: str
+    element: Element
+    shapes: list[tuple[int, ...]]
+
+    def __init__(self, num_rows: int, batch_size: int, rows_told: int | None) -> None:
+        self.num_rows, self.rows_told = num_rows, rows_told
         self.batch_size: int | None = batch_size
-        self.num_batches = -(-len(arrays[0]) // batch_size)
-        self.rows = batch_size if len(arrays[0]) % batch_size == 0 else None
-        specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
-        leaves = [None if leaf is None else next(specs) for leaf in flat]
-        self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
+        self.num_batches = -(-num_rows // batch_size)
+        self.rows = batch_size if num_rows % batch_size == 0 else None
         self._binding: Future[int] | None = None
 
+    @abc.abstractmethod
     def begin(self, job: Job) -> None:
-        """Sends the arrays, in the background."""
-        self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
+        """See `Batches`: sets `_binding`."""
 
     def takes(self, item: Any) -> bool:
         """Returns True: row numbers always fit."""
@@ -82,9 +83,122 @@ class ArrayBatches:
         rows = _numbers(item).astype("<i8", copy=False).tobytes()
         return job.run(program, self._binding.result(), rows, results)
 
+    @abc.abstractmethod
+    def encode(self, item: Any) -> list[np.ndarray]:
+        """Returns the rows with these numbers."""
+
+    @abc.abstractmethod
+    def place(self) -> str:
+        """Returns where the data are read, in words."""
+
+
+class ArrayBatches(RowBatches):
+    """Arrays in memory, sent once; see `Batches`.
+
+    Attributes:
+        arrays: C-contiguous, [num_samples, ...], in the order of the element's leaves.
+    """
+
+    way = "that are sent once"
+
+    def __init__(self, structure: Any, batch_size: int, tree: Any, rows_told: int | None = None):
+        """
+        Args:
+            structure: Nested, of arrays; None stays None.
+            batch_size: Rows of a full batch.
+            tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
+            rows_told: See `Batches`.
+        """
+        flat = tree.flatten(structure)
+        self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
+        super().__init__(len(arrays[0]), batch_size, rows_told)
+        self.shapes = [(min(batch_size, len(arrays[0])), *array.shape[1:]) for array in arrays]
+        specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
+        leaves = [None if leaf is None else next(specs) for leaf in flat]
+        self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
+
+    def begin(self, job: Job) -> None:
+        """Sends the arrays, in the background."""
+        self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
+
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the rows with these numbers."""
         return [array[_numbers(item)] for array in self.arrays]
+
+    def place(self) -> str:
+        """See `RowBatches`."""
+        size = sum(array.nbytes for array in self.arrays)
+        return f"arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order"
+
+
+class ReadBatches(RowBatches):
+    """Rows that workers read from files and compute; see `Batches`. What is sent once is names and a function."""
+
+    way = "that they read from files"
+
+    def __init__(self, files: RowFiles, specs: Any, batch_size: int, tree: Any, rows_told: int | None = None):
+        """
+        Args:
+            files: What the rows are made of.
+            specs: Nested structure of a batch's type specs.
+            batch_size: Rows of a full batch.
+            tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
+            rows_told: See `Batches`.
+        """
+        super().__init__(files.num_rows, batch_size, rows_told)
+        self._files = files
+        full = min(batch_size, files.num_rows)
+        self.shapes = [(full, *spec.shape[1:]) for spec in tree.flatten(specs) if spec is not None]
+        self.element = element_of(specs, tree)
+        self._reader: RowReader | None = None
+        self._identified = False
+
+    def missing(self, job: Job, identified: bool) -> str:
+        """Asks the workers whether they can read the files; returns which one they cannot, and why, or "".
+
+        Args:
+            job: The job.
+            identified: Whether the pool's files may be other ones than this machine's.
+        """
+        files, self._identified = self._files, identified
+        bind, contents = job_pb2.BindData(), list[Any]()
+
+        def described(values: np.ndarray | list[bytes]) -> job_pb2.Array:
+            content = packed_texts(values) if isinstance(values, list) else np.ascontiguousarray(values)
+            contents.append(raw(content))
+            return job_pb2.Array(tensor=_texts_spec(values) if isinstance(values, list) else full_spec(content))
+
+        # In the order of `fdt.transport.blobs.named_by`.
+        bind.arrays.extend([described(each) for each in (*files.given, *files.files)])
+        contents.append(files.function.SerializeToString(deterministic=True))
+        bind.read.num_files = len(files.files)
+        if identified:
+            sizes = [np.array([file_identity.size(path) for path in paths], "<i8") for paths in files.files]
+            bind.read.sizes.extend([described(each) for each in sizes])
+            bind.read.digests.extend(_digests(files.files))
+        if files.records is not None:
+            bind.read.records.file.CopyFrom(described(files.records.file))
+            bind.read.records.offset.CopyFrom(described(files.records.offset))
+        data, missing = job.bind_rows(bind, contents)
+        self._binding = Future()
+        self._binding.set_result(data)
+        return missing
+
+    def begin(self, job: Job) -> None:
+        """Sends names and function to a job that lacks them."""
+        missing = self.missing(job, self._identified)
+        if missing:
+            raise WorkerError(f"The workers could read the files of the data, and cannot now: {missing}")
+
+    def encode(self, item: Any) -> list[np.ndarray]:
+        """Reads the rows with these numbers on this machine."""
+        if self._reader is None:
+            self._reader = reader_here(self._files, os.cpu_count() or 1)
+        return [np.ascontiguousarray(values) for values in self._reader.take(_numbers(item))]
+
+    def place(self) -> str:
+        """See `RowBatches`."""
+        return f"{self.num_rows:,} rows, which the workers read from files and compute; row numbers are sent"
 
 
 class StreamedBatches:
@@ -128,6 +242,16 @@ class StreamedBatches:
 def _numbers(item: Any) -> np.ndarray:
     numbers: np.ndarray = (item[0] if isinstance(item, tuple) else item).numpy()
     return numbers
+
+
+def _texts_spec(texts: Sequence[bytes]) -> program_pb2.Tensor:
+    return program_pb2.Tensor(name="texts", dtype="string", shape=[len(texts)])
+
+
+def _digests(files: Sequence[Sequence[bytes]]) -> Iterator[job_pb2.FileDigest]:
+    for place, paths in enumerate(files):
+        for row in file_identity.sampled(len(paths)):
+            yield job_pb2.FileDigest(file=place, row=row, digest=file_identity.digest(paths[row]))
 
 
 def element_of(specs: Any, tree: Any) -> Element:

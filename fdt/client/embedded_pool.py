@@ -81,6 +81,8 @@ class EmbeddedPool:
             max_jobs=1,
             token=self.token,
             walls=not walls_are_off(),
+            # It serves the script alone, which reads these files itself; other hosts may have other ones.
+            reads_all=placing is None,
             bounds=bounds,
             admitted=admitted,
             timing=timing,

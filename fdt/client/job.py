@@ -22,7 +22,7 @@ from fdt.client.programs import Programs
 from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import INLINE_BYTES, one_time, reference
+from fdt.transport.blobs import INLINE_BYTES, named_by, one_time, reference
 from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Row numbers up to this size travel together, in one message.
@@ -153,6 +153,27 @@ class Job:
             bind = job_pb2.BindData(data=number, arrays=described)
             self._stream.send(job_pb2.Instruction(bind=bind), [[array] for array in arrays])
         return self._data[key]
+
+    def bind_rows(self, bind: job_pb2.BindData, contents: Sequence[Any]) -> tuple[int, str]:
+        """Sends what rows are made of that workers read from files, and waits until they have looked at the files.
+
+        Args:
+            bind: The instruction, without its number and the names of its blobs.
+            contents: The bytes of the blobs, in the order of `named_by`.
+
+        Returns:
+            The number of the data set; and which file a worker cannot read, and why, or "".
+        """
+        with WAITING.doing("reading the names of files"):
+            refs = [reference(content) for content in contents]
+        for named, ref in zip(named_by(bind), refs, strict=True):
+            named.CopyFrom(ref)
+        key = (b"rows", bind.SerializeToString(deterministic=True))
+        if key not in self._data:
+            self._upload(list(zip(refs, contents, strict=True)))
+            bind.data = self._data[key] = self._new_data()
+            self._stream.send(job_pb2.Instruction(bind=bind), [[content] for content in contents])
+        return self._data[key], self._stream.missing(self._data[key])
 
     def assign(self, program: int, indices: Sequence[int], packed: bytes | bytearray) -> None:
         """Sets variables on all workers."""
@@ -335,6 +356,11 @@ class Job:
             self._shown_s = now_s
             kept = {name[:_SHOWN_NAME]: value for name, value in itertools.islice(values().items(), _SHOWN_NAMES)}
             self._stream.show(job_pb2.Shown(values=kept))
+
+    def snapshot(self) -> None:
+        """Requests a snapshot, so that steps before it are not made again: what they have read may change from now on."""
+        self._flush()
+        self._stream.keep_up(is_wanted=True)
 
     def _expected(self, step: int) -> StepResult:
         result = self._stream.expect(step)

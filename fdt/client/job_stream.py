@@ -98,6 +98,8 @@ class JobStream:
         self._drained: dict[int, job_pb2.Drained] = {}
         # Results that the script still holds.
         self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
+        # Which file the workers cannot read, by the number of a data set whose rows are files; "" if they can read all.
+        self._missing: dict[int, str] = {}
         self._closed = False
         # What the job's processes used, once it has ended without error.
         self.processes: list[job_pb2.ProcessUsage] = []
@@ -142,9 +144,9 @@ class JobStream:
         if self._started and not self._is_closing:
             self._outgoing.put(job_pb2.Instruction(shown=shown))
 
-    def keep_up(self) -> None:
-        """Requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
-        if not self._recovery.is_due:
+    def keep_up(self, is_wanted: bool = False) -> None:
+        """Requests a snapshot when one is due, or wanted; `Job` calls it whenever it sends steps."""
+        if not (self._recovery.may_ask if is_wanted else self._recovery.is_due):
             return
         with self._order:
             self.check()
@@ -224,6 +226,11 @@ class JobStream:
             return False
         self._wait(lambda: self.faults.is_over, "the job that goes on in place of the lost one")
         return True
+
+    def missing(self, data: int) -> str:
+        """Waits until the workers have looked at a data set's files; returns which one they cannot read, and why, or ""."""
+        self._wait(lambda: data in self._missing, "the workers' look at the data's files")
+        return self._missing[data]
 
     def expect(self, step: int) -> "Result":
         """Returns the place for the outputs of a step, numbered from the job's beginning."""
@@ -456,6 +463,8 @@ class JobStream:
                 # A repeated step may have sent its outputs before.
                 if result is not None and outputs is not None:
                     result.outputs = outputs
+            elif kind == "bound":
+                self._look_at(event.bound)
             elif kind == "drained":
                 self._heard(event.drained.steps)
                 self._take(event.drained)
@@ -463,6 +472,18 @@ class JobStream:
                 self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
                 self._closed = event.closed.remaining == 0
             self._changed.notify_all()
+
+    def _look_at(self, bound: job_pb2.Bound) -> None:
+        """Records whether the workers can read a data set.
+
+        Raises:
+            WorkerError: The workers of a job that replaces a lost one cannot, and those before could.
+        """
+        if bound.missing and self._missing.get(bound.data) == "":
+            raise WorkerError(
+                f"The job was lost, and the workers of the next one cannot read its data: {bound.missing}"
+            )
+        self._missing.setdefault(bound.data, bound.missing)
 
     def _take(self, drained: job_pb2.Drained) -> None:
         """Handles the answer to a drain: the client's own, or a part of a snapshot."""

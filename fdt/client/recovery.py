@@ -32,7 +32,7 @@ from fdt.errors import (
 )
 from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import Buffer, one_time
+from fdt.transport.blobs import Buffer, named_by, one_time
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 
 # Size of the log at which a snapshot is requested, whenever the last one was.
@@ -115,9 +115,14 @@ class Recovery:
     def is_due(self) -> bool:
         """Whether a snapshot should be requested."""
         due = time.monotonic() >= self._snapshot_due_s or self._replay_log.num_bytes > _LOG_BYTES
+        return due and self.may_ask
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a snapshot may be requested."""
         # The next snapshot replaces the last one, which may still be downloading.
         free = not self._replay_log.is_pending and self._home_due_s != math.inf
-        return due and free and self._leave is None
+        return free and self._leave is None
 
     def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
         """Returns the instructions that request a snapshot; see `ReplayLog.ask`."""
@@ -328,7 +333,7 @@ def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:
     if kind == "load":
         return [instruction.load.blob]
     if kind == "bind":
-        return [array.blob for array in instruction.bind.arrays]
+        return named_by(instruction.bind)
     if kind == "run":
         return [batch.blob for batch in instruction.run.batches if batch.HasField("blob")]
     payload = instruction.assign.state.payload

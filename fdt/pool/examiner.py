@@ -25,6 +25,7 @@ from fdt.base.failure import named
 from fdt.base.lifetime import die_with
 from fdt.errors import CapacityError, FdtError, ProgramRefusedError, ProtocolError
 from fdt.program import admission
+from fdt.program.operations import DECODERS
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import describe
 from fdt.v1 import blobs_pb2
@@ -39,6 +40,8 @@ MEMORY_BYTES = 2 << 30
 # A process that has used more memory than this is replaced, since Python seldom returns memory to the system.
 _KEPT_BYTES = 256 << 20
 _STOP_S = 3.0
+# What stands beside a descriptor: what the program is.
+_OF_STEPS, _OF_ROWS = b"s", b"r"
 
 
 class Examiner:
@@ -62,8 +65,13 @@ class Examiner:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="fdt-examiner")
         self._thread.submit(self._running)
 
-    def examine(self, store: BlobStore, ref: blobs_pb2.BlobRef) -> None:
+    def examine(self, store: BlobStore, ref: blobs_pb2.BlobRef, of_rows: bool = False) -> None:
         """Examines a program in the store; returns if the pool admits it.
+
+        Args:
+            store: The store.
+            ref: The program.
+            of_rows: Whether it is the function of a row, which may read formats of files.
 
         Raises:
             ProgramRefusedError: The pool does not admit the program.
@@ -75,7 +83,7 @@ class Examiner:
                 f"A program's blob must be named by the SHA-256 of its bytes, so that it cannot change after its examination. "
                 f"Received: {describe(ref)}"
             )
-        asked = self._thread.submit(self._ask, store.path(ref))
+        asked = self._thread.submit(self._ask, store.path(ref), of_rows)
         try:
             answer = asked.result(QUEUE_S)
         except concurrent.futures.TimeoutError:
@@ -95,12 +103,12 @@ class Examiner:
         self._thread.shutdown(cancel_futures=True)
         self._end()
 
-    def _ask(self, path: Path) -> dict[str, Any]:
+    def _ask(self, path: Path, of_rows: bool) -> dict[str, Any]:
         process = self._running()
         assert self._orders is not None and process.stdout is not None
         try:
             with open(path, "rb", buffering=0) as program, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                socket.send_fds(self._orders, [b"?"], [program.fileno()])
+                socket.send_fds(self._orders, [_OF_ROWS if of_rows else _OF_STEPS], [program.fileno()])
         except OSError as error:
             raise ProtocolError(f"The pool cannot read the program: {error}") from error
         line = _read_line(process.stdout.fileno(), self._limit_s)
@@ -182,8 +190,11 @@ def main() -> None:
     # The pool reports at its start which parts of the sandbox this system cannot set up.
     raise_walls(Reach())
     orders = socket.socket(fileno=sys.stdin.fileno())
-    while descriptors := socket.recv_fds(orders, 1, 1)[1]:
-        answer = _look(descriptors[0], sys.argv[2:])
+    while True:
+        kind, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
+        if not descriptors:
+            return
+        answer = _look(descriptors[0], [*sys.argv[2:], *(DECODERS if kind == _OF_ROWS else ())])
         answer["peak_bytes"] = _peak_bytes()
         print(json.dumps(answer), flush=True)
 

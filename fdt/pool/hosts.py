@@ -82,6 +82,8 @@ class OwnHost:
         self.worker_keys = WorkerKeys()
         self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
         self._socket, self._timing = socket, config.timing
+        # What workers may read besides the store.
+        self._data, self._reads_all = config.data, config.reads_all
         self.label, self.unisolated = "the pool's own machine", network_wall()
         several_hosts = config.network is not None
         # Networks by mode.
@@ -102,9 +104,11 @@ class OwnHost:
         """
         store = str(self._store.directory)
         folder = str(self._processes.folder(worker))
-        config = WorkerConfig(self._socket, worker, store, folder, self._timing)
+        data = tuple(map(str, self._data))
+        config = WorkerConfig(self._socket, worker, store, folder, self._timing, data=data, reads_all=self._reads_all)
         engine, log = self._launchers[mode].engine, self._logs / f"{worker}.log"
-        secret, reads = self.worker_keys.issue(worker), (self._store.directory,)
+        folders = (Path("/"),) if self._reads_all else self._data
+        secret, reads = self.worker_keys.issue(worker), (self._store.directory, *folders)
         self._processes.start(worker, engine, self.networks[mode], config.environment(), secret, log, reads=reads)
 
     def terminate(self, worker: str) -> None:

@@ -164,6 +164,8 @@ class JobRelay:
         self._loaded: dict[int, int] = {}
         self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
         self._num_closed = 0
+        # By data set, how many workers have looked at its files, and what the first one lacks.
+        self._bound: dict[int, tuple[int, str]] = {}
         # Serials of drains whose answers are snapshots.
         self._kept: set[int] = set()
         # Blobs of states that were sent to the workers: first in a list; from the next drain on under the drain's serial, since
@@ -248,6 +250,25 @@ class JobRelay:
                 del self._loaded[program]
         if complete:
             self.tell(event)
+
+    def bind_asked(self, data: int) -> None:
+        """Records a data set whose files the workers are to look at."""
+        with self._lock:
+            self._need_room(self._bound, "data sets")
+            self._bound[data] = 0, ""
+
+    def bound(self, bound: job_pb2.Bound) -> None:
+        """Tells the client whether all workers can read a data set's files, once all have answered."""
+        with self._lock:
+            if bound.data not in self._bound:
+                raise ProtocolError(f"A worker has looked at what nobody asked for. Received: data={bound.data}")
+            count, missing = self._bound.pop(bound.data)
+            count, missing = count + 1, missing or bound.missing
+            complete = count == len(self._workers)
+            if not complete:
+                self._bound[bound.data] = count, missing
+        if complete:
+            self.tell(job_pb2.Event(bound=job_pb2.Bound(data=bound.data, missing=missing)))
 
     def load_asked(self, program: int) -> None:
         """Records a program that was passed to the workers."""

@@ -291,6 +291,11 @@ class Supervisor:
         return self._state.jobs[job]
 
     @property
+    def reads_files(self) -> bool:
+        """Whether workers on the pool's own machine read files that a client names."""
+        return self._config.reads_all or bool(self._config.data)
+
+    @property
     def is_leaving(self) -> bool:
         """Whether the pool goes down."""
         return self._state.is_leaving

@@ -275,6 +275,15 @@ ALLOWED: dict[str, str] = {
     """,
 }
 
+# What the function of a row may hold besides (`job_pb2.ReadRows`): readers of the formats of files. Where workers read files,
+# these are the script's own, or those of the pool's operator; but a client may hand a decoder bytes of its own, too.
+DECODERS = frozenset(
+    """
+    DecodeAndCropJpeg DecodeBase64 DecodeBmp DecodeCSV DecodeCompressed DecodeGif DecodeImage DecodeJpeg DecodePaddedRaw
+    DecodePng DecodeRaw DecodeWav ExtractJpegShape ParseExampleV2 ParseSingleExample
+    """.split()
+)
+
 # Operations that users meet whose effect lies outside of the worker, and why no pool runs them, whoever admits them. Behind
 # "The pool does not run the operation 'X': ".
 REFUSED: dict[str, str] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fdt.transport import wire
-from fdt.v1 import blobs_pb2
+from fdt.v1 import blobs_pb2, job_pb2
 
 if TYPE_CHECKING:
     # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
@@ -38,6 +38,16 @@ def reference(buffer: Buffer) -> blobs_pb2.BlobRef:
     """Returns the name of a blob: the SHA-256 of its bytes and their number."""
     view = flat(buffer)
     return blobs_pb2.BlobRef(digest=hashlib.sha256(view).digest(), size_bytes=view.nbytes)
+
+
+def named_by(bind: job_pb2.BindData) -> list[blobs_pb2.BlobRef]:
+    """Returns the names of all blobs that a data set is made of, messages within `bind`, in order."""
+    named = [array.blob for array in bind.arrays]
+    if bind.HasField("read"):
+        read = bind.read
+        named += [read.function, *(array.blob for array in read.sizes)]
+        named += [read.records.file.blob, read.records.offset.blob] if read.HasField("records") else []
+    return named
 
 
 def one_time(size_bytes: int) -> blobs_pb2.BlobRef:

@@ -70,16 +70,50 @@ class LoadProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class BindData(_message.Message):
-    __slots__ = ("data", "arrays", "passing", "groups")
+    __slots__ = ("data", "arrays", "passing", "groups", "read")
     DATA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     PASSING_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
     data: int
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
     passing: bool
     groups: int
-    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ..., groups: _Optional[int] = ...) -> None: ...
+    read: ReadRows
+    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ..., groups: _Optional[int] = ..., read: _Optional[_Union[ReadRows, _Mapping]] = ...) -> None: ...
+
+class ReadRows(_message.Message):
+    __slots__ = ("function", "num_files", "sizes", "digests", "records")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    NUM_FILES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    function: _blobs_pb2.BlobRef
+    num_files: int
+    sizes: _containers.RepeatedCompositeFieldContainer[Array]
+    digests: _containers.RepeatedCompositeFieldContainer[FileDigest]
+    records: Records
+    def __init__(self, function: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., num_files: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., digests: _Optional[_Iterable[_Union[FileDigest, _Mapping]]] = ..., records: _Optional[_Union[Records, _Mapping]] = ...) -> None: ...
+
+class Records(_message.Message):
+    __slots__ = ("file", "offset")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    file: Array
+    offset: Array
+    def __init__(self, file: _Optional[_Union[Array, _Mapping]] = ..., offset: _Optional[_Union[Array, _Mapping]] = ...) -> None: ...
+
+class FileDigest(_message.Message):
+    __slots__ = ("file", "row", "digest")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    file: int
+    row: int
+    digest: bytes
+    def __init__(self, file: _Optional[int] = ..., row: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Array(_message.Message):
     __slots__ = ("tensor", "blob", "offset")
@@ -205,7 +239,7 @@ class CloseJob(_message.Message):
     def __init__(self, exit_status: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released", "results", "leaving", "wanted")
+    __slots__ = ("queued", "started", "loaded", "progress", "drained", "failed", "closed", "released", "results", "leaving", "wanted", "bound")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +251,7 @@ class Event(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     queued: Queued
     started: Started
     loaded: Loaded
@@ -228,7 +263,16 @@ class Event(_message.Message):
     results: Results
     leaving: Leaving
     wanted: Wanted
-    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., results: _Optional[_Union[Results, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
+    bound: Bound
+    def __init__(self, queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., results: _Optional[_Union[Results, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ...) -> None: ...
+
+class Bound(_message.Message):
+    __slots__ = ("data", "missing")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    data: int
+    missing: str
+    def __init__(self, data: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("workers",)

@@ -36,6 +36,8 @@ from fdt.worker.worker_config import WorkerConfig
 # Steps are handed to the engine in chunks of about this many seconds, so that progress is reported.
 CHUNK_S = 0.1
 MAX_CHUNK = 256
+# Steps behind a chunk of which the engine is told, so that rows that are files are read ahead.
+AHEAD = 4
 # Seconds between two checks of an engine's progress: while instructions are awaited, and while a step that runs alone runs.
 POLL_S, ALONE_S = 0.05, 0.001
 
@@ -51,6 +53,7 @@ class Worker:
         timing: Timing,
         attached: Callable[[], None] = lambda: None,
         gateway: Gateway | None = None,
+        config: WorkerConfig | None = None,
     ) -> None:
         """
         Args:
@@ -60,8 +63,9 @@ class Worker:
             timing: The pool's intervals and limits.
             attached: Called when the pool's first message has come, before any program is read.
             gateway: Controls this process's tunnel; None if the process has none.
+            config: The worker's settings, which say what it reads.
         """
-        self._attached = attached
+        self._attached, self._config = attached, config
         self._engine = engine
         self._link = link
         self._store = store
@@ -71,7 +75,7 @@ class Worker:
         self._stall = StallWatch(timing.stall_s)
         self._stalled = False
         link.on_beat = self._look
-        self._rank = 0
+        self._rank, self._num_threads = 0, 1
         # Numbers of steps: given to the engine, made according to its last answer, and reported to the pool.
         self._given = 0
         self._made = 0
@@ -110,7 +114,7 @@ class Worker:
                 pass
 
     def _join(self, message: worker_pb2.Assignment) -> None:
-        self._rank = message.rank
+        self._rank, self._num_threads = message.rank, message.num_threads
         assignment = Assignment(
             job=message.job,
             rank=message.rank,
@@ -187,6 +191,9 @@ class Worker:
         gc.collect()
 
     def _bind(self, bind: job_pb2.BindData) -> None:
+        if bind.HasField("read"):
+            self._bind_rows(bind)
+            return
         groups = max(1, bind.groups)
         each, rest = divmod(len(bind.arrays), groups)
         if rest or groups > max(1, len(bind.arrays)):
@@ -197,6 +204,17 @@ class Worker:
             arrays = bind.arrays[group * each : (group + 1) * each]
             self._engine.bind(_data_of(bind.data, group), arrays, bind.passing)
         self._groups[bind.data] = groups
+
+    def _bind_rows(self, bind: job_pb2.BindData) -> None:
+        # Imported here: the control process, which starts the fork server, does not import TensorFlow.
+        from fdt.worker.data_files import opened
+
+        assert self._config is not None
+        rows, missing = opened(self._store, bind, self._num_threads, self._config)
+        if rows is not None:
+            self._engine.bind_rows(_data_of(bind.data, 0), rows)
+            self._groups[bind.data] = 1
+        self._send(job_pb2.Event(bound=job_pb2.Bound(data=bind.data, missing=missing)))
 
     def _release(self, instruction: job_pb2.Instruction) -> None:
         data = instruction.release.data
@@ -221,21 +239,24 @@ class Worker:
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
         self._assigned.require(run.program)
-        waiting = self._batches(run)
+        waiting, expected = self._batches(run), 0
         while True:
             self._take_more(run, waiting)
             if not waiting:
                 return
             size = 1 if run.alone else self._chunk()
+            self._engine.expect(run.program, waiting[expected : size + AHEAD])
+            expected = max(expected, len(waiting[: size + AHEAD]))
             self._stall.ask(run.program, len(waiting[:size]))
             self._run_chunk(run, waiting[:size])
+            expected -= len(waiting[:size])
             del waiting[:size]
             while run.alone and self._steps_made() < self._given:
                 time.sleep(ALONE_S)
 
     def _take_more(self, run: job_pb2.RunSteps, waiting: list[Batch]) -> None:
         """Adds the steps of the next queued instructions, as long as they run the same program on the same data."""
-        while len(waiting) < self._chunk() and not self._next and not run.alone:
+        while len(waiting) < self._chunk() + AHEAD and not self._next and not run.alone:
             try:
                 message = self._link.receive(0.0)
             except queue.Empty:
@@ -395,5 +416,5 @@ def work(
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
-    Worker(engine, link, _store(config, link), config.timing, attached, gateway).serve()
+    Worker(engine, link, _store(config, link), config.timing, attached, gateway, config).serve()
     link.close()

@@ -12,12 +12,16 @@ imports neither.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fdt.errors import UsageError
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
+
+if TYPE_CHECKING:
+    # The control process does not import TensorFlow.
+    from fdt.program.row_reader import RowReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +188,17 @@ class Engine(Protocol):
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps arrays of the store into memory; with `passing`, they are released once the next steps have run."""
+
+    def bind_rows(self, data: int, rows: "RowReader") -> None:
+        """Takes a data set whose rows are read and computed as steps need them."""
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        """Is told of batches that `run` is given next, in this order, so that rows can be read ahead.
+
+        Args:
+            program: See `run`.
+            batches: See `run`.
+        """
 
     def release(self, data: int) -> None:
         """Frees arrays as soon as the given steps have run; their files may be deleted at once."""

@@ -19,6 +19,8 @@ class WorkerConfig:
         timing: The pool's intervals and limits.
         tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
         joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
+        data: Folders of data sets that it reads.
+        reads_all: Whether it reads the files that the client names; see `fdt.base.config.ServeConfig`.
     """
 
     pool: str
@@ -28,6 +30,8 @@ class WorkerConfig:
     timing: Timing
     tls_ca: str | None = None
     joined: bool = False
+    data: tuple[str, ...] = ()
+    reads_all: bool = False
 
     def environment(self) -> dict[str, str]:
         """Returns the variable that `from_environment` reads."""
@@ -37,4 +41,4 @@ class WorkerConfig:
     def from_environment(cls, environment: Mapping[str, str]) -> "WorkerConfig":
         """Returns the configuration that `environment` wrote."""
         fields = json.loads(environment["FDT_WORKER"])
-        return cls(**{**fields, "timing": Timing(**fields["timing"])})
+        return cls(**{**fields, "timing": Timing(**fields["timing"]), "data": tuple(fields["data"])})

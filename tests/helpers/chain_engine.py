@@ -109,6 +109,12 @@ class ChainEngine:
         (array,) = arrays
         self._arrays[data] = self._blobs.open(array.blob)[array.offset :].view("float64")
 
+    def bind_rows(self, data: int, rows: object) -> None:
+        raise NotImplementedError
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        pass
+
     def release(self, data: int) -> None:
         del self._arrays[data]
 

@@ -90,6 +90,12 @@ class ToyEngine:
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         self._arrays[data] = [self._blobs.open(array.blob)[array.offset :].view(array.tensor.dtype) for array in arrays]
 
+    def bind_rows(self, data: int, rows: object) -> None:
+        raise NotImplementedError
+
+    def expect(self, program: int, batches: Sequence[Batch]) -> None:
+        pass
+
     def release(self, data: int) -> None:
         del self._arrays[data]
 

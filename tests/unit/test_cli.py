@@ -48,10 +48,10 @@ _OPTIONS = {
     "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--variables", "--wire", "--workers"]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": sorted([
-        *_PLACING_OPTIONS, "--admit", "--audit-log", "--disk", "--grace", "--hosts", "--idle", "--join", "--join-token-file",
-        "--limit", "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name", "--no-token",
-        "--no-walls", "--open-servers", "--page", "--record-events", "--share", "--state", "--tls-ca", "--tls-cert",
-        "--tls-key", "--token-file", "--tokens", "--workers",
+        *_PLACING_OPTIONS, "--admit", "--audit-log", "--data", "--disk", "--grace", "--hosts", "--idle", "--join",
+        "--join-token-file", "--limit", "--listen", "--log-json", "--log-level", "--memory", "--metrics", "--mode", "--name",
+        "--no-token", "--no-walls", "--open-servers", "--page", "--record-events", "--share", "--state", "--tls-ca",
+        "--tls-cert", "--tls-key", "--token-file", "--tokens", "--workers",
     ]),
     "token": ["--expires", "--listen", "--state", "--tokens"],
     "predict": sorted([

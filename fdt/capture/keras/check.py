@@ -22,7 +22,7 @@ from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.refusals import where
 from fdt.capture.step.divided import divided_lines
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.data import ArrayBatches
+from fdt.client.data import RowBatches
 from fdt.client.findings import Finding
 from fdt.errors import FdtError
 from fdt.program import admission
@@ -146,6 +146,7 @@ class CheckedRun(TracedRun):
             needs_batch: Whether its first batch is read even if shapes are known without it.
         """
         super().__init__(config, keras, model)
+        self.admitted = config.admitted
         self.traced: TracedStep | None = None
         # Shapes of a batch's arrays.
         self.shapes: list[tuple[int, ...]] = []
@@ -194,7 +195,7 @@ class CheckedRun(TracedRun):
             return
         self.look()
         # Shapes of arrays are known before one is read.
-        if isinstance(self.batches, ArrayBatches) and not self._needs_batch:
+        if isinstance(self.batches, RowBatches) and not self._needs_batch:
             raise CheckedError
 
     def run_step(self, iterator: Any) -> Any:
@@ -227,19 +228,14 @@ class CheckedRun(TracedRun):
         traced = self.model.train_function.step(self.batches.element, self._trace).traced
         admission.admit(traced.program, self._config.admitted)
         self.traced = traced
-        if isinstance(self.batches, ArrayBatches):
-            rows = min(self.batches.batch_size or 1, len(self.batches.arrays[0]))
-            self.shapes = [(rows, *array.shape[1:]) for array in self.batches.arrays]
+        if isinstance(self.batches, RowBatches):
+            self.shapes = self.batches.shapes
 
     def describe(self) -> list[str]:
         """Returns lines that describe the training."""
         assert self.batches is not None and self.traced is not None
         lines = opening_lines(self._config, self.batches.batch_size, self.traced)
-        if isinstance(self.batches, ArrayBatches):
-            size = sum(array.nbytes for array in self.batches.arrays)
-            lines.append(f"data: arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order")
-        else:
-            lines.append("data: streamed, batch by batch, as the script makes them")
+        lines.append(self.place_of_data())
         lines += step_lines(self._config, self.traced, self.shapes)
         if self.validation is not None:
             lines.append(self.validation)

@@ -6,7 +6,7 @@ a copy on the workers. Only metrics come home.
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from fdt.base.config import RunConfig
@@ -16,7 +16,7 @@ from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.data import ArrayBatches
+from fdt.client.data import ReadBatches, RowBatches
 from fdt.client.job import Job
 from fdt.errors import StepError, UnsupportedError
 from fdt.program.element import Element
@@ -33,19 +33,29 @@ class Evaluation:
         stays: Why they run on this machine; None if the pool makes them, as far as that is known.
     """
 
-    num_together, sends_arrays, streams = 1, True, False
+    num_together, sends_arrays, streams, why_streamed = 1, True, False, ""
 
-    def __init__(self, config: RunConfig, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]):
+    def __init__(
+        self,
+        config: RunConfig,
+        keras: KerasVersion,
+        model: Any,
+        arguments: Mapping[str, Any],
+        missing: Callable[[ReadBatches], str] = lambda batches: "",
+    ):
         """
         Args:
             config: The run's configuration.
             keras: The model's generation of Keras.
             model: The Keras model.
             arguments: Those of `fit`.
+            missing: See `Reader`.
         """
+        self.admitted: Collection[str] | None = config.admitted
+        self._missing = missing
         self.model = model
         self.stays: str | None = None
-        self.batches: ArrayBatches | None = None
+        self.batches: RowBatches | None = None
         self.steps_in_epoch: int | None = None
         self._config, self._keras, self._arguments = config, keras, arguments
         self._step: RemoteStep | None = None
@@ -56,13 +66,18 @@ class Evaluation:
         self._ran_out = False
         self._logs: Any = {}
 
+    def missing(self, batches: ReadBatches) -> str:
+        """See `Reader`."""
+        return self._missing(batches)
+
     def check_streamed(self, reader: str) -> None:
         """Leaves data that are not rows of arrays on this machine.
 
         Args:
             reader: Name of the Keras class that reads them.
         """
-        self.stays = f"its data are not rows of arrays in an order (Keras reads them through {reader})"
+        why = self.why_streamed or f"Keras reads them through {reader}"
+        self.stays = f"its data are not rows of arrays in an order ({why})"
 
     def num_batches(self, epoch: int) -> float:
         """Returns how many batches all validations together take.
@@ -98,7 +113,7 @@ class Evaluation:
     def line(self) -> str:
         """Returns the opening line."""
         assert self.batches is not None
-        return f"validation runs on the workers, on {len(self.batches.arrays[0]):,} rows that are sent once"
+        return f"validation runs on the workers, on {self.batches.num_rows:,} rows {self.batches.way}"
 
     @contextlib.contextmanager
     def running(self, run: Run, function: RemoteTestFunction) -> Iterator[None]:

@@ -10,7 +10,9 @@ from fdt.base.patch import Patches
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion, Reader
-from fdt.capture.rows import RowNumbers, Rows
+from fdt.capture.rows import RowNumbers
+from fdt.client.data import ArrayBatches, ReadBatches, RowBatches
+from fdt.client.report import say
 from fdt.errors import UnsupportedError
 
 RunT = TypeVar("RunT", bound=TracedRun)
@@ -45,13 +47,27 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         """See `DataHooks`."""
         return self._run if self._run is not None and self._run.batches is None else None
 
-    def rows_of(self, dataset: Any) -> Rows | None:
-        """Returns a data set as arrays and row numbers; None if it is to be streamed."""
-        run = self.awaiting_data()
+    def rows_of(self, dataset: Any) -> tuple[RowBatches, Any] | None:
+        """See `DataHooks`."""
+        run, tree = self.awaiting_data(), self._keras.tree
         # To make one batch of several (--batch per-worker), one has to know how the data set continues.
         if run is None or not run.sends_arrays or run.num_together > 1:
             return None
-        return self._row_numbers.of(dataset, self._num_batches)
+        rows = self._row_numbers.of_files(dataset, run.admitted) if run.admitted is not None else None
+        if rows is not None and rows.files is not None:
+            batches = ReadBatches(rows.files, rows.structure, rows.batch_size, tree, rows.rows_told)
+            missing = run.missing(batches)
+            if not missing:
+                return batches, rows.numbers
+            self._row_numbers.reason = f"its files are read on this machine: {missing}"
+            if missing not in self._said:
+                self._said.add(missing)
+                say(f"data: their files are read on this machine: {missing}")
+        rows = self._row_numbers.of(dataset, self._num_batches)
+        if rows is None:
+            run.why_streamed = self._row_numbers.reason
+            return None
+        return ArrayBatches(rows.structure, rows.batch_size, tree, rows.rows_told), rows.numbers
 
     def _num_batches(self, epoch: int) -> float:
         """Returns how many batches the `fit` will take of the data that Keras is about to read.

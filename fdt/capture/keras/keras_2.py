@@ -144,8 +144,7 @@ class _Data:
             self._reading = run
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
             if taken is not None:
-                run.batches = ArrayBatches(taken.structure, taken.batch_size, tf.nest, taken.rows_told)
-                kwargs["x"] = taken.numbers
+                run.batches, kwargs["x"] = taken
         try:
             handler = original(**kwargs)
         finally:

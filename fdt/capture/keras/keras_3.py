@@ -18,7 +18,7 @@ from fdt.base.patch import Patches
 from fdt.capture.keras.version import DataHooks, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.strategies import is_alone, made_under
-from fdt.client.data import ArrayBatches, Batches, StreamedBatches, is_numbers
+from fdt.client.data import ArrayBatches, Batches, RowBatches, StreamedBatches, is_numbers
 
 
 class Keras3:
@@ -136,7 +136,7 @@ def _remember_strategy(original: Callable[..., None], trainer: Any) -> None:
 def _build_by_rows(original: Callable[..., None], model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     """Builds a model made under a strategy from a batch's rows; our iterator may yield only their numbers to Keras."""
     run = getattr(iterator, "_fdt_run", None)
-    if model._distribute_strategy is not None and run is not None and isinstance(run.batches, ArrayBatches):
+    if model._distribute_strategy is not None and run is not None and isinstance(run.batches, RowBatches):
         _, _, steps = next(iter(iterator))
         rows = run.batches.encode(next(steps))
         iterator, data_batch = None, run.batches.element.decode([tf.constant(array) for array in rows])
@@ -200,8 +200,7 @@ def _batches(adapter: Any, run: Reader, fit: DataHooks) -> tuple[Batches | None,
         return batches, _RowNumbers(rows, batch_size=batch_size, shuffle=adapter._shuffle)
     taken = fit.rows_of(adapter.get_tf_dataset()) if isinstance(adapter, TFDatasetAdapter) else None
     if taken is not None:
-        batches = ArrayBatches(taken.structure, taken.batch_size, keras.tree, taken.rows_told)
-        return batches, TFDatasetAdapter(taken.numbers)
+        return taken[0], TFDatasetAdapter(taken[1])
     run.check_streamed(type(adapter).__name__)
     return StreamedBatches(adapter.get_tf_dataset().element_spec, keras.tree) if run.streams else None, adapter
 

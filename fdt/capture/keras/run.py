@@ -20,6 +20,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.answers import Drain, StepResult
+from fdt.client.data import ReadBatches
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
@@ -38,7 +39,7 @@ class Run(TracedRun):
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
         super().__init__(session.config, keras, model)
-        self._session = session
+        self._session, self.admitted = session, session.config.admitted
         self._audience = audience
         self._job = session.job()
         self._begin_account()
@@ -70,6 +71,10 @@ class Run(TracedRun):
         self._pull(_ALL)
         self._begin_account()
 
+    def missing(self, batches: ReadBatches) -> str:
+        """See `Reader`."""
+        return batches.missing(self._job, identified=self._config.server is not None)
+
     def prepare(self, force: bool) -> None:
         """Sends the data. The step is traced in its first call, as in Keras, so that it finds what callbacks have set up."""
         assert self.batches is not None
@@ -83,6 +88,8 @@ class Run(TracedRun):
         assert self._step is not None and self.batches is not None
         is_watched = self._audience.state_each_step or self._audience.logs_each_step
         lines = opening_lines(self._config, self.batches.batch_size, self._step.traced)
+        if isinstance(self.batches, ReadBatches) or self.why_streamed:
+            lines.append(self.place_of_data())
         self._session.opening([*lines, *turns(self._config, is_watched)])
 
     def _check_unchanged(self) -> None:
@@ -273,6 +280,9 @@ class Run(TracedRun):
             with self._told():
                 self._refreshing.settle()
                 self._pull(_ALL if self._audience.state_each_epoch or self._ran_out else _METRICS)
+            if isinstance(self.batches, ReadBatches):
+                # Between epochs the script may change files, and a job that is told its steps again would read these.
+                self._job.snapshot()
             # Keras may keep the dict it was given last: it has to see the final numbers.
             if isinstance(last, dict) and isinstance(self._logs, dict):
                 last.update(self._logs)

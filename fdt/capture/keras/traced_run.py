@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where_raised
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.watching import Watch
-from fdt.client.data import ArrayBatches, Batches
+from fdt.client.data import Batches, ReadBatches, RowBatches
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 
@@ -29,10 +29,12 @@ class TracedRun(abc.ABC):
         keras: The model's generation of Keras.
         batches: The training data, once Keras has read its arguments.
         steps_in_epoch: Steps in an epoch; None if Keras does not know.
-        sends_arrays, streams, num_together: See `fdt.capture.keras.version.Reader`.
+        sends_arrays, streams, num_together, admitted, why_streamed: See `fdt.capture.keras.version.Reader`.
     """
 
     sends_arrays = streams = True
+    admitted: Collection[str] | None = None
+    why_streamed = ""
 
     def __init__(self, config: RunConfig, keras: KerasVersion, model: Any):
         self.model, self.keras = model, keras
@@ -61,6 +63,10 @@ class TracedRun(abc.ABC):
         """See the class."""
         return self._config.num_workers if self._config.batch == "per-worker" else 1
 
+    def missing(self, batches: ReadBatches) -> str:
+        """See `Reader`; here nobody makes steps."""
+        return ""
+
     def check_streamed(self, reader: str) -> None:
         """Refuses data that have to be streamed if `--batch per-worker` needs arrays.
 
@@ -72,6 +78,15 @@ class TracedRun(abc.ABC):
                 f"--batch per-worker needs data in arrays of numbers; model.fit was given data that Keras reads through "
                 f"{reader}. Leave the option out, and give the data set the larger batch."
             )
+        if self.sends_arrays:
+            self.why_streamed = self.why_streamed or f"Keras reads them through {reader}"
+
+    def place_of_data(self) -> str:
+        """Returns where the data are read, and why."""
+        if isinstance(self.batches, RowBatches):
+            return f"data: {self.batches.place()}"
+        why = f" ({self.why_streamed})" if self.why_streamed else ""
+        return f"data: streamed, batch by batch, as the script makes them{why}"
 
     def _trace(self, element: Element) -> TracedStep:
         asynchronous = self._config.mode == "async"
@@ -123,7 +138,7 @@ class TracedRun(abc.ABC):
         num_workers, rule = self._config.num_workers, self._config.scale_lr
         if self.num_together == 1 or rule == "none":
             return None
-        assert isinstance(self.batches, ArrayBatches)
+        assert isinstance(self.batches, RowBatches)
         target = float(num_workers) if rule == "linear" else num_workers**0.5
         return warm_up(target, _WARM_UP_EPOCHS * self.batches.num_batches)
 

@@ -129,7 +129,8 @@ class Validation:
         if fit is None or fit.stays is not None or self._own_calls:
             return None
         if fit.evaluation is None:
-            fit.evaluation = Evaluation(self._session.config, self._keras, fit.run.model, fit.arguments)
+            run = fit.run
+            fit.evaluation = Evaluation(self._session.config, self._keras, run.model, fit.arguments, run.missing)
         is_read = fit.evaluation.batches is not None or fit.evaluation.stays is not None
         return None if is_read else fit.evaluation
 

@@ -1,7 +1,7 @@
 """The interface of a generation of Keras: what capture uses and the generations do differently."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,12 +19,24 @@ class Reader(Protocol):
         sends_arrays: Whether data that are arrays are sent as a whole.
         streams: Whether other data are sent batch by batch; otherwise they are Keras's.
         num_together: How many of the script's batches are sent as one batch.
+        admitted: Operations that functions of rows may hold besides the usual ones; None if whoever makes the steps reads no
+            files.
+        why_streamed: Why data are neither arrays nor rows of files; "" if that is not known.
     """
+
+    def missing(self, batches: Any) -> str:
+        """Returns which file of data that are read from files those who make the steps cannot read, and why; "" if they can.
+
+        Args:
+            batches: `fdt.client.data.ReadBatches`.
+        """
 
     batches: Any
     steps_in_epoch: int | None
     sends_arrays: bool
     streams: bool
+    admitted: Collection[str] | None
+    why_streamed: str
 
     @property
     def num_together(self) -> int:
@@ -43,8 +55,8 @@ class DataHooks(Protocol):
     def awaiting_data(self) -> Reader | None:
         """Returns for what Keras is about to read data; None if that is neither training nor validation on the pool."""
 
-    def rows_of(self, dataset: Any) -> Any | None:
-        """Returns a data set as arrays and row numbers; None if it is to be streamed."""
+    def rows_of(self, dataset: Any) -> tuple[Any, Any] | None:
+        """Returns a data set as `fdt.client.data.RowBatches` and a data set of row numbers; None if it is to be streamed."""
 
 
 class KerasVersion(Protocol):

@@ -19,7 +19,10 @@ from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
 from fdt.transport import wire
 from fdt.transport.blob_store import not_here
+from fdt.transport.blobs import named_by
 from fdt.v1 import blobs_pb2, job_pb2
+
+_READS_NOTHING = "the pool's workers read no files"
 
 
 class Jobs:
@@ -74,7 +77,7 @@ class Jobs:
             for raw in until_broken(requests):
                 kind = self._look_at(relay, raw)
                 said_goodbye |= kind == "close"
-                if kind in ("fetched", "shown"):
+                if kind in ("fetched", "shown", None):
                     continue
                 if kind == "run":
                     # Instructions that prepare the job are checked and kept while it queues; its steps wait in the stream.
@@ -97,7 +100,11 @@ class Jobs:
             self._supervisor.post(events.Cancelled(time.time(), relay.job))
 
     def _look_at(self, relay: JobRelay, raw: bytes) -> str | None:
-        """Checks an instruction, and marks the blobs that it names as in use; returns its kind."""
+        """Checks an instruction, and marks the blobs that it names as in use.
+
+        Returns:
+            Its kind; None if the pool has answered it.
+        """
         instruction = wire.decode(job_pb2.Instruction, raw)
         kind = instruction.WhichOneof("kind")
         if kind == "load":
@@ -105,10 +112,12 @@ class Jobs:
             self._need(relay, [instruction.load.blob])
             self._examiner.examine(self._supervisor.store, instruction.load.blob)
         elif kind == "bind":
-            refs = [array.blob for array in instruction.bind.arrays]
+            refs = named_by(instruction.bind)
             self._need(relay, refs)
             if instruction.bind.passing:
                 relay.streamed(instruction.bind.data, refs)
+            if instruction.bind.HasField("read"):
+                return kind if self._take_rows(relay, instruction.bind) else None
         elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
             self._check_use(relay, [instruction.assign.state.payload.blob])
             relay.assigned_blob(instruction.assign.state.payload.blob)
@@ -129,6 +138,15 @@ class Jobs:
         elif kind in (None, "open"):
             raise ProtocolError(f"An instruction of this kind is not allowed here. Received: kind={kind}")
         return kind
+
+    def _take_rows(self, relay: JobRelay, bind: job_pb2.BindData) -> bool:
+        """Checks a data set whose rows are files; returns whether the workers are to look at these."""
+        if not self._supervisor.reads_files:
+            relay.tell(job_pb2.Event(bound=job_pb2.Bound(data=bind.data, missing=_READS_NOTHING)))
+            return False
+        self._examiner.examine(self._supervisor.store, bind.read.function, of_rows=True)
+        relay.bind_asked(bind.data)
+        return True
 
     def _check_use(self, relay: JobRelay, refs: list[blobs_pb2.BlobRef]) -> None:
         for ref in refs:

@@ -110,6 +110,9 @@ class Workers:
             relay.results(raw, event)
         elif kind == "loaded":
             relay.loaded(event)
+        elif kind == "bound":
+            missing = cut(event.bound.missing, self._supervisor.limits.failure_bytes)
+            relay.bound(job_pb2.Bound(data=event.bound.data, missing=missing))
         elif kind == "drained":
             drained = relay.drained(rank, event)
             if drained is not None:

@@ -1,0 +1,98 @@
+"""What does an image of a folder of JPEGs cost the script's process, and how many are trained a second?
+
+    python benchmarks/files.py                   # writes benchmarks/results/files.{json,md}
+    python benchmarks/files.py --tree ../before  # another working tree's fdt, for the rows called "before"
+    python benchmarks/files.py --quick           # few images, prints only: does everything run?
+
+The images are made (160 x 160, some 10 kB) and more than 1 GB when decoded, so that no version sends them once as arrays.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from processes import fdt, python, readable, run
+from record import Content, Record
+from tables import spread, table
+
+SCRIPT = "benchmarks/models/jpegs.py"
+PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
+RUNS = {"sync 1": ("sync", 1), "sync 2": ("sync", 2), "async 1": ("async", 1), "async 2": ("async", 2)}
+
+
+def measured(row: str, folder: Path, tree: Path | None, rounds: int) -> dict[str, Any]:
+    """Runs the script a few times."""
+    results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
+    command = python(SCRIPT, str(folder))
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as reports:
+            report = Path(reports, "report.json")
+            if row != "keras":
+                mode, workers = RUNS[row]
+                options = ("--mode", mode, "--workers", str(workers), "--report", str(report))
+                command = fdt("run", *options, SCRIPT, str(folder))
+            result = run(command, {"PYTHONPATH": str(tree)} if tree is not None else None, timeout_s=900).result()
+            sent = json.loads(report.read_text())["fits"][0]["bytes_to_pool"] if report.exists() else 0
+        results["images_per_s"].append(result["images_per_s"])
+        results["script_core_ms"].append(result["script_core_ms"])
+        results["sent_bytes"].append(sent / result["images"])
+    command = [word.replace(str(folder), "FOLDER") for word in command if "report" not in word]
+    return {"command": readable(command), **results, "losses": result["losses"]}
+
+
+def markdown(content: Content) -> str:
+    """Returns the table."""
+    done = [entry for entry in content["measurements"] if "failed" not in entry]
+    plain = [statistics.median(e["images_per_s"]) for e in done if e["row"] == "keras"]
+    heads = ["", "images/s", "of plain Keras", "core-ms an image, script's process", "bytes an image to the pool"]
+    lines = [
+        [
+            f"{e['row']}{', before' if e['tree'] else ''}",
+            spread(e["images_per_s"], 0),
+            f"{statistics.median(e['images_per_s']) / plain[0]:.2f}" if plain else "-",
+            spread(e["script_core_ms"], 3),
+            spread(e["sent_bytes"], 0),
+        ]
+        for e in done
+    ]
+    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
+    settings = content["settings"]
+    return (
+        f"# Folders of JPEGs\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
+        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"{settings['images']} made JPEGs of 160 x 160, read by `image_dataset_from_directory` in batches of 64, 4 epochs, "
+        f"the first of which does not count (it does for bytes). Medians (least–most) of {settings['rounds']} rounds. "
+        f"Script, pool and workers share the machine's cores.\n\n{table(heads, lines)}\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--tree", type=Path, help="working tree of a commit before, measured besides")
+    parser.add_argument("--quick", action="store_true", help="few images, nothing written")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.images = 1, 400
+    settings = {"rounds": options.rounds, "images": options.images}
+    record = Record("files", settings, PACKAGES, markdown, keep=not options.quick)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made, "images")
+        run(python(SCRIPT, str(folder), "--make", str(options.images)), timeout_s=900)
+        record.add("rate", partial(measured, "keras", folder, None, options.rounds), row="keras", tree=False)
+        for row in RUNS:
+            for tree in (options.tree, None) if options.tree is not None else (None,):
+                measure = partial(measured, row, folder, tree, options.rounds)
+                record.add("rate", measure, row=row, tree=tree is not None)
+    print("\n" + record.markdown())
+    return 1 if record.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

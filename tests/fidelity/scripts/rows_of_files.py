@@ -1,0 +1,207 @@
+"""Trains on data sets whose rows are files, as scripts do; writes what came of it as JSON."""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+SIZE, NUM_IMAGES, CLASSES = (9, 12), 30, ("cats", "dogs", "owls")
+Made = dict[str, Any]
+
+
+def make_images(folder: Path) -> None:
+    """Makes a folder for each class, with images of several sizes and names that are not ASCII."""
+    generator = np.random.default_rng(3)
+    for number in range(NUM_IMAGES):
+        pixels = generator.integers(0, 256, [20 + number % 3, 25, 3], np.uint8)
+        path = folder / CLASSES[number % 3] / f"bild {number:02} ä.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_jpeg(pixels).numpy())
+
+
+def paths(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.glob("*/*.jpg"))
+
+
+def labels(folder: Path) -> np.ndarray:
+    return np.array([CLASSES.index(Path(path).parent.name) for path in paths(folder)])
+
+
+def read(path: tf.Tensor) -> tf.Tensor:
+    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+    return tf.image.resize(image, SIZE) / 255.0
+
+
+def rows(folder: Path) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((paths(folder), labels(folder)))
+
+
+def mapped(folder: Path) -> tf.data.Dataset:
+    images = rows(folder).shuffle(NUM_IMAGES, seed=4).map(lambda path, label: (read(path), label))
+    return images.batch(8).prefetch(2)
+
+
+def of_keras(folder: Path) -> tf.data.Dataset:
+    images = keras.utils.image_dataset_from_directory(folder, image_size=SIZE, batch_size=8, seed=5, verbose=False)
+    return images.map(lambda x, y: (x / 255.0, y), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def labelled_by_path(folder: Path) -> tf.data.Dataset:
+    """The tutorial's: the class is a part of the path, and the map is parallel."""
+    names = tf.constant(CLASSES)
+
+    def made(path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = tf.strings.split(path, os.sep)
+        return read(path), tf.argmax(tf.cast(parts[-2] == names, tf.int32))
+
+    found = tf.data.Dataset.from_tensor_slices(paths(folder)).shuffle(NUM_IMAGES, seed=1)
+    return found.map(made, num_parallel_calls=tf.data.AUTOTUNE).batch(7, drop_remainder=True)
+
+
+def joined(folder: Path) -> tf.data.Dataset:
+    """Relative names; two files a row; taken, skipped and repeated; checked."""
+    os.chdir(folder.parent)
+    short = [str(Path(path).relative_to(folder)) for path in paths(folder)]
+
+    @tf.function
+    def inner(name: tf.Tensor) -> tf.Tensor:
+        return read(tf.strings.join([folder.name, "/", name]))
+
+    def made(name: tf.Tensor, other: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.control_dependencies([tf.debugging.assert_non_negative(label)]):
+            return inner(name) - inner(other) / 2, label
+
+    data = tf.data.Dataset.from_tensor_slices((short, short[::-1], labels(folder)))
+    return data.skip(2).take(25).repeat(2).shuffle(9, seed=2).map(made).batch(8)
+
+
+def of_both_parts(folder: Path) -> tf.data.Dataset:
+    """A zip of files and classes, the files read before they are shuffled, in an order drawn from the script's seed."""
+    tf.random.set_seed(7)
+    images = tf.data.Dataset.from_tensor_slices(paths(folder)).map(read)
+    classes = tf.data.Dataset.from_tensor_slices(labels(folder)).map(lambda label: tf.one_hot(label, len(CLASSES)))
+    return tf.data.Dataset.zip((images, classes)).shuffle(11).batch(6)
+
+
+def records(folder: Path) -> tf.data.Dataset:
+    """Images and classes in two TFRecord files."""
+    files = [str(folder.parent / f"{part}.tfrecord") for part in range(2)]
+    for part, path in enumerate(files):
+        if not Path(path).exists():
+            write_records(path, [row for row in range(NUM_IMAGES) if row % 3 != 2 - 2 * part], folder)
+
+    def made(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+        parsed = tf.io.parse_single_example(record, features)
+        image = tf.image.resize(tf.io.decode_jpeg(parsed["image"], channels=3), SIZE)
+        return image / 255.0, parsed["label"]
+
+    return tf.data.TFRecordDataset(files).shuffle(15, seed=3).map(made).batch(8).prefetch(1)
+
+
+def write_records(path: str, chosen: list[int], folder: Path) -> None:
+    with tf.io.TFRecordWriter(path) as writer:
+        for row in chosen:
+            image = tf.train.BytesList(value=[Path(paths(folder)[row]).read_bytes()])
+            label = tf.train.Int64List(value=[int(labels(folder)[row])])
+            features = {"image": tf.train.Feature(bytes_list=image), "label": tf.train.Feature(int64_list=label)}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
+    "mapped": mapped,
+    "of_keras": of_keras,
+    "labelled_by_path": labelled_by_path,
+    "joined": joined,
+    "of_both_parts": of_both_parts,
+    "records": records,
+}
+
+
+def model_for(data: tf.data.Dataset) -> Any:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [keras.layers.Input((*SIZE, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)]
+    )
+    is_sparse = data.element_spec[1].shape.rank == 1
+    kind = keras.losses.SparseCategoricalCrossentropy if is_sparse else keras.losses.CategoricalCrossentropy
+    model.compile(keras.optimizers.SGD(0.05), kind(from_logits=True), metrics=["accuracy"])
+    return model
+
+
+def digest(values: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+def trained(make: Callable[[Path], tf.data.Dataset], folder: Path) -> Made:
+    keras.utils.set_random_seed(1)
+    data = make(folder)
+    # The script looks into its data before and after the training.
+    before = [digest(x) for x, _ in data.take(1)]
+    model = model_for(data)
+    validation = make(folder).take(2)
+    history = model.fit(data, epochs=3, validation_data=validation, verbose=0).history
+    after = [[digest(x), digest(y)] for x, y in data]
+    return {
+        **{name: [float(v) for v in values] for name, values in history.items()},
+        "weights": [float(np.sum(np.abs(w))) for w in model.get_weights()],
+        "looked": [before, after],
+        "iterations": int(model.optimizer.iterations),
+    }
+
+
+class Spoils(keras.callbacks.Callback):  # type: ignore[misc]
+    """Changes a file behind the first epoch."""
+
+    def __init__(self, path: Path, content: bytes | None) -> None:
+        super().__init__()
+        self._path, self._content = path, content
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._content is None:
+            self._path.unlink()
+        else:
+            self._path.write_bytes(self._content)
+
+
+def spoiled(folder: Path, content: bytes | None) -> Made:
+    """Trains while a file of the third batch is lost or broken; goes on without it."""
+    keras.utils.set_random_seed(1)
+    data = rows(folder).map(lambda path, label: (read(path), label)).batch(4)
+    model, path = model_for(data), Path(paths(folder)[9])
+    kept, raised = path.read_bytes(), ""
+    try:
+        model.fit(data, epochs=3, verbose=0, callbacks=[Spoils(path, content)])
+    except tf.errors.OpError as error:
+        raised = type(error).__name__
+    weights = [float(np.sum(np.abs(w))) for w in model.get_weights()]
+    path.write_bytes(kept)
+    again = model.fit(data, epochs=1, verbose=0).history["loss"]
+    return {"raised": raised, "weights": weights, "again": again}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cases", default=",".join([*DATA, "lost", "broken"]))
+    arguments = parser.parse_args()
+    content = {"lost": None, "broken": b"\xff\xd8\xff no image"}
+    made: dict[str, Made] = {}
+    for case in arguments.cases.split(","):
+        if case in DATA:
+            made[case] = trained(DATA[case], arguments.folder)
+        else:
+            made[case] = spoiled(arguments.folder, content[case])
+    arguments.out.write_text(json.dumps(made))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Rows that are files are read by the workers, and give what plain python gives: figures, errors, and what the script sees."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fidelity.scripts import rows_of_files
+from tests.helpers.warm import run_fdt, run_python
+
+_SCRIPT = Path(rows_of_files.__file__)
+_LIMIT_S = 500.0
+_LIMIT = 1e-6
+_CASES = ("mapped", "of_keras", "labelled_by_path", "joined", "of_both_parts", "records", "lost", "broken")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "images"
+    rows_of_files.make_images(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("plain") / "figures"
+    run_python(_SCRIPT, "--folder", folder, "--out", out, limit_s=_LIMIT_S).expect(0)
+    return _made(out)
+
+
+def _made(out: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(out.read_text())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_workers", "cases"),
+    [
+        pytest.param("sync", 2, _CASES, id="2 workers"),
+        pytest.param("sync", 3, ("mapped", "records", "broken"), id="3 workers"),
+        pytest.param("async", 1, ("mapped", "records", "lost"), id="asynchronous"),
+        pytest.param("sync", 1, _CASES, id="1 worker", marks=pytest.mark.thorough),
+    ],
+)
+def test_workers_read_what_plain_python_reads(
+    mode: str, num_workers: int, cases: tuple[str, ...], folder: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    out, report = tmp_path / "figures", tmp_path / "report"
+    arguments = ("--folder", folder, "--out", out, "--cases", ",".join(cases))
+    options = ("--report", report)
+    finished = run_fdt(_SCRIPT, *arguments, workers=num_workers, mode=mode, options=options, limit_s=_LIMIT_S).expect(0)
+    made = _made(out)
+    assert list(made) == list(cases)
+    for case in cases:
+        for name, value in plain[case].items():
+            assert _is_same(value, made[case][name]), (case, name, value, made[case][name])
+    assert plain[cases[-1]].get("raised", "NotFoundError") in ("NotFoundError", "InvalidArgumentError")
+    assert "which the workers read from files" in finished.stderr
+    assert "streamed" not in finished.stderr
+    # Names and numbers of rows went out, no image: one epoch of them has 30 x 9 x 12 x 3 x 4 bytes.
+    largest = max(fit["bytes_to_pool"] for fit in json.loads(report.read_text())["fits"])
+    assert largest < 30 * 9 * 12 * 3 * 4
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether figures agree up to rounding, and all else is equal."""
+    if not isinstance(one, list) or not one or not isinstance(one[0], float):
+        return bool(one == other)
+    return bool(np.allclose(one, other, rtol=_LIMIT, atol=_LIMIT))
