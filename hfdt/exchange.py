@@ -101,7 +101,11 @@ class HorovodExchange:
         sent = [encode(tensor, Combine.SUM) for tensor in rounded]
         flat = [_cut_up(tensor, own) for tensor, own in zip(sent, sizes, strict=True)]
         counts = tf.stack([tf.add_n([tf.size(pieces[rank]) for pieces in flat]) for rank in range(self.num_workers)])
-        message = tf.concat([pieces[rank] for rank in range(self.num_workers) for pieces in flat], 0)
+        if len(sent) == 1:
+            # Its pieces are one after the other already.
+            message = tf.reshape(sent[0], [-1])
+        else:
+            message = tf.concat([pieces[rank] for rank in range(self.num_workers) for pieces in flat], 0)
         (received,) = _metered([message], lambda ready: self._swapped(ready, counts, name)[:1])
         wide = tf.cast(received, tf.float32) if received.dtype == tf.float16 else received
         together = tf.reduce_sum(tf.reshape(wide, [self.num_workers, -1]), 0)

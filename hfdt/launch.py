@@ -25,11 +25,13 @@ class HorovodLauncher:
     tunnels = False
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Accepts the options for rounding, relaxation and state; raises UsageError for others."""
+        """Accepts the options for rounding, relaxation, state and memory; raises UsageError for others."""
         rounding.is_rounded(options)
         relaxation.relaxed(options)
         held.held_as(options)
-        others = [name for name in options if name not in (rounding.OPTION, relaxation.OPTION, held.OPTION)]
+        held.memory_bytes(options)
+        known = (rounding.OPTION, relaxation.OPTION, held.OPTION, held.MEMORY)
+        others = [name for name in options if name not in known]
         if others:
             name, value = others[0], options[others[0]]
             raise UsageError(f"--{name} goes with --mode async. Received: --mode sync --{name} {value}")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
 from fdt.base.held import HeldAs
-from fdt.division import parts
+from fdt.division import memory, variable_layouts
 from fdt.program.graphs import sized
 from fdt.program.layout import Divided
 from fdt.program.packing import Pieces
@@ -20,13 +20,17 @@ from hfdt import exchange
 _PIECE_BYTES = 32 << 20
 
 
-def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs) -> dict[int, Divided]:
+def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs, memory_bytes: int | None = None) -> dict[int, Divided]:
     """Returns the layouts of the variables that ranks hold in parts, by their indices; it is the same on all ranks.
 
     Args:
         loaded: The program, whose variables are not made yet.
         num_ranks: How many ranks the job has.
         held: What the person asked for.
+        memory_bytes: What each rank may use of memory; None if that is not known.
+
+    Raises:
+        UnsupportedError: It does not fit.
     """
 
     def of_graph() -> Mapping[int, tf.Tensor]:
@@ -35,7 +39,7 @@ def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs) -> dict[int, Div
         graph = sized(loaded.description, shapes, [None] * first + resources)
         return dict(enumerate(graph.inputs[first : first + len(loaded.source.variables)]))
 
-    return parts.chosen(loaded.source, num_ranks, held, of_graph)
+    return variable_layouts.chosen(loaded.source, num_ranks, held, of_graph, memory_bytes)
 
 
 def handles(loaded: LoadedProgram) -> list[tf.Tensor]:
@@ -82,7 +86,7 @@ def at_home(loaded: LoadedProgram, index: int) -> Pieces:
 
 def account(loaded: LoadedProgram) -> job_pb2.HeldState:
     """Returns how much of a program's variables ranks hold in parts."""
-    held = parts.account(loaded.source, loaded.divided)
+    held = memory.account(loaded.source, loaded.divided)
     return job_pb2.HeldState(
         in_parts=held.variables,
         variables=held.of,

@@ -119,6 +119,7 @@ class HorovodEngine:
         self._rounded = False
         self._relaxed: frozenset[str] = frozenset()
         self._held = HeldAs.AUTO
+        self._memory_bytes: int | None = None
         self._steps = 0
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
@@ -145,6 +146,7 @@ class HorovodEngine:
         self._rounded = rounding.is_rounded(assignment.options)
         self._relaxed = relaxation.relaxed(assignment.options)
         self._held = HeldAs.WHOLE if BATCH_NORM in self._relaxed else held.held_as(assignment.options)
+        self._memory_bytes = held.memory_bytes(assignment.options)
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._meter = exchange.Meter()
@@ -157,11 +159,17 @@ class HorovodEngine:
         loaded = load(
             step_program,
             lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)),
-            lambda undivided: parts.chosen(undivided, self._size, self._held),
+            lambda undivided: parts.chosen(undivided, self._size, self._held, self._memory_left()),
             self._rank,
         )
         self._programs[program] = loaded
         self._divided[program] = DividedProgram(loaded, program, self._size, self._mesh, self._rounded, self._relaxed)
+
+    def _memory_left(self) -> int | None:
+        """Returns what the programs loaded so far leave of this rank's memory; None if it is not known."""
+        if self._memory_bytes is None:
+            return None
+        return max(1, self._memory_bytes - sum(parts.account(each).worker_bytes for each in self._programs.values()))
 
     def forget(self, program: int) -> None:
         """Frees a program; the accounts of its divided steps are kept."""

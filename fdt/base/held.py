@@ -1,4 +1,4 @@
-"""Reads how synchronous workers hold variables: each all of them, or each a part (`--variables`)."""
+"""Reads how synchronous workers hold variables, each all of them or a part (`--variables`), and in how much memory."""
 
 import enum
 from collections.abc import Mapping
@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from fdt.errors import UsageError
 
 OPTION = "variables"
+# The bytes of memory that each worker may use; a client tells it to its job.
+MEMORY = "memory"
 
 
 class HeldAs(enum.Enum):
     """What workers hold of a training's variables."""
 
-    # Tables that are only looked up in parts, everything else whole.
+    # Tables that are only looked up in parts, everything else whole; everything in parts if it does not fit otherwise.
     AUTO = "auto"
     WHOLE = "whole"
     # Whatever is updated and large enough.
@@ -29,3 +31,15 @@ def held_as(options: Mapping[str, str]) -> HeldAs:
     if value not in known:
         raise UsageError(f"--{OPTION} must be one of {', '.join(known)}. Received: --{OPTION} {value}")
     return HeldAs(value)
+
+
+def memory_bytes(options: Mapping[str, str]) -> int | None:
+    """Returns how many bytes of memory each worker may use, from the options of a job; None if that is not known.
+
+    Raises:
+        UsageError: The option is no number of bytes.
+    """
+    value = options.get(MEMORY)
+    if value is not None and not (value.isascii() and value.isdecimal() and int(value)):
+        raise UsageError(f"--{MEMORY} must be a number of bytes in a job's options. Received: --{MEMORY} {value}")
+    return None if value is None else int(value)

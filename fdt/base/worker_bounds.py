@@ -45,8 +45,12 @@ class Bounds:
 
     def here(self) -> "Bounds":
         """Returns these bounds on this machine."""
-        share = int(_SHARE * machine_bytes())
+        share = all_workers_bytes()
         return self if self.memory_bytes is not None else dataclasses.replace(self, memory_bytes=share)
+
+    def memory_of_each(self, num_workers: int) -> int:
+        """Returns the bytes of memory that each of some workers may use that share this machine."""
+        return min(self.here().memory_bytes or 0, all_workers_bytes() // max(1, num_workers))
 
     def __str__(self) -> str:
         said = f"each worker may use {shown(self.here().memory_bytes or 0)} of memory"
@@ -73,6 +77,11 @@ def machine_bytes(groups: Path = _CONTROL_GROUPS, own: str | None = None) -> int
             with contextlib.suppress(OSError, ValueError):
                 bounds.append(int((folder / "memory.max").read_text()))
     return min(bounds)
+
+
+def all_workers_bytes() -> int:
+    """Returns how much of this machine's memory all its workers may use together."""
+    return int(_SHARE * machine_bytes())
 
 
 class Watch:

@@ -11,6 +11,7 @@ from fdt.base.config import RunConfig
 from fdt.capture.step.divided import layer_exchanges
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.findings import Finding, Findings
+from fdt.division.variable_layouts import need_of
 from fdt.forecast.samples import Sample, Samples
 
 
@@ -80,7 +81,8 @@ class Sampling(Inspection):
         shapes = tuple(array.shape for array in arrays)
 
         def sample() -> Sample:
-            return Sample(traced.program, traced.variables, arrays, *layer_exchanges(traced, shapes, self.config))
+            exchanges = layer_exchanges(traced, shapes, self.config)
+            return Sample(traced.program, traced.variables, arrays, *exchanges, need_of(traced.program))
 
         # One program serves batches of several sizes, which take different times.
         self._samples.add((self._digests[traced], shapes), step.where, step.what, sample, step.num_steps)

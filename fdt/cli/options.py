@@ -172,7 +172,8 @@ class OfRuntime(Options):
     relax: str | None = of_runtime("WHAT", "what each worker may compute from its own rows alone, for speed: batch-norm "
         "(moments), random (numbers of its own), or both with a comma (default: nothing)", "")
     variables: str | None = of_runtime("FORM", "what each synchronous worker holds: whole, all variables; parts, a part of "
-        "each large variable that is updated; auto, a part of each table whose rows are looked up (default: auto)", "")
+        "each large variable that is updated; auto, a part of each table whose rows are looked up, and of all "
+        "where the whole does not fit into a worker's memory (default: auto)", "")
     ps: str | None = of_runtime("K", "parameter servers that share the model (default: 1)")
     ps_place: str | None = of_runtime("WHERE", "where they are if a job is on several hosts: hosts, beside the "
         "workers, or pool, on the pool's own machine (default: hosts)")
@@ -199,6 +200,14 @@ class OfBounds(Options):
 
     memory: int | None = _bound("memory", "nine tenths of the machine's")
     disk: int | None = _bound("disk in its own folder", "what the machine has")
+
+
+@dataclass
+class OfFit(Options):
+    """What each worker would have."""
+
+    memory: int | None = option(None, "whether variables fit into so much memory of each worker, such as 16GB (default: "
+        "check takes each worker's share of this machine)", "SIZE", option_values.size)
 
 
 @dataclass
@@ -260,7 +269,7 @@ class Run(OfScheduler, OfBounds, OfAdmission, OfRuntime, OfElse, OfMode, OfPool,
 
 
 @dataclass
-class Check(OfAdmission, OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
+class Check(OfFit, OfAdmission, OfRuntime, OfElse, OfWorkers, OfMode, OfScript):
     """Tell which steps of a script would be distributed, without training."""
 
     epilog: ClassVar[str | None] = ("Exit status 0 if there is training and all of it can be distributed. No pool is "
@@ -280,7 +289,7 @@ class Verify(OfWorkers, OfPool, OfScript):
 
 
 @dataclass
-class Predict(OfPool, OfScript):
+class Predict(OfFit, OfPool, OfScript):
     """Predict how fast a script would be on more workers, and which form of training to choose."""
 
     epilog: ClassVar[str | None] = ("The script is run without training, and some of its steps are then measured on "

@@ -41,6 +41,7 @@ def predict(options: Predict) -> int:
             workers=_workers(options, known.workers),
             batch=options.batch or known.batch,
             price=known.price if options.cost_per_hour is None else options.cost_per_hour,
+            memory_bytes=options.memory or known.memory_bytes,
         )
         return _tell([prediction], options)
     return _of_script(options)
@@ -94,7 +95,7 @@ def _measured(config: RunConfig, found: list[Found], link: Hosts | None, options
         measured = profiler.on_server(config, found)
     else:
         measured = profiler.on_machine(config, found)
-    return [Prediction(workload, transport, workers, batch, price) for workload, transport in measured]
+    return [Prediction(*each, workers, batch, price, options.memory) for each in measured]
 
 
 def _tell(predictions: list[Prediction], options: Predict) -> int:

@@ -315,6 +315,7 @@ def _workload(
         exchanges=sample.exchanges,
         exchanged_bytes=sample.exchanged_bytes,
         by_rows=tuple(sample.bytes_by_rows()),
+        memory=sample.memory,
     )
 
 

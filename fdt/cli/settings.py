@@ -136,13 +136,16 @@ def run_config(options: Run) -> "RunConfig":
 
 def check_config(options: Check) -> "RunConfig":
     """Builds the configuration of `check`."""
+    from fdt.base import held
     from fdt.base.config import RunConfig
+    from fdt.base.worker_bounds import UNBOUNDED
 
+    memory = options.memory or UNBOUNDED.memory_of_each(options.workers)
     return RunConfig(
         **_same(RunConfig, options),
         is_module=options.module,
         num_workers=options.workers,
-        options=runtime_options(options),
+        options={**runtime_options(options), held.MEMORY: str(memory)},
         only_looks=True,
         admitted=admitted(options.admit),
         else_local=options.otherwise == "local",

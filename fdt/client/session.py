@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from fdt.base import held
 from fdt.base.config import RunConfig
 from fdt.base.progress_line import WAITING
 from fdt.base.versions import versions
@@ -82,7 +83,9 @@ class Session:
         with statuses.translated(address), WAITING.doing("connecting to the pool"):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             described = stub.Describe(
-                pool_pb2.DescribeRequest(versions=versions()), timeout=config.timing.connect_s, wait_for_ready=True
+                pool_pb2.DescribeRequest(versions=versions(), workers=config.num_workers),
+                timeout=config.timing.connect_s,
+                wait_for_ready=True,
             )
         self._check(described, address)
         self._address = address
@@ -108,7 +111,18 @@ class Session:
                 f"Ask for at most {there_may_be}, or start a larger pool with `fdt serve --workers N`."
             )
         self._workers = range(least, most + 1)
-        self.config = dataclasses.replace(self.config, num_workers=min(most, max(least, described.num_free)))
+        self.config = dataclasses.replace(
+            self.config,
+            num_workers=min(most, max(least, described.num_free)),
+            options=self._with_memory(described.worker_memory_bytes),
+        )
+
+    def _with_memory(self, described: int) -> dict[str, str]:
+        """Returns the runtime's options; synchronous workers choose what they hold by what each may use of memory."""
+        # Hosts that a scheduler is yet to bring are not described.
+        memory = described or self.config.bounds.memory_bytes
+        told = {held.MEMORY: str(memory)} if memory and self.config.mode == "sync" else {}
+        return {**self.config.options, **told}
 
     def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         self.close()

@@ -1,20 +1,21 @@
 """Rules for calls, branches and loops: a call is built in place, a predicate is whole, a loop's variables keep one layout."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.division.conversions import MustBeWholeError, has_no_rows
-from fdt.division.owners import placed
+from fdt.division.owners import kept, placed
 from fdt.division.state import is_part
 from fdt.division.walker import Node
 from fdt.program.body import Body, Wire, attribute, named
 from fdt.program.graphs import functions_of
 from fdt.program.layout import WHOLE, Divided, Layout, Owned
 from fdt.program.size import Size, is_same
-from fdt.program.value import Elements, Shape, Value
+from fdt.program.value import Elements, Shape, Value, known
 
 # After how many passes over a loop's body the variables whose layout still changes become whole.
 _MAX_LOOKS = 6
@@ -119,9 +120,9 @@ def branch(node: Node) -> list[Value]:
     """If and StatelessIf."""
     names = ["then_branch", "else_branch"]
     functions = [node.attr(name).name for name in names]
-    known = node.constant(0)
-    if known is not None:
-        return _within(node, functions[0 if known else 1], node.inputs[1:], node.op.name)
+    taken = node.constant(0)
+    if taken is not None:
+        return _within(node, functions[0 if taken else 1], node.inputs[1:], node.op.name)
     return _chosen(node, functions, names)
 
 
@@ -139,22 +140,36 @@ def _chosen(node: Node, functions: Sequence[str], names: Sequence[str]) -> list[
             seen.append(_within(node, function, arguments, path))
     ends = [[values[k] for values in seen] for k in range(len(node.op.outputs))]
     layouts = [_joined(values) for values in ends]
+    numbers = _row_numbers(ends)
+    for owned, places in numbers.items():
+        layouts = [owned if k in places else each for k, each in enumerate(layouts)]
     walk.settle()
     bodies: list[tuple[Body, list[Wire]]] = []
     for function, path in zip(functions, paths, strict=True):
         with walk.apart() as body:
-            bodies.append((body, _flat(node, _within(node, function, arguments, path), layouts)))
+            outputs = _own_rows(node, _within(node, function, arguments, path), numbers)
+            bodies.append((body, _flat(node, outputs, layouts)))
     flat: Iterator[Wire] = itertools.repeat(walk.body.nothing)
     if not walk.body.is_dry:
         flat = _written(node, bodies, choice, names)
     results = []
     for place, (layout, tensors) in enumerate(zip(layouts, _parts(node, flat, layouts), strict=True)):
-        results.append(node.value(layout, tensors, place))
+        results.append(_same(node, place, ends[place]) or node.value(layout, tensors, place))
+        results[-1].row_numbers = any(places[0] == place for places in numbers.values())
         shapes = {value.shape for value in ends[place]}
         results[-1].shape = (
             shapes.pop() if len(shapes) == 1 else _common(*list(shapes)[:2]) if len(shapes) == 2 else None
         )
     return results
+
+
+def _same(node: Node, place: int, values: Sequence[Value]) -> Value | None:
+    """Returns an output that has the same elements in all branches, if they are known."""
+    constants = [value.constant for value in values]
+    first = constants[0]
+    if first is None or not all(each is not None and np.array_equal(first, each) for each in constants):
+        return None
+    return known(first, node.op.name, node.op.outputs[place].dtype)
 
 
 def _joined(values: Sequence[Value]) -> Layout:
@@ -165,11 +180,42 @@ def _joined(values: Sequence[Value]) -> Layout:
         return layouts.pop()
     rest = layouts - {WHOLE}
     if any(isinstance(layout, Owned) for layout in rest):
-        # Which rows of a gradient are whose is not known here, unless there are none.
+        # Which rows of a gradient are whose is not known by a value alone, unless there are none; see `_row_numbers`.
         others = [value for value in values if value.layout == WHOLE]
         return rest.pop() if len(rest) == 1 and all(map(has_no_rows, others)) else WHOLE
     # A whole value can be cut to another branch's layout.
     return rest.pop() if len(rest) == 1 else WHOLE
+
+
+def _row_numbers(ends: Sequence[Sequence[Value]]) -> dict[Owned, list[int]]:
+    """Finds sparse gradients whose rows some branches leave with their owners, and others return whole.
+
+    Args:
+        ends: For each output its value in each branch.
+
+    Returns:
+        By layout the places of outputs that belong to one gradient, first that of the rows' numbers.
+    """
+    found: dict[Owned, list[int]] = {}
+    for layout in {value.layout for values in ends for value in values if isinstance(value.layout, Owned)}:
+        places = [k for k, values in enumerate(ends) if any(value.layout == layout for value in values)]
+        numbers = [k for k in places if any(value.row_numbers and value.layout == layout for value in ends[k])]
+        together = [{ends[k][branch].layout for k in places} for branch in range(len(ends[0]))]
+        have_rows = all(value.shape for k in places for value in ends[k])
+        if len(numbers) == 1 and have_rows and all(layouts in ({layout}, {WHOLE}) for layouts in together):
+            found[layout] = [*numbers, *(k for k in places if k not in numbers)]
+    return found
+
+
+def _own_rows(node: Node, outputs: list[Value], numbers: Mapping[Owned, Sequence[int]]) -> list[Value]:
+    """Returns a branch's outputs with the rows of gradients on their owners; see `_row_numbers`."""
+    made = list(outputs)
+    for layout, places in numbers.items():
+        ids = outputs[places[0]]
+        for k in places:
+            if outputs[k].layout == WHOLE and ids.layout == WHOLE:
+                made[k] = kept(node.walk, outputs[k], ids, layout, node.op.name)
+    return made
 
 
 # ---- loops ----------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ class Conversions:
         if self.own_rows is not None and own_rows.stands_in(value, layout):
             return self.converted(self.of_own_rows(value, self.own_rows), layout, reader)
         for known in value.others.get(layout, ()):
-            if self._visible(known):
+            if self.is_visible(known):
                 return known
         made = self._convert(value, layout, reader)
         if not self.has(value, layout):
@@ -206,7 +206,7 @@ class Conversions:
 
     def has(self, value: Value, layout: Layout) -> bool:
         """Whether a value exists in a layout already."""
-        return value.layout == layout or any(map(self._visible, value.others.get(layout, ())))
+        return value.layout == layout or any(map(self.is_visible, value.others.get(layout, ())))
 
     def _convert(self, value: Value, layout: Layout, reader: str) -> Value:
         if value.dtype in (tf.resource, tf.variant):
@@ -319,7 +319,11 @@ class Conversions:
         yield
         self.body.controls = before
 
-    def _visible(self, value: Value) -> bool:
+    def after(self, nodes: Collection[str], tensors: Sequence[Wire]) -> tuple[Wire, ...]:
+        """Returns tensors that are there once some nodes of this function have run."""
+        return tuple(self.body.after(nodes, tensor) for tensor in tensors)
+
+    def is_visible(self, value: Value) -> bool:
         """Whether a value can be used here: its tensors belong to this function or an outer one."""
         around = list(self.body.around())
         return all(tensor.body in around for tensor in value.tensors)

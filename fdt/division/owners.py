@@ -19,6 +19,9 @@ from fdt.program.body import Wire
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Owned, Partial
 from fdt.program.value import Value
 
+# Gradients of so many bytes travel to their variables' parts in one message, and are freed when it has gone.
+TOGETHER_BYTES = 16 << 20
+
 # ---- rows that are looked up ----------------------------------------------------------------------------------------
 
 
@@ -159,14 +162,27 @@ def placed(node: Node, inputs: Sequence[Value], owners: Sequence[tuple[Layout, b
                 dense.append(place)
                 found[place] = Value(layout, "", None, inputs[place].dtype)
         place += 2 if is_sparse else 1
-    # Sums that all are made by now travel together.
     waiting = [i for i in dense if inputs[i].layout == PARTIAL and not walk.has(inputs[i], WHOLE)]
-    for dtype in dict.fromkeys(inputs[i].dtype for i in waiting):
-        same = [i for i in waiting if inputs[i].dtype == dtype]
-        walk.scattered([inputs[i] for i in same], [cast(Divided, found[i].layout) for i in same], name)
+    for together in _groups([inputs[i] for i in waiting], waiting):
+        walk.scattered([inputs[i] for i in together], [cast(Divided, found[i].layout) for i in together], name)
     for i in dense:
         found[i] = walk.converted(inputs[i], found[i].layout, name)
     return found
+
+
+def _groups(gradients: Sequence[Value], places: Sequence[int]) -> list[list[int]]:
+    """Returns the places of gradients that travel together: neighbours of one type, so few that no message waits for all."""
+    groups = dict[Any, list[list[int]]]()
+    num_bytes = dict[Any, int]()
+    for gradient, place in zip(gradients, places, strict=True):
+        of_type, size = groups.setdefault(gradient.dtype, []), gradient.num_bytes
+        if of_type and num_bytes[gradient.dtype] + size <= TOGETHER_BYTES:
+            of_type[-1].append(place)
+            num_bytes[gradient.dtype] += size
+        else:
+            of_type.append([place])
+            num_bytes[gradient.dtype] = size
+    return [group for of_type in groups.values() for group in of_type]
 
 
 def _brought(walk: Walk, values: Value, ids: Value, owners: Divided, reader: str) -> list[Value]:
@@ -184,7 +200,16 @@ def _brought(walk: Walk, values: Value, ids: Value, owners: Divided, reader: str
     else:
         both = [walk.converted(each, WHOLE, reader) for each in (values, ids)]
         parts = walk.computed(partial(_kept, owners), both, ("kept", owners), 2)
-    return [given.held(layout, tensors) for given, tensors in zip((values, ids), parts, strict=True)]
+    made = [given.held(layout, tensors) for given, tensors in zip((values, ids), parts, strict=True)]
+    made[1].row_numbers = True
+    return made
+
+
+def kept(walk: Walk, values: Value, ids: Value, layout: Owned, reader: str) -> Value:
+    """Returns rows on the workers that own them, given these rows and their ids in any layout."""
+    both = [walk.converted(each, WHOLE, reader) for each in (values, ids)]
+    (own, _) = walk.computed(partial(_kept, layout.owners), both, ("kept", layout.owners), 2)
+    return values.held(layout, own)
 
 
 def _to_owners(owners: Divided, _: int, values: tf.Tensor, ids: tf.Tensor) -> list[tf.Tensor]:
@@ -245,6 +270,9 @@ def updated(node: Node) -> list[Value] | None:
     return []
 
 
+# Row numbers are row numbers afterwards.
+_PASSING = frozenset({"Identity", "IdentityN", "Cast"})
+
 # ---- computations on rows -------------------------------------------------------------------------------------------
 
 
@@ -260,7 +288,11 @@ def _by_entry(node: Node) -> list[Value] | None:
             fits = fits and value.layout == WHOLE
         if not fits:
             return None
-    return node.run([node.own(i) for i in range(len(node.inputs))], layout)
+    made = node.run([node.own(i) for i in range(len(node.inputs))], layout)
+    if node.op.type in _PASSING:
+        for given, value in zip(node.inputs, made, strict=True):
+            value.row_numbers = given.row_numbers
+    return made
 
 
 def _reduced(node: Node) -> list[Value] | None:

@@ -44,7 +44,14 @@ def given(walk: "Walk", op: Operation, inputs: Sequence[Value]) -> list[Value]:
     of_batch = any(isinstance(value.layout, Divided) and not value.layout.of_state for value in inputs)
     if op.type in BY_ENTRY | REDUCING and not of_batch:
         return list(inputs)
+    others = [value for value in inputs if not is_part(value.layout)]
     return [
-        walk.converted(value, WHOLE, op.name) if is_part(value.layout) and value.handle is None else value
+        _whole(walk, value, others, op.name) if is_part(value.layout) and value.handle is None else value
         for value in inputs
     ]
+
+
+def _whole(walk: "Walk", value: Value, others: Sequence[Value], reader: str) -> Value:
+    if isinstance(value.layout, Divided):
+        return walk.weights.whole(walk, value, others, reader)
+    return walk.converted(value, WHOLE, reader)

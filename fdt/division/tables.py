@@ -2,6 +2,10 @@
 
 Everything that is computed of a variable entry by entry counts as the variable, so that a table which is cast before rows are
 looked up is one, and a table that is tied to an output layer is none.
+
+`fdt.program.table_lookups` asks another question, for asynchronous workers: which rows a step needs, before it runs. There row
+numbers must not depend on parameters, and the update is the servers'. Here the step updates its part of the table, which is a
+use of the table too; and ids may come from anywhere, from functions that are not inlined as well.
 """
 
 from collections.abc import Mapping

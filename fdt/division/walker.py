@@ -15,6 +15,7 @@ from fdt.base.relaxation import BATCH_NORM, OWN_ROWS
 from fdt.division import arithmetic, folding, output_shapes, shape_elements, state
 from fdt.division.conversions import LARGE, Conversions, MustBeWholeError
 from fdt.division.exchange import Exchange
+from fdt.division.weights import Weights
 from fdt.program.body import LOOKING, Body, Wire, attribute, is_stateful, names_functions
 from fdt.program.graphs import Functions, Operation, functions_of, infer, is_call, writes
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, Partial
@@ -233,6 +234,7 @@ class Walk(Conversions):
         rows: From a number of rows of the batch to the numbers of rows of each worker.
         owners: For functions that receive gradients: of each gradient its variable's layout, and whether it is rows and ids.
         joined: From the size of tensors that were concatenated along rows to their layout.
+        weights: Weights in parts that were put together.
         numbers_drawn: How many random numbers every worker draws for all workers.
         fixing: The script's operations that need the number of a size that differs from batch to batch.
     """
@@ -277,6 +279,7 @@ class Walk(Conversions):
         self.rows: dict[Dim, tuple[Dim, ...]] = {}
         self.owners: dict[str, list[tuple[Layout, bool]]] = {}
         self.joined: dict[Dim, Divided] = {}
+        self.weights = Weights()
         self._rules = rules
         self._paths: list[str] = []
 

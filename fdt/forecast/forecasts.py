@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fdt.base.memory_need import MemoryNeed
 from fdt.base.versions import versions
 from fdt.errors import UsageError
 from fdt.forecast.links import Hosts, Machine
@@ -54,6 +55,7 @@ class Prediction:
         workers: The numbers of workers.
         batch: "global" or "per-worker", see `fdt.forecast.step_time.forecast`.
         price: Of one host for an hour; None if not given.
+        memory_bytes: What each worker may use of memory; None if not given.
     """
 
     workload: Workload
@@ -61,6 +63,7 @@ class Prediction:
     workers: tuple[int, ...]
     batch: str = "global"
     price: float | None = None
+    memory_bytes: int | None = None
 
     def forecasts(self) -> list[Forecast]:
         """Returns a forecast for each possible form and number of workers."""
@@ -125,6 +128,8 @@ class Prediction:
         else:
             rate = self.transport.bandwidth / 1e6
             lines.append(f"assumed: all workers on this machine; two ranks exchanged {rate:.0f} MB/s")
+        if load.memory is not None:
+            lines.append(load.memory.line(self.workers, self.memory_bytes))
         if self.batch == "per-worker":
             lines.append("the ring gives every worker a batch of the script's size: N of its batches in a step")
         return lines
@@ -202,6 +207,7 @@ class Prediction:
             "workers": list(self.workers),
             "batch": self.batch,
             "price": self.price,
+            "memory_bytes": self.memory_bytes,
             "forecasts": [dataclasses.asdict(found) for found in self.forecasts()],
         }
 
@@ -276,6 +282,7 @@ def parsed(content: Any, name: str) -> Prediction:
                 "dense": tuple(load["dense"]),
                 "tables": tuple(load["tables"]),
                 "by_rows": tuple(load.get("by_rows", ())),
+                "memory": MemoryNeed(**load["memory"]) if load.get("memory") else None,
             }
         )
         if transport.pop("kind") == "hosts":
@@ -283,7 +290,14 @@ def parsed(content: Any, name: str) -> Prediction:
         else:
             pairs = {mode: tuple(pair) for mode, pair in transport.pop("contention").items()}
             joined = Machine(contention=pairs, **transport)
-        return Prediction(workload, joined, tuple(content["workers"]), content["batch"], content["price"])
+        return Prediction(
+            workload,
+            joined,
+            tuple(content["workers"]),
+            content["batch"],
+            content["price"],
+            content.get("memory_bytes"),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{name} is no whole prediction ({type(error).__name__}: {error})") from error
 

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fdt.base.memory_need import MemoryNeed
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -21,6 +23,7 @@ class Sample:
         arrays: The batch, [rows, ...] each.
         exchanges: How often synchronous workers wait for each other in a step, apart from the exchange of gradients.
         exchanged_bytes: Bytes of these exchanges.
+        memory: What synchronous workers need of memory; None if that is not known.
     """
 
     program: "program_pb2.StepProgram"
@@ -28,6 +31,7 @@ class Sample:
     arrays: "Sequence[np.ndarray]"
     exchanges: int = 0
     exchanged_bytes: int = 0
+    memory: MemoryNeed | None = None
 
     @property
     def rows(self) -> int:

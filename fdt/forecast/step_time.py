@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from fdt.base.memory_need import MemoryNeed
 from fdt.base.sharding import deal, fill, is_even, loads_of
 from fdt.forecast.links import Network
 from fdt.forecast.sharing import Flow, Phase, Step, shared
@@ -77,6 +78,7 @@ class Workload:
             example in layers that normalise.
         exchanged_bytes: Bytes of these exchanges.
         by_rows: Those of `tables` of which asynchronous workers pull the rows that a batch uses.
+        memory: What synchronous workers need of memory; None if that is not known.
     """
 
     script: str
@@ -93,6 +95,7 @@ class Workload:
     exchanges: int = 0
     exchanged_bytes: int = 0
     by_rows: tuple[int, ...] = ()
+    memory: MemoryNeed | None = None
 
     @property
     def pulled_bytes(self) -> float:

@@ -21,6 +21,7 @@ from fdt.base.config import JoinConfig, Timing
 from fdt.base.network import holds
 from fdt.base.temporary_folders import OwnFolder
 from fdt.base.versions import host_versions
+from fdt.base.worker_bounds import all_workers_bytes
 from fdt.errors import PoolError, PoolUnreachableError, ProtocolError, UsageError
 from fdt.transport import rpc, statuses
 from fdt.transport.blob_store import BlobStore
@@ -178,6 +179,8 @@ class Membership:
             unisolated=self._unisolated,
             open_servers=self._config.open_servers,
             time_s=time.time(),
+            worker_memory_bytes=self._config.bounds.here().memory_bytes,
+            all_memory_bytes=all_workers_bytes(),
         )
 
     def _first(self) -> host_pb2.HostInstruction:

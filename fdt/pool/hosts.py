@@ -42,6 +42,9 @@ class Host(Protocol):
     # Why its workers cannot have a network namespace of their own; "" if they can.
     unisolated: str
 
+    def memory_of_each(self, num_workers: int) -> int | None:
+        """Returns the bytes of memory that each worker of a job of `num_workers` may use here; None if that is not known."""
+
     def start(self, worker: str, mode: str) -> None:
         """Starts a process; a failure to start is reported as the process's end."""
 
@@ -95,6 +98,11 @@ class OwnHost:
         self.place = Place(address=network.address, interface=network.interface) if network else Place()
         self.num_cores = len(os.sched_getaffinity(0))
         self.num_threads = config.num_threads or threads_each(self.num_cores, config.num_workers)
+        self._bounds, self._num_workers = config.bounds, config.num_workers
+
+    def memory_of_each(self, num_workers: int) -> int | None:
+        """See `Host.memory_of_each`."""
+        return self._bounds.memory_of_each(min(num_workers, self._num_workers)) if self._num_workers else None
 
     def start(self, worker: str, mode: str) -> None:
         """Starts a process.
@@ -148,6 +156,12 @@ class JoinedHost:
         self.num_threads = threads_each(self.num_cores, hello.num_workers)
         self.outbox = outbox
         self.heard_s = time.monotonic()
+        self._worker_memory_bytes, self._all_memory_bytes = hello.worker_memory_bytes, hello.all_memory_bytes
+
+    def memory_of_each(self, num_workers: int) -> int | None:
+        """See `Host.memory_of_each`."""
+        shared = self._all_memory_bytes // max(1, min(num_workers, self.num_workers))
+        return min(self._worker_memory_bytes, shared) or None
 
     def tell(self, **kind: Any) -> None:
         """Sends an instruction, by its kind."""

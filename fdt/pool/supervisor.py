@@ -192,6 +192,16 @@ class Supervisor:
         if not self._thread.is_alive():
             raise CapacityError("The pool is stopping.")
 
+    def worker_memory_bytes(self, num_workers: int) -> int:
+        """Returns what each worker of a job may use of memory, on the host where that is least; 0 if it is not known.
+
+        Args:
+            num_workers: The job's.
+        """
+        with self._lock:
+            known = [host.memory_of_each(num_workers) for host in self.hosts.values()]
+        return min((each for each in known if each is not None), default=0)
+
     def joined_hosts(self) -> list[str]:
         """Returns the labels of the joined hosts, each with the number of workers that it offers."""
         with self._lock:

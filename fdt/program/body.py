@@ -6,7 +6,7 @@ Making an operation with TensorFlow's Python API takes ten times as long as writ
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,18 @@ class Body:
             wires.update(zip((tensor.name for tensor in op.outputs), made, strict=True))
         self.controls = before
         return [wires[tensor.name] for tensor in sketch.outputs]
+
+    def after(self, nodes: Collection[str], wire: Wire) -> Wire:
+        """Returns a wire that is there once some nodes of this function have run; arguments among them are there already."""
+        waits = [name for name in nodes if name not in self._argument_names]
+        if not waits:
+            return wire
+        node = node_def_pb2.NodeDef(name="after", op="Identity")
+        node.attr["T"].type = wire.dtype.as_datatype_enum
+        before, self.controls = self.controls, waits
+        (made,) = self.add(node, [wire])
+        self.controls = before
+        return made
 
     @property
     def _argument_names(self) -> set[str]:

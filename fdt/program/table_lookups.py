@@ -2,6 +2,9 @@
 
 A table is a trained variable whose gradients are sparse. It is only looked up if every use of it in the computation of outputs
 and gradients is a lookup or asks for its shape, and if the row numbers can be computed before any parameter is known.
+
+This is for asynchronous workers, which ask servers for rows before a step runs. `fdt.division.tables` finds tables for
+synchronous ones, whose step looks rows up while it runs, and updates the table too.
 """
 
 import dataclasses

@@ -56,6 +56,8 @@ class Value:
     is_of_sizes: bool = False
     # For a cast of sizes to another type: the sizes.
     cast_of: np.ndarray | None = None
+    # For entries with the layout `Owned`: whether they are the rows' numbers in the variable.
+    row_numbers: bool = False
     # For integers that are not constant: the first one; a lower bound of a single one. See `ragged.py`.
     first: Dim | None = None
     at_least: Dim | None = None

@@ -16,7 +16,7 @@ from fdt.v1 import blobs_pb2 as fdt_dot_v1_dot_blobs__pb2
 from fdt.v1 import worker_pb2 as fdt_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x66\x64t/v1/host.proto\x12\x06\x66\x64t.v1\x1a\x12\x66\x64t/v1/blobs.proto\x1a\x13\x66\x64t/v1/worker.proto\"\xa3\x01\n\tHostEvent\x12\x1e\n\x05hello\x18\x01 \x01(\x0b\x32\r.fdt.v1.HelloH\x00\x12&\n\theartbeat\x18\x02 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x12\"\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x12.fdt.v1.WorkerExitH\x00\x12\"\n\x07goodbye\x18\x04 \x01(\x0b\x32\x0f.fdt.v1.GoodbyeH\x00\x42\x06\n\x04kind\"\xfb\x01\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bnum_workers\x18\x02 \x01(\r\x12\x11\n\tnum_cores\x18\x03 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x11\n\tinterface\x18\x05 \x01(\t\x12-\n\x08versions\x18\x06 \x03(\x0b\x32\x1b.fdt.v1.Hello.VersionsEntry\x12\x12\n\nunisolated\x18\x07 \x01(\t\x12\x14\n\x0copen_servers\x18\x08 \x01(\x08\x12\x0e\n\x06time_s\x18\t \x01(\x01\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\nWorkerExit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\x05\x12\x0b\n\x03log\x18\x03 \x01(\x0c\x12\x0c\n\x04over\x18\x04 \x01(\t\"\t\n\x07Goodbye\"\xd6\x01\n\x0fHostInstruction\x12\"\n\x07welcome\x18\x01 \x01(\x0b\x32\x0f.fdt.v1.WelcomeH\x00\x12$\n\x05start\x18\x02 \x01(\x0b\x32\x13.fdt.v1.StartWorkerH\x00\x12&\n\x06signal\x18\x03 \x01(\x0b\x32\x14.fdt.v1.SignalWorkerH\x00\x12!\n\x04\x64rop\x18\x04 \x01(\x0b\x32\x11.fdt.v1.DropBlobsH\x00\x12&\n\tdismissal\x18\x05 \x01(\x0b\x32\x11.fdt.v1.DismissalH\x00\x42\x06\n\x04kind\"\x85\x01\n\x07Welcome\x12\r\n\x05modes\x18\x01 \x03(\t\x12+\n\x06timing\x18\x02 \x03(\x0b\x32\x1b.fdt.v1.Welcome.TimingEntry\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x1a-\n\x0bTimingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\";\n\x0bStartWorker\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04mode\x18\x02 \x01(\t\x12\x0e\n\x06secret\x18\x03 \x01(\t\".\n\x0cSignalWorker\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"+\n\tDropBlobs\x12\x1e\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x0f.fdt.v1.BlobRef\"*\n\tDismissal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05spare\x18\x02 \x01(\x08\x32\x41\n\x05Hosts\x12\x38\n\x06\x41ttach\x12\x11.fdt.v1.HostEvent\x1a\x17.fdt.v1.HostInstruction(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x66\x64t/v1/host.proto\x12\x06\x66\x64t.v1\x1a\x12\x66\x64t/v1/blobs.proto\x1a\x13\x66\x64t/v1/worker.proto\"\xa3\x01\n\tHostEvent\x12\x1e\n\x05hello\x18\x01 \x01(\x0b\x32\r.fdt.v1.HelloH\x00\x12&\n\theartbeat\x18\x02 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x12\"\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x12.fdt.v1.WorkerExitH\x00\x12\"\n\x07goodbye\x18\x04 \x01(\x0b\x32\x0f.fdt.v1.GoodbyeH\x00\x42\x06\n\x04kind\"\xb2\x02\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bnum_workers\x18\x02 \x01(\r\x12\x11\n\tnum_cores\x18\x03 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x11\n\tinterface\x18\x05 \x01(\t\x12-\n\x08versions\x18\x06 \x03(\x0b\x32\x1b.fdt.v1.Hello.VersionsEntry\x12\x12\n\nunisolated\x18\x07 \x01(\t\x12\x14\n\x0copen_servers\x18\x08 \x01(\x08\x12\x0e\n\x06time_s\x18\t \x01(\x01\x12\x1b\n\x13worker_memory_bytes\x18\n \x01(\x04\x12\x18\n\x10\x61ll_memory_bytes\x18\x0b \x01(\x04\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\nWorkerExit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\x05\x12\x0b\n\x03log\x18\x03 \x01(\x0c\x12\x0c\n\x04over\x18\x04 \x01(\t\"\t\n\x07Goodbye\"\xd6\x01\n\x0fHostInstruction\x12\"\n\x07welcome\x18\x01 \x01(\x0b\x32\x0f.fdt.v1.WelcomeH\x00\x12$\n\x05start\x18\x02 \x01(\x0b\x32\x13.fdt.v1.StartWorkerH\x00\x12&\n\x06signal\x18\x03 \x01(\x0b\x32\x14.fdt.v1.SignalWorkerH\x00\x12!\n\x04\x64rop\x18\x04 \x01(\x0b\x32\x11.fdt.v1.DropBlobsH\x00\x12&\n\tdismissal\x18\x05 \x01(\x0b\x32\x11.fdt.v1.DismissalH\x00\x42\x06\n\x04kind\"\x85\x01\n\x07Welcome\x12\r\n\x05modes\x18\x01 \x03(\t\x12+\n\x06timing\x18\x02 \x03(\x0b\x32\x1b.fdt.v1.Welcome.TimingEntry\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x1a-\n\x0bTimingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\";\n\x0bStartWorker\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04mode\x18\x02 \x01(\t\x12\x0e\n\x06secret\x18\x03 \x01(\t\".\n\x0cSignalWorker\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"+\n\tDropBlobs\x12\x1e\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x0f.fdt.v1.BlobRef\"*\n\tDismissal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05spare\x18\x02 \x01(\x08\x32\x41\n\x05Hosts\x12\x38\n\x06\x41ttach\x12\x11.fdt.v1.HostEvent\x1a\x17.fdt.v1.HostInstruction(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -30,27 +30,27 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_HOSTEVENT']._serialized_start=71
   _globals['_HOSTEVENT']._serialized_end=234
   _globals['_HELLO']._serialized_start=237
-  _globals['_HELLO']._serialized_end=488
-  _globals['_HELLO_VERSIONSENTRY']._serialized_start=441
-  _globals['_HELLO_VERSIONSENTRY']._serialized_end=488
-  _globals['_WORKEREXIT']._serialized_start=490
-  _globals['_WORKEREXIT']._serialized_end=561
-  _globals['_GOODBYE']._serialized_start=563
-  _globals['_GOODBYE']._serialized_end=572
-  _globals['_HOSTINSTRUCTION']._serialized_start=575
-  _globals['_HOSTINSTRUCTION']._serialized_end=789
-  _globals['_WELCOME']._serialized_start=792
-  _globals['_WELCOME']._serialized_end=925
-  _globals['_WELCOME_TIMINGENTRY']._serialized_start=880
-  _globals['_WELCOME_TIMINGENTRY']._serialized_end=925
-  _globals['_STARTWORKER']._serialized_start=927
-  _globals['_STARTWORKER']._serialized_end=986
-  _globals['_SIGNALWORKER']._serialized_start=988
-  _globals['_SIGNALWORKER']._serialized_end=1034
-  _globals['_DROPBLOBS']._serialized_start=1036
-  _globals['_DROPBLOBS']._serialized_end=1079
-  _globals['_DISMISSAL']._serialized_start=1081
-  _globals['_DISMISSAL']._serialized_end=1123
-  _globals['_HOSTS']._serialized_start=1125
-  _globals['_HOSTS']._serialized_end=1190
+  _globals['_HELLO']._serialized_end=543
+  _globals['_HELLO_VERSIONSENTRY']._serialized_start=496
+  _globals['_HELLO_VERSIONSENTRY']._serialized_end=543
+  _globals['_WORKEREXIT']._serialized_start=545
+  _globals['_WORKEREXIT']._serialized_end=616
+  _globals['_GOODBYE']._serialized_start=618
+  _globals['_GOODBYE']._serialized_end=627
+  _globals['_HOSTINSTRUCTION']._serialized_start=630
+  _globals['_HOSTINSTRUCTION']._serialized_end=844
+  _globals['_WELCOME']._serialized_start=847
+  _globals['_WELCOME']._serialized_end=980
+  _globals['_WELCOME_TIMINGENTRY']._serialized_start=935
+  _globals['_WELCOME_TIMINGENTRY']._serialized_end=980
+  _globals['_STARTWORKER']._serialized_start=982
+  _globals['_STARTWORKER']._serialized_end=1041
+  _globals['_SIGNALWORKER']._serialized_start=1043
+  _globals['_SIGNALWORKER']._serialized_end=1089
+  _globals['_DROPBLOBS']._serialized_start=1091
+  _globals['_DROPBLOBS']._serialized_end=1134
+  _globals['_DISMISSAL']._serialized_start=1136
+  _globals['_DISMISSAL']._serialized_end=1178
+  _globals['_HOSTS']._serialized_start=1180
+  _globals['_HOSTS']._serialized_end=1245
 # @@protoc_insertion_point(module_scope)

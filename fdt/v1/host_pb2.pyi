@@ -20,7 +20,7 @@ class HostEvent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[_worker_pb2.Heartbeat, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions", "unisolated", "open_servers", "time_s")
+    __slots__ = ("name", "num_workers", "num_cores", "address", "interface", "versions", "unisolated", "open_servers", "time_s", "worker_memory_bytes", "all_memory_bytes")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,8 @@ class Hello(_message.Message):
     UNISOLATED_FIELD_NUMBER: _ClassVar[int]
     OPEN_SERVERS_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
+    WORKER_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALL_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     num_workers: int
     num_cores: int
@@ -46,7 +48,9 @@ class Hello(_message.Message):
     unisolated: str
     open_servers: bool
     time_s: float
-    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., unisolated: _Optional[str] = ..., open_servers: bool = ..., time_s: _Optional[float] = ...) -> None: ...
+    worker_memory_bytes: int
+    all_memory_bytes: int
+    def __init__(self, name: _Optional[str] = ..., num_workers: _Optional[int] = ..., num_cores: _Optional[int] = ..., address: _Optional[str] = ..., interface: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., unisolated: _Optional[str] = ..., open_servers: bool = ..., time_s: _Optional[float] = ..., worker_memory_bytes: _Optional[int] = ..., all_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkerExit(_message.Message):
     __slots__ = ("worker", "status", "log", "over")

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from fdt.v1 import program_pb2 as fdt_dot_v1_dot_program__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x66\x64t/v1/pool.proto\x12\x06\x66\x64t.v1\x1a\x14\x66\x64t/v1/program.proto\"5\n\x0f\x44\x65scribeRequest\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\"\xc1\x01\n\rDescribeReply\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\r\n\x05modes\x18\x02 \x03(\t\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x10\n\x08num_warm\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\x12\x0f\n\x07listens\x18\x06 \x03(\t\x12\x0f\n\x07network\x18\x07 \x01(\t\x12\r\n\x05hosts\x18\x08 \x03(\t\x12\x13\n\x0bmax_workers\x18\t \x01(\r\"\x11\n\x0fListJobsRequest\"1\n\rListJobsReply\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fdt.v1.JobSummary\"\xaf\x01\n\nJobSummary\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06script\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x13\n\x0bsubmitted_s\x18\x07 \x01(\x01\x12\x0f\n\x07\x65nded_s\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\r\n\x05owner\x18\n \x01(\t\"\x1d\n\x0eGetLogsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"\x1f\n\x10\x43\x61ncelJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1f\n\x0e\x43\x61ncelJobReply\x12\r\n\x05state\x18\x01 \x01(\t\"\r\n\x0bViewRequest\"\x19\n\tViewReply\x12\x0c\n\x04view\x18\x01 \x01(\x0c\"\x11\n\x0fOpenPageRequest\"\x1d\n\rOpenPageReply\x12\x0c\n\x04link\x18\x01 \x01(\t2\xe0\x02\n\x04Pool\x12:\n\x08\x44\x65scribe\x12\x17.fdt.v1.DescribeRequest\x1a\x15.fdt.v1.DescribeReply\x12:\n\x08ListJobs\x12\x17.fdt.v1.ListJobsRequest\x1a\x15.fdt.v1.ListJobsReply\x12\x35\n\x07GetLogs\x12\x16.fdt.v1.GetLogsRequest\x1a\x10.fdt.v1.LogChunk0\x01\x12=\n\tCancelJob\x12\x18.fdt.v1.CancelJobRequest\x1a\x16.fdt.v1.CancelJobReply\x12.\n\x04View\x12\x13.fdt.v1.ViewRequest\x1a\x11.fdt.v1.ViewReply\x12:\n\x08OpenPage\x12\x17.fdt.v1.OpenPageRequest\x1a\x15.fdt.v1.OpenPageReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x66\x64t/v1/pool.proto\x12\x06\x66\x64t.v1\x1a\x14\x66\x64t/v1/program.proto\"F\n\x0f\x44\x65scribeRequest\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\x0f\n\x07workers\x18\x02 \x01(\r\"\xde\x01\n\rDescribeReply\x12\"\n\x08versions\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\r\n\x05modes\x18\x02 \x03(\t\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x10\n\x08num_warm\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\x12\x0f\n\x07listens\x18\x06 \x03(\t\x12\x0f\n\x07network\x18\x07 \x01(\t\x12\r\n\x05hosts\x18\x08 \x03(\t\x12\x13\n\x0bmax_workers\x18\t \x01(\r\x12\x1b\n\x13worker_memory_bytes\x18\n \x01(\x04\"\x11\n\x0fListJobsRequest\"1\n\rListJobsReply\x12 \n\x04jobs\x18\x01 \x03(\x0b\x32\x12.fdt.v1.JobSummary\"\xaf\x01\n\nJobSummary\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06script\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x13\n\x0bsubmitted_s\x18\x07 \x01(\x01\x12\x0f\n\x07\x65nded_s\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\r\n\x05owner\x18\n \x01(\t\"\x1d\n\x0eGetLogsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"\x1f\n\x10\x43\x61ncelJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1f\n\x0e\x43\x61ncelJobReply\x12\r\n\x05state\x18\x01 \x01(\t\"\r\n\x0bViewRequest\"\x19\n\tViewReply\x12\x0c\n\x04view\x18\x01 \x01(\x0c\"\x11\n\x0fOpenPageRequest\"\x1d\n\rOpenPageReply\x12\x0c\n\x04link\x18\x01 \x01(\t2\xe0\x02\n\x04Pool\x12:\n\x08\x44\x65scribe\x12\x17.fdt.v1.DescribeRequest\x1a\x15.fdt.v1.DescribeReply\x12:\n\x08ListJobs\x12\x17.fdt.v1.ListJobsRequest\x1a\x15.fdt.v1.ListJobsReply\x12\x35\n\x07GetLogs\x12\x16.fdt.v1.GetLogsRequest\x1a\x10.fdt.v1.LogChunk0\x01\x12=\n\tCancelJob\x12\x18.fdt.v1.CancelJobRequest\x1a\x16.fdt.v1.CancelJobReply\x12.\n\x04View\x12\x13.fdt.v1.ViewRequest\x1a\x11.fdt.v1.ViewReply\x12:\n\x08OpenPage\x12\x17.fdt.v1.OpenPageRequest\x1a\x15.fdt.v1.OpenPageReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,31 +23,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fdt.v1.pool_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_DESCRIBEREQUEST']._serialized_start=51
-  _globals['_DESCRIBEREQUEST']._serialized_end=104
-  _globals['_DESCRIBEREPLY']._serialized_start=107
-  _globals['_DESCRIBEREPLY']._serialized_end=300
-  _globals['_LISTJOBSREQUEST']._serialized_start=302
-  _globals['_LISTJOBSREQUEST']._serialized_end=319
-  _globals['_LISTJOBSREPLY']._serialized_start=321
-  _globals['_LISTJOBSREPLY']._serialized_end=370
-  _globals['_JOBSUMMARY']._serialized_start=373
-  _globals['_JOBSUMMARY']._serialized_end=548
-  _globals['_GETLOGSREQUEST']._serialized_start=550
-  _globals['_GETLOGSREQUEST']._serialized_end=579
-  _globals['_LOGCHUNK']._serialized_start=581
-  _globals['_LOGCHUNK']._serialized_end=605
-  _globals['_CANCELJOBREQUEST']._serialized_start=607
-  _globals['_CANCELJOBREQUEST']._serialized_end=638
-  _globals['_CANCELJOBREPLY']._serialized_start=640
-  _globals['_CANCELJOBREPLY']._serialized_end=671
-  _globals['_VIEWREQUEST']._serialized_start=673
-  _globals['_VIEWREQUEST']._serialized_end=686
-  _globals['_VIEWREPLY']._serialized_start=688
-  _globals['_VIEWREPLY']._serialized_end=713
-  _globals['_OPENPAGEREQUEST']._serialized_start=715
-  _globals['_OPENPAGEREQUEST']._serialized_end=732
-  _globals['_OPENPAGEREPLY']._serialized_start=734
-  _globals['_OPENPAGEREPLY']._serialized_end=763
-  _globals['_POOL']._serialized_start=766
-  _globals['_POOL']._serialized_end=1118
+  _globals['_DESCRIBEREQUEST']._serialized_end=121
+  _globals['_DESCRIBEREPLY']._serialized_start=124
+  _globals['_DESCRIBEREPLY']._serialized_end=346
+  _globals['_LISTJOBSREQUEST']._serialized_start=348
+  _globals['_LISTJOBSREQUEST']._serialized_end=365
+  _globals['_LISTJOBSREPLY']._serialized_start=367
+  _globals['_LISTJOBSREPLY']._serialized_end=416
+  _globals['_JOBSUMMARY']._serialized_start=419
+  _globals['_JOBSUMMARY']._serialized_end=594
+  _globals['_GETLOGSREQUEST']._serialized_start=596
+  _globals['_GETLOGSREQUEST']._serialized_end=625
+  _globals['_LOGCHUNK']._serialized_start=627
+  _globals['_LOGCHUNK']._serialized_end=651
+  _globals['_CANCELJOBREQUEST']._serialized_start=653
+  _globals['_CANCELJOBREQUEST']._serialized_end=684
+  _globals['_CANCELJOBREPLY']._serialized_start=686
+  _globals['_CANCELJOBREPLY']._serialized_end=717
+  _globals['_VIEWREQUEST']._serialized_start=719
+  _globals['_VIEWREQUEST']._serialized_end=732
+  _globals['_VIEWREPLY']._serialized_start=734
+  _globals['_VIEWREPLY']._serialized_end=759
+  _globals['_OPENPAGEREQUEST']._serialized_start=761
+  _globals['_OPENPAGEREQUEST']._serialized_end=778
+  _globals['_OPENPAGEREPLY']._serialized_start=780
+  _globals['_OPENPAGEREPLY']._serialized_end=809
+  _globals['_POOL']._serialized_start=812
+  _globals['_POOL']._serialized_end=1164
 # @@protoc_insertion_point(module_scope)

@@ -7,13 +7,15 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeRequest(_message.Message):
-    __slots__ = ("versions",)
+    __slots__ = ("versions", "workers")
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     versions: _program_pb2.Versions
-    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ...) -> None: ...
+    workers: int
+    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("versions", "modes", "num_workers", "num_warm", "num_free", "listens", "network", "hosts", "max_workers")
+    __slots__ = ("versions", "modes", "num_workers", "num_warm", "num_free", "listens", "network", "hosts", "max_workers", "worker_memory_bytes")
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     MODES_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +25,7 @@ class DescribeReply(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     MAX_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     versions: _program_pb2.Versions
     modes: _containers.RepeatedScalarFieldContainer[str]
     num_workers: int
@@ -32,7 +35,8 @@ class DescribeReply(_message.Message):
     network: str
     hosts: _containers.RepeatedScalarFieldContainer[str]
     max_workers: int
-    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., modes: _Optional[_Iterable[str]] = ..., num_workers: _Optional[int] = ..., num_warm: _Optional[int] = ..., num_free: _Optional[int] = ..., listens: _Optional[_Iterable[str]] = ..., network: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., max_workers: _Optional[int] = ...) -> None: ...
+    worker_memory_bytes: int
+    def __init__(self, versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., modes: _Optional[_Iterable[str]] = ..., num_workers: _Optional[int] = ..., num_warm: _Optional[int] = ..., num_free: _Optional[int] = ..., listens: _Optional[_Iterable[str]] = ..., network: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., max_workers: _Optional[int] = ..., worker_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()

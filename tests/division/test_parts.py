@@ -12,6 +12,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from fdt.division import owners, weights
 from fdt.program.holes import Holes, open_holes, pass_hole
 from fdt.program.layout import Divided, shares
 from tests.helpers.divided import DividedStep, largest_difference
@@ -131,6 +132,64 @@ def test_an_optimizer_keeps_moments_in_parts(name: str) -> None:
     assert sum(isinstance(layout, Divided) for layout in divided.divided.layouts[2:]) == len(of_state)
     table = max(each.num_bytes for each in divided.divided.walk.exchanged if each.kind in ("gather", "sum"))
     assert table < 400 * 6 * 4, "the table and its moments do not travel"
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 0.0], ids=["no zeros", "zeros"])
+def test_rows_stay_with_their_owners_where_keras_divides_them(epsilon: float) -> None:
+    """Keras 3 looks for zeros in what it divides rows by: then it divides those rows too, which gives NaNs."""
+    random, rows = np.random.default_rng(1), Divided(0, shares(_ROWS, _WORKERS))
+    table, moment = tf.Variable(random.normal(size=(40, 3)).astype("float32")), tf.Variable(tf.zeros((40, 3)))
+
+    def step(ids: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((tf.reduce_sum(tf.gather(table, ids), [1, 2]) - y) ** 2)
+        (gradient,) = pass_hole([tape.gradient(loss, table)], [table])
+        # Each row once, as Keras's optimizers have them.
+        moment.scatter_add(tf.IndexedSlices(gradient.values**2, gradient.indices))
+        change = keras.ops.divide(gradient, keras.ops.sqrt(moment + epsilon))
+        table.scatter_sub(tf.IndexedSlices(0.01 * change.values, change.indices))
+        return [loss]
+
+    specs = [tf.TensorSpec((_ROWS, 2), tf.int32), tf.TensorSpec((_ROWS,))]
+    whole, marks = _traced(step, specs, is_marked=True)
+    divided = DividedStep(whole, {0: rows, 1: rows}, _WORKERS, of_state=[table, moment], marks=marks)
+    data = [(random.permutation(40)[: 2 * _ROWS].reshape(_ROWS, 2).astype("int32"), np.ones(_ROWS, "float32"))]
+    outputs, variables = _differences(whole, divided, data)
+    assert outputs <= 1e-5 and variables <= 1e-5
+    assert np.isnan(table.numpy()).any() == (epsilon == 0)
+    gathers = [each for each in divided.divided.walk.exchanged if each.kind == "gather"]
+    assert all("cond/" in each.reader for each in gathers), "only in the branch for zeros, and not what it returns"
+
+
+def test_a_weight_is_whole_only_near_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is put together for the forward pass and again for the backward pass, when computation has come near enough."""
+    keras.utils.set_random_seed(1)
+    net = keras.Sequential([keras.Input((16,)), *(keras.layers.Dense(16, "tanh") for _ in range(6))])
+    net.compile(keras.optimizers.Adam(0.01), "mse")
+    net.optimizer.build(net.trainable_variables)
+    whole, marks = _traced(
+        lambda x, y: tf.nest.flatten(net.train_step((x, y))), [tf.TensorSpec((_ROWS, 16))] * 2, is_marked=True
+    )
+    random, rows = np.random.default_rng(0), Divided(0, shares(_ROWS, _WORKERS))
+    data = [(random.normal(size=(_ROWS, 16)).astype("float32"),) * 2 for _ in range(_STEPS)]
+    of_state = [v for v in _in_parts(whole.graph.variables) if v.shape.rank == 2]
+    gathers = {}
+    for num_kept in (100, 2):
+        monkeypatch.setattr(weights, "AHEAD_BYTES", num_kept * 16 * 16 * 4)
+        monkeypatch.setattr(owners, "TOGETHER_BYTES", num_kept * 16 * 16 * 4)
+        divided = DividedStep(whole, {0: rows, 1: rows}, _WORKERS, of_state=of_state, marks=marks)
+        outputs, variables = _differences(whole, divided, data)
+        assert outputs <= 1e-5 and variables <= 1e-5
+        exchanged = divided.divided.walk.exchanged
+        gathers[num_kept] = [each for each in exchanged if each.kind == "gather" and each.num_bytes == 16 * 16 * 4]
+        messages = {each.collective for each in exchanged if each.kind == "scatter"}
+        waiting = [node for node in divided.divided.library[-1].node_def if node.name.startswith("after")]
+        assert len(messages) == (1 if num_kept == 100 else 3)
+        assert all(any(given.startswith("^") for given in node.input) for node in waiting)
+        assert bool(waiting) == (num_kept == 2)
+    assert len(gathers[100]) == 6
+    # The first layer's weight is not read in the backward pass; the last ones are still there then.
+    assert 6 + 2 <= len(gathers[2]) <= 6 + 4
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.pool import Pool
 from tests.helpers.processes import run_python
-from tests.helpers.warm import run_fdt
+from tests.helpers.warm import fdt, run_fdt
 
 _LIMIT_S = 240.0
 
@@ -64,3 +64,36 @@ def test_a_script_sees_plain_pythons_state(pool: Pool, tmp_path: Path, workers: 
     assert (
         variables["worker_bytes"] <= variables["all_bytes"] - variables["part_bytes"] * (workers - 1) // workers + 9e3
     )
+
+
+_LARGE = """
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(1)
+random = np.random.default_rng(0)
+x, y = random.normal(size=(48, 2000)).astype("float32"), random.normal(size=(48, 1)).astype("float32")
+layers = [keras.layers.Dense(2000, "tanh") for _ in range(6)]
+model = keras.Sequential([keras.Input((2000,)), *layers, keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(1e-4), "mse")
+print(*(f"{loss:.4f}" for loss in model.fit(x, y, batch_size=24, epochs=2, verbose=0, shuffle=False).history["loss"]))
+print(*(f"{np.abs(np.asarray(v, 'float64')).sum():.4g}" for v in [*model.weights, *model.optimizer.variables]))
+"""
+# Six weights of 16 MB with two moments each. Whole they need 480 MB beside the process, in halves 290 MB.
+_BOUND = "640MB"
+
+
+def test_what_does_not_fit_whole_trains_in_parts_or_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(_LARGE))
+    plain = run_python(script, limit_s=_LIMIT_S).expect(0)
+    bound = ("--memory", _BOUND)
+    trained = run_fdt(script, workers=2, options=bound, limit_s=_LIMIT_S).expect(0)
+    assert trained.stdout == plain.stdout
+    assert "held in parts: 18 of " in trained.stderr and "do not fit" in trained.stderr
+    for workers, options in ((1, bound), (2, (*bound, "--variables", "whole"))):
+        refused = run_fdt(script, workers=workers, options=options, limit_s=_LIMIT_S).expect(125)
+        assert "does not fit into memory" in refused.stderr and not refused.stdout
+        assert ("With --workers 2 it fits" if workers == 1 else "leave --variables whole") in refused.stderr
+    looked = fdt("check", "--workers", "1", *bound, script, limit_s=_LIMIT_S).expect(1)
+    assert "With --workers 2 it fits" in looked.stdout + looked.stderr

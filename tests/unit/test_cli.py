@@ -45,7 +45,9 @@ _OPTIONS = {
         "--relax", "--variables",
         "--warm-up", "--wire", "--workers",
     ]),
-    "check": sorted([*_ASYNC_OPTIONS, "--admit", "--else", "--mode", "--relax", "--variables", "--wire", "--workers"]),
+    "check": sorted([
+        *_ASYNC_OPTIONS, "--admit", "--else", "--memory", "--mode", "--relax", "--variables", "--wire", "--workers",
+    ]),
     "verify": sorted([*_POOL_OPTIONS, "--steps", "--tolerance", "--workers"]),
     "serve": sorted([
         *_PLACING_OPTIONS, "--admit", "--audit-log", "--data", "--disk", "--grace", "--hosts", "--idle", "--join",
@@ -57,7 +59,7 @@ _OPTIONS = {
     "predict": sorted([
         *_POOL_OPTIONS, "--bandwidth", "--batch", "--calibrate", "--cost-per-hour", "--gpus-per-host", "--hosts", "--json",
         "--latency", "--load",
-        "--measure", "--overlap", "--plot", "--queueing", "--relax", "--wire", "--workers",
+        "--measure", "--memory", "--overlap", "--plot", "--queueing", "--relax", "--wire", "--workers",
     ]),
     "compare": sorted([*_POOL_OPTIONS, "--out", "--prediction", "--repeat", "--seconds", "--steps", "--workers"]),
     "jobs": _POOL_OPTIONS,

@@ -20,7 +20,7 @@ from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.validation import line_here, stays_here, validates
 from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.refusals import where
-from fdt.capture.step.divided import divided_lines
+from fdt.capture.step.divided import divided_lines, divided_variables
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.data import RowBatches
 from fdt.client.findings import Finding
@@ -227,6 +227,9 @@ class CheckedRun(TracedRun):
         # Traced again only after `compile`, as in Keras; freezing a layer does not retrace the step.
         traced = self.model.train_function.step(self.batches.element, self._trace).traced
         admission.admit(traced.program, self._config.admitted)
+        if self._config.mode == "sync":
+            # Refuses what does not fit into memory.
+            divided_variables(self._config, traced)
         self.traced = traced
         if isinstance(self.batches, RowBatches):
             self.shapes = self.batches.shapes

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from fdt.base.config import RunConfig
+from fdt.base.held import memory_bytes
 from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
+from fdt.base.worker_bounds import shown
 from fdt.capture.step.divided import divided_variables
 from fdt.capture.step.seeds import is_seeded
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.variables import tf_variables
 from fdt.capture.step.writes import counting_draws
-from fdt.division import parts
+from fdt.division import memory
 from fdt.program.table_lookups import ByRows, table_bytes, tables_of
 from fdt.v1 import program_pb2
 
@@ -61,7 +63,13 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
 def held_in_parts(config: RunConfig, traced: TracedStep) -> list[str]:
     """Returns the message that synchronous workers hold some of the variables in parts, if they do."""
     layouts = divided_variables(config, traced)
-    return [str(parts.account(traced.program, layouts))] if layouts else []
+    if not layouts:
+        return []
+    line, most = str(memory.account(traced.program, layouts)), memory_bytes(config.options)
+    whole = memory.needed(traced.program, {}).bytes
+    if most is not None and whole > most:
+        line += f"; all of them in each worker do not fit: it would need {shown(whole)}, and may use {shown(most)} of memory"
+    return [line]
 
 
 def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:

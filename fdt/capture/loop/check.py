@@ -17,6 +17,7 @@ from fdt.capture.loop.arguments import Arguments
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, flat_outputs, trace_step
 from fdt.capture.refusals import in_place, where
+from fdt.capture.step.divided import divided_variables
 from fdt.capture.step.traced_step import TracedStep
 from fdt.errors import FdtError
 from fdt.program import admission
@@ -55,6 +56,9 @@ class LoopCheck:
                 self._steps[key] = trace_step(call, self._config)
                 self._kept.append(call)
                 admission.admit(self._steps[key][0].program, self._config.admitted)
+                if self._config.mode == "sync":
+                    # Refuses what does not fit into memory.
+                    divided_variables(self._config, self._steps[key][0])
         except FdtError as error:
             self._inspection.findings.refuse(where(), what, str(error))
             raise

@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.base.config import RunConfig
-from fdt.base.held import HeldAs, held_as
+from fdt.base.held import HeldAs, held_as, memory_bytes
 from fdt.base.relaxation import BATCH_NORM, RANDOM, relaxed
 from fdt.capture.step.traced_step import TracedStep
-from fdt.division import divide, own_rows, parts
+from fdt.division import divide, own_rows, variable_layouts
 from fdt.division.exchange import Alone
 from fdt.program.graphs import described
 from fdt.program.layout import PARTIAL, WHOLE, Divided, batch_layouts
@@ -90,14 +90,19 @@ def _exchanged(built: divide.DividedStep) -> str:
 
 
 def divided_variables(config: RunConfig, traced: TracedStep) -> dict[int, Divided]:
-    """Returns the layouts of the variables that synchronous workers hold in parts, by their places in the program."""
+    """Returns the layouts of the variables that synchronous workers hold in parts, by their places in the program.
+
+    Raises:
+        UnsupportedError: They do not fit into the workers' memory.
+    """
     held = HeldAs.WHOLE if BATCH_NORM in relaxed(config.options) else held_as(config.options)
 
     def handles() -> dict[int, tf.Tensor]:
         names = traced.program.step.variables
         return {i: traced.graph.get_tensor_by_name(f"{name}:0") for i, name in enumerate(names)}
 
-    return parts.chosen(traced.program, config.num_workers, held, handles)
+    most = memory_bytes(config.options)
+    return variable_layouts.chosen(traced.program, config.num_workers, held, handles, most)
 
 
 def _built(

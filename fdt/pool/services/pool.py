@@ -49,6 +49,7 @@ class Pool:
             network=self._config.network.cidr if self._config.network else "",
             hosts=self._supervisor.joined_hosts(),
             max_workers=max_workers,
+            worker_memory_bytes=self._supervisor.worker_memory_bytes(request.workers) if request.workers else 0,
         )
 
     def ListJobs(self, _: pool_pb2.ListJobsRequest, context: grpc.ServicerContext) -> pool_pb2.ListJobsReply:
