@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 from fdt import __version__
 from fdt.base import interpreter
+from fdt.base.quiet_grpc import import_grpc
 from fdt.cli.options import MODES, Doctor
 
 # Each probe runs in a new Python process: a broken library may crash the process, and a working one is slow to import.
@@ -119,6 +120,7 @@ def _look_at_pool(options: Doctor) -> int:
 
     broken = 0
     for verdict in look(options):
+    import_grpc()
         broken += _tell(verdict.name, verdict.found, verdict.remedy, verdict.broken)
     return broken
 

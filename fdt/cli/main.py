@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fdt.pool.state_folder import StateFolder
 
 _FAILED = 125
+# Commands that run no script, and import gRPC.
+_SPEAKS_TO_A_POOL = ("jobs", "logs", "cancel", "page", "top")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +84,10 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
 
 
 def _command(name: str) -> Callable[[Any], int]:
+    if name in _SPEAKS_TO_A_POOL:
+        from fdt.base.quiet_grpc import import_grpc
+
+        import_grpc()
     if name == "run":
         return _run
     if name == "verify":
@@ -279,6 +285,9 @@ def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None)
     import contextlib
 
     from fdt import capture
+    from fdt.base.quiet_grpc import import_grpc
+
+    import_grpc()
     from fdt.client.report import say
     from fdt.client.session import Session
     from fdt.script import runner
