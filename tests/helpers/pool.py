@@ -28,10 +28,10 @@ class Pool:
 
 
 @contextmanager
-def serve(directory: Path, num_workers: int = 2, mode: str = "sync") -> Iterator[Pool]:
-    """A pool for the length of a `with` block; its address is read from the one line it prints."""
+def serve(directory: Path, num_workers: int = 2, mode: str = "sync", python: str | Path = PYTHON) -> Iterator[Pool]:
+    """A pool of an environment for the length of a `with` block; its address is read from the one line it prints."""
     token_file = write_token(directory / "token", "a-token-for-this-test-only")
-    command = [PYTHON, "-m", "fdt", "serve", "--listen", "127.0.0.1:0", "--workers", str(num_workers), "--mode", mode]
+    command = [python, "-m", "fdt", "serve", "--listen", "127.0.0.1:0", "--workers", str(num_workers), "--mode", mode]
     with background([*command, "--token-file", str(token_file)], cwd=directory) as process:
         line = process.wait_for_line("127.0.0.1:", limit_s=_START_S)
         match = _ADDRESS.search(line)
