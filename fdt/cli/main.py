@@ -375,9 +375,12 @@ def _serve(options: Serve) -> int:
         return _serve_host(options)
     require_launchers(offered(options))
     config = serve_config(options)
-    from fdt.base.installed import require_pool
+    from fdt.base.installed import require_pool, slower
+    from fdt.base.log import notice
 
-    require_pool(config.modes if config.num_workers else ())
+    require_pool(config.modes, config.num_workers)
+    if config.num_workers and (said := slower()) is not None:
+        notice(said)
     if config.placing is not None and config.network is not None:
         from fdt.scheduling import preflight
 
@@ -475,7 +478,7 @@ def _kept(options: Serve) -> "StateFolder | None":
 def _serve_host(options: Serve) -> int:
     from fdt.base.installed import require_pool
 
-    require_pool(())
+    require_pool((), 0)
     config = join_config(options)
     from fdt.base.log import notice
     from fdt.pool.host import Membership

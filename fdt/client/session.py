@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from fdt.base import installed
 from fdt.base.config import RunConfig
 from fdt.base.progress_line import WAITING
 from fdt.base.versions import versions
@@ -65,6 +66,8 @@ class Session:
 
                 check(config.placing, config.network)
             pool = embedded_pool.start(config)
+            if config.placing is None and (slower := installed.slower()) is not None:
+                say(slower)
             # It ends with this run; it is never restarted.
             self.config = config = dataclasses.replace(
                 config, timing=dataclasses.replace(config.timing, reconnect_s=0.0)
