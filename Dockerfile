@@ -7,17 +7,16 @@
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 
-# g++ stays: the operations in C++ are compiled anew where the image meets another processor.
+# g++ stays: the operations in C++ are compiled anew where the image meets another processor than its builder's.
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*
 
 # Packages by their hashes, which `make dist` takes from uv.lock; ours is the wheel beside them.
 RUN --mount=type=bind,source=dist,target=/dist \
     pip install --no-cache-dir --require-hashes --requirement /dist/requirements.txt && \
     pip install --no-cache-dir --no-deps --no-index /dist/fdt-*.whl && \
-    fdt setup
+    XDG_CACHE_HOME=/tmp/cache fdt setup && rm -r /tmp/cache
 
 RUN useradd --create-home fdt
 USER fdt
-RUN python -c "import hfdt.runtime, nfdt.runtime"
 EXPOSE 7077
 ENTRYPOINT ["fdt", "serve"]

@@ -1,6 +1,6 @@
 # Two commands on a machine with Python >= 3.11, g++, make and git: `make demo` and `make test`.
 PYTHON ?= python3
-# uv lives in a virtual environment of its own; it installs exactly what uv.lock says, and builds Horovod.
+# uv lives in a virtual environment of its own; it installs exactly what uv.lock says.
 UV := .uv/bin/uv
 RUN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
@@ -52,15 +52,16 @@ $(UV):
 
 .venv/installed: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --extra pool --group horovod --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
-	@# The operations in C++ are compiled when a runtime is first imported. What TensorFlow says of CUDA then, whatever its log
-	@# level, looks like an error and is none.
-	@echo "compiling FDT's operations (about a minute)"
-	@$(RUN)/python -c "import hfdt.runtime, nfdt.runtime" 2> .venv/compiling || { cat .venv/compiling >&2; exit 1; }
+	$(SETUP)
 	@touch $@
+
+# Horovod and our own operations, as in any environment; it installs with uv, since this one has no pip.
+SETUP = PATH="$(abspath .uv/bin):$$PATH" $(RUN)/fdt setup
 
 # On machines with GPUs: the same, with Horovod's operations on the GPU through NCCL (needs CUDA and NCCL installed).
 install-nccl: | $(UV)
-	HOROVOD_GPU_OPERATIONS=NCCL $(UV) sync --locked --extra pool --group horovod --reinstall-package horovod --no-cache
+	$(UV) sync --locked --extra pool --group horovod --inexact
+	HOROVOD_GPU_OPERATIONS=NCCL $(SETUP) --rebuild
 	@touch .venv/installed
 
 # What is given away: sources and wheel, in dist/; and what the image installs beside them, with hashes.
@@ -69,13 +70,12 @@ dist: | $(UV)
 	$(UV) export --quiet --locked --no-dev --no-emit-project --extra pool --no-annotate --no-header -o dist/requirements.txt
 
 # The lock's versions, where it has them: it does not know what Horovod is built with.
-LOCKED = $(UV) export --quiet --locked --no-dev --only-group horovod --no-annotate --no-header
 setup-requirements: | $(UV)
 	@{ echo "# What \`fdt setup\` installs: Horovod, and what its build needs, by their files' hashes; by \`make setup-requirements\`."; \
-		{ printf '%s\n' "setuptools<81" wheel "cmake<4" cffi; \
-		$(LOCKED) --no-hashes | grep -E "^(cloudpickle|packaging|psutil|pyyaml)=="; } | $(UV) pip compile - --quiet \
-		--generate-hashes --universal --python-version 3.11 --no-annotate --no-header; \
-		$(LOCKED) | sed -n '/^horovod==/,/^[^ ]/{/^horovod==/p;/^ /p}'; } > fdt/cli/setup_requirements.txt
+		{ printf '%s\n' "horovod==0.28.1" pip "setuptools<81" wheel "cmake<4"; \
+		$(UV) export --quiet --locked --no-dev --only-group horovod --no-annotate --no-header --no-hashes | \
+			grep -E "^(cloudpickle|packaging|psutil|pyyaml)=="; } | $(UV) pip compile - --quiet --no-deps \
+		--generate-hashes --universal --python-version 3.11 --no-annotate --no-header; } > fdt/cli/setup_requirements.txt
 
 # By an old compiler: stubs work with every protobuf from theirs on, and TensorFlow 2.16 takes none above 4.
 protos: | $(UV)

@@ -2,54 +2,59 @@
 
 Horovod's thread polls all other ranks for work every millisecond (HOROVOD_CYCLE_TIME). This takes a third of a core per rank,
 even between two steps that are a minute apart. A longer cycle would delay every exchange, and Horovod cannot change it while it
-runs. But a rank works only while it carries out an instruction. So the library's reference to `nanosleep`, which the thread
-calls between polls, is replaced by a function that waits for the next instruction (`native/rest.cc`, docs/decisions/0061).
+runs. But a rank works only while it carries out an instruction. So our patch of Horovod has the thread sleep until the next
+instruction begins (`idle.patch` in fdt/base/horovod_patches, docs/decisions/0061).
 """
 
 import contextlib
 import ctypes
-import struct
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from fdt.base.native import library
-from hfdt.got_patch import turn
-
-_FUNCTIONS = library("hfdt").functions
-_FUNCTIONS.fdt_rest_naps.restype = ctypes.c_int64
+from hfdt.horovod import hvd
 
 
-def install(horovod: Path) -> str | None:
-    """Makes Horovod's thread sleep while its rank is idle, from now on.
+@functools.cache
+def _functions() -> ctypes.CDLL | None:
+    """Returns the functions of Horovod's library; None without Horovod, where a rank is alone."""
+    if hvd is None:
+        return None
+    (library,) = Path(str(hvd.__file__)).parent.glob("mpi_lib*.so")
+    functions = ctypes.CDLL(str(library))
+    functions.horovod_cycle_sleeps.restype = ctypes.c_int64
+    functions.horovod_wait_for_idle_sleeps.restype = ctypes.c_bool
+    functions.horovod_wait_for_idle_sleeps.argtypes = [ctypes.c_int64, ctypes.c_int]
+    return functions
 
-    Args:
-        horovod: The path of Horovod's library, which this process has loaded.
 
-    Returns:
-        None, or why the library cannot be patched; Horovod then works as before.
-    """
-    try:
-        turn(horovod, "nanosleep", ctypes.cast(_FUNCTIONS.fdt_rest_sleep, ctypes.c_void_p).value or 0)
-    except (OSError, ValueError, struct.error) as error:
-        return str(error)
-    return None
+def sleep_when_idle() -> None:
+    """Makes Horovod's thread sleep while its rank is idle, from now on."""
+    if (functions := _functions()) is not None:
+        functions.horovod_sleep_when_idle()
 
 
 @contextlib.contextmanager
 def at_work() -> Iterator[None]:
     """Keeps Horovod's thread polling inside the block; every exchange with other ranks has to be inside one."""
-    _FUNCTIONS.fdt_rest_begin_work()
+    functions = _functions()
+    if functions is None:
+        yield
+        return
+    functions.horovod_add_work(1)
     try:
         yield
     finally:
-        _FUNCTIONS.fdt_rest_end_work()
+        functions.horovod_add_work(-1)
 
 
-def naps() -> int:
+def cycle_sleeps() -> int:
     """Returns how often the thread has slept for one cycle."""
-    return int(_FUNCTIONS.fdt_rest_naps())
+    functions = _functions()
+    return 0 if functions is None else int(functions.horovod_cycle_sleeps())
 
 
-def rested(times: int, limit_s: float) -> bool:
+def slept_idle(times: int, limit_s: float) -> bool:
     """Waits until the thread has begun `times` more idle sleeps; returns whether it has within the limit."""
-    return bool(_FUNCTIONS.fdt_rest_wait(ctypes.c_int64(times), round(limit_s * 1000)))
+    functions = _functions()
+    return functions is not None and bool(functions.horovod_wait_for_idle_sleeps(times, round(limit_s * 1000)))

@@ -6,19 +6,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.base.native import library
+from fdt.base.native import library, optional
 from fdt.program.layout import Combine
 from fdt.program.size import Dim
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
 
-_NATIVE = library("hfdt")
-_NATIVE.functions.fdt_meter_seconds.restype = ctypes.c_double
-_NATIVE.functions.fdt_meter_num_bytes.restype = ctypes.c_uint64
 # The most bytes that one mesh exchange may bring to a rank.
 _MAX_MET_BYTES = 1 << 18
-_OPERATIONS = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}
 # What `--wire fp16` rounds.
 _ROUNDED = (tf.float32, tf.float64)
 
@@ -27,11 +23,18 @@ class Meter:
     """Measures the seconds in which steps' exchanges ran, and their bytes (`native/meter.h`). One per process."""
 
     def __init__(self) -> None:
-        _NATIVE.functions.fdt_meter_reset()
+        # A rank that is alone exchanges nothing, and works without a compiler.
+        self._functions = None if (native := optional("hfdt")) is None else native.functions
+        if self._functions is not None:
+            self._functions.fdt_meter_seconds.restype = ctypes.c_double
+            self._functions.fdt_meter_num_bytes.restype = ctypes.c_uint64
+            self._functions.fdt_meter_reset()
 
     def read(self) -> tuple[float, int]:
         """Returns seconds and bytes so far."""
-        return float(_NATIVE.functions.fdt_meter_seconds()), int(_NATIVE.functions.fdt_meter_num_bytes())
+        if self._functions is None:
+            return 0.0, 0
+        return float(self._functions.fdt_meter_seconds()), int(self._functions.fdt_meter_num_bytes())
 
 
 class HorovodExchange:
@@ -156,7 +159,7 @@ class HorovodExchange:
         return tf.strings.reduce_join(tf.gather(symbols, gathered), axis=-1)
 
     def _together(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> list[tf.Tensor]:
-        return _grouped(f"{self._prefix}_{name}", tensors, _OPERATIONS[combine])
+        return _grouped(f"{self._prefix}_{name}", tensors, combine)
 
     def _as_sent(self, tensor: tf.Tensor, gradients: bool) -> tf.Tensor:
         rounds = gradients and self._rounded and tensor.dtype in _ROUNDED
@@ -170,11 +173,13 @@ def _cut_up(tensor: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
 
 def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
     """Exchanges tensors when all of them are ready, between the meter's two operations."""
-    return list(_NATIVE.ops.fdt_exchange_end(values=exchange(_NATIVE.ops.fdt_exchange_begin(values=tensors))))
+    operations = library("hfdt").ops
+    return list(operations.fdt_exchange_end(values=exchange(operations.fdt_exchange_begin(values=tensors))))
 
 
-def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Sum) -> list[tf.Tensor]:
+def _grouped(name: str, tensors: Sequence[tf.Tensor], combine: Combine = Combine.SUM) -> list[tf.Tensor]:
     """Reduces tensors over the ranks by sum, maximum or minimum; tensors of the same type share one all-reduce."""
+    operation = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}[combine]
     put_together = list(tensors)
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
@@ -186,9 +191,14 @@ def _grouped(name: str, tensors: Sequence[tf.Tensor], operation: object = hvd.Su
     return put_together
 
 
+def _is_alone() -> bool:
+    """Whether this rank is the job's only one, for which Horovod is not started."""
+    return hvd is None or not hvd.is_initialized() or hvd.size() == 1
+
+
 def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
-    if hvd.size() == 1 or not arrays:
+    if _is_alone() or not arrays:
         return list(arrays)
     given = [tf.convert_to_tensor(array) for array in arrays]
     summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
@@ -197,7 +207,7 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def from_first_rank(name: str, number: int) -> int:
     """Returns rank 0's number on every rank."""
-    return int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
+    return number if _is_alone() else int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
 
 
 def put_together(name: str, part: tf.Tensor) -> np.ndarray:

@@ -10,11 +10,11 @@ from fdt.base import held, relaxation, rounding
 from fdt.errors import UsageError
 from fdt.worker.runtime import Placement
 
-# The environment variable with the address on which a rank connects to the others.
-ADDRESS = "FDT_GLOO_ADDRESS"
+# The environment variable with the address on which a rank connects to the others. Our patch of Horovod reads it
+# (`address.patch` in fdt/base/horovod_patches).
+ADDRESS = "HOROVOD_GLOO_ADDRESS"
 
 _LOOPBACK = "127.0.0.1"
-_LOOPBACK_INTERFACE = "lo"
 
 
 class HorovodLauncher:
@@ -48,20 +48,17 @@ class HorovodLauncher:
         """Returns Horovod's settings for a rank; other settings come from the operator's environment."""
         place = placement.workers[rank]
         one_host = len(placement.hosts) == 1
-        interface, address = (_LOOPBACK_INTERFACE, _LOOPBACK) if one_host else (place.interface, place.address)
         settings = {
             **_numbers(placement, rank),
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             # Horovod uses this only to tell which ranks share a host, not as an address.
             "HOROVOD_HOSTNAME": place.host or "pool",
-            # Horovod uses the interface for some of its connections only; see `hfdt.address`.
-            "HOROVOD_GLOO_IFACE": interface,
-            ADDRESS: address,
+            ADDRESS: _LOOPBACK if one_host else place.address,
         }
         if not one_host:
             # NCCL would choose among all interfaces of a host; "=" means this name exactly, not as a prefix.
-            settings["NCCL_SOCKET_IFNAME"] = f"={interface}"
+            settings["NCCL_SOCKET_IFNAME"] = f"={place.interface}"
         return settings
 
 

@@ -7,6 +7,7 @@ C++ (`native/mesh.cc`).
 """
 
 import ctypes
+import functools
 import hmac
 import json
 import secrets
@@ -32,8 +33,6 @@ _EXCHANGE_S = 3600.0
 _TOKEN_BYTES = 32
 _HELLO = struct.Struct(f"<{_TOKEN_BYTES}sI")
 _COMBINE = {Combine.SUM: "SUM", Combine.MAX: "MAX", Combine.MIN: "MIN"}
-_NATIVE = library("hfdt")
-_NATIVE.functions.fdt_mesh_open.restype = ctypes.c_int64
 
 
 class Mesh:
@@ -62,7 +61,7 @@ class Mesh:
         # From here on the native library owns the connections and closes them.
         descriptors = [found[other].detach() for other in sorted(found)]
         self._number = ctypes.c_int64(
-            _NATIVE.functions.fdt_mesh_open(
+            _functions().fdt_mesh_open(
                 rank,
                 num_ranks,
                 (ctypes.c_int * len(descriptors))(*descriptors),
@@ -82,7 +81,9 @@ class Mesh:
             tf.errors.UnavailableError: When the graph runs: a rank does not answer.
             tf.errors.InternalError: When the graph runs: a rank is at another exchange of the step.
         """
-        return list(_NATIVE.ops.fdt_mesh_reduce(values=tensors, mesh=self._number.value, combine=_COMBINE[combine]))
+        return list(
+            library("hfdt").ops.fdt_mesh_reduce(values=tensors, mesh=self._number.value, combine=_COMBINE[combine])
+        )
 
     def gather(self, tensor: tf.Tensor, num_rows: int) -> tf.Tensor:
         """Returns all ranks' rows, in the order of ranks.
@@ -94,11 +95,18 @@ class Mesh:
         Raises:
             tf.errors.UnavailableError, tf.errors.InternalError: As `reduce`.
         """
-        return _NATIVE.ops.fdt_mesh_gather(rows=tensor, mesh=self._number.value, num_rows=num_rows)
+        return library("hfdt").ops.fdt_mesh_gather(rows=tensor, mesh=self._number.value, num_rows=num_rows)
 
     def close(self) -> None:
         """Ends the connections."""
-        _NATIVE.functions.fdt_mesh_close(self._number)
+        _functions().fdt_mesh_close(self._number)
+
+
+@functools.cache
+def _functions() -> ctypes.CDLL:
+    functions = library("hfdt").functions
+    functions.fdt_mesh_open.restype = ctypes.c_int64
+    return functions
 
 
 def _connected(rendezvous: Rendezvous, other: int, rank: int) -> socket.socket:

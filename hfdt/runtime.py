@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from fdt.base import held, relaxation, rounding
 from fdt.base.held import HeldAs
+from fdt.base.native import library, optional
 from fdt.base.relaxation import BATCH_NORM
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program.engine import as_state, bound_arrays, state_values
@@ -26,10 +26,9 @@ from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts
-from hfdt.address import hold_to
 from hfdt.bridge import Bridge
 from hfdt.division import DividedProgram, Shapes
-from hfdt.horovod import hvd
+from hfdt.horovod import MISSING, hvd
 from hfdt.launch import ADDRESS
 from hfdt.loop import PackedLoop, StepLoop
 from hfdt.mesh import Mesh
@@ -39,6 +38,8 @@ _MAX_ACCOUNTS = 64
 # Bytes of batches of different sizes that are copied for one call.
 _PACKED_BYTES = 4 << 20
 _METRIC = program_pb2.ROLE_METRIC
+# Before workers are forked, and see the compiler no more. A rank that is alone works without the operations.
+optional("hfdt")
 # The roles that a drain returns; the client knows the values of others.
 _DRAINED = (
     program_pb2.ROLE_TRAINABLE,
@@ -129,29 +130,43 @@ class HorovodEngine:
         self._last: dict[int, list[np.ndarray]] = {}
 
     def join(self, assignment: Assignment, blobs: BlobStore, rendezvous: Rendezvous) -> None:
-        """Starts Horovod and connects to the other ranks."""
+        """Starts Horovod and connects to the other ranks; a rank that is alone starts none."""
         os.environ.update(assignment.environment)
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
         _pin_gpu(assignment.rank)
-        (library,) = Path(str(hvd.__file__)).parent.glob("mpi_lib*.so")
-        hold_to(library, assignment.environment[ADDRESS])
-        with Bridge(rendezvous) as bridge:
-            os.environ.update(bridge.environment())
-            hvd.init()
-        reason = background_thread.install(library)
-        if reason:
-            print(f"Horovod's thread looks for work between steps, too: {reason}", flush=True)
-        self._rank, self._size, self._blobs = hvd.rank(), hvd.size(), blobs
+        self._blobs = blobs
+        if assignment.num_workers > 1:
+            self._meet(assignment, rendezvous)
         self._rounded = rounding.is_rounded(assignment.options)
         self._relaxed = relaxation.relaxed(assignment.options)
         self._held = HeldAs.WHOLE if BATCH_NORM in self._relaxed else held.held_as(assignment.options)
+<<<<<<< HEAD
         self._memory_bytes = held.memory_bytes(assignment.options)
+=======
+        self._meter = exchange.Meter()
+
+    def _meet(self, assignment: Assignment, rendezvous: Rendezvous) -> None:
+        """Connects to the other ranks, by Horovod and by the mesh.
+
+        Raises:
+            WorkerError: Horovod is not installed, or found other ranks.
+            NativeError: The mesh's operations are not compiled.
+        """
+        if MISSING:
+            raise WorkerError(
+                f"Several synchronous workers need Horovod on their host: {MISSING}. There run `fdt setup`."
+            )
+        library("hfdt")
+        with Bridge(rendezvous) as bridge:
+            os.environ.update(bridge.environment())
+            hvd.init()
+        background_thread.sleep_when_idle()
+        self._rank, self._size = hvd.rank(), hvd.size()
+>>>>>>> work-install
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
-        self._meter = exchange.Meter()
-        if self._size > 1:
-            self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], rendezvous)
+        self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], rendezvous)
 
     @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:

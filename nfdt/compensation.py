@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.base.native import library
+from fdt.base.native import optional
+from nfdt import plain_operations
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
 
-_NATIVE = library("nfdt")
-
-
+_NATIVE = optional("nfdt")
 # For how many of the last updates the longest step of a parameter is kept.
 _REMEMBERED = 256
 
@@ -79,6 +78,8 @@ def compensate(
         g̃, [n], and float32 [2], Σ c² and Σ g²; zeros without a delay.
     """
     assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
+    if _NATIVE is None:
+        return plain_operations.compensate(rule, gradient, now, then, mean_square, delay, count, lengths)
     compensated, squares = _NATIVE.ops.fdt_compensate(
         gradient=list(gradient),
         now=now,
@@ -124,6 +125,8 @@ def compensate_rows(
         Compensated values, [number, ...], and float32 [2], Σ c² and Σ g²; zeros without a delay.
     """
     assert (mean_square is not None) == (rule.strength is Strength.ADAPTIVE)
+    if _NATIVE is None:
+        return plain_operations.compensate_rows(rule, values, indices, now, then, mean_square, delay, count)
     compensated, squares = _NATIVE.ops.fdt_compensate_rows(
         values=values,
         indices=indices,

@@ -9,7 +9,7 @@ import dataclasses
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from fdt.base.native import library
+from fdt.base.native import optional
 
 # The job's name in TensorFlow's device names, for jobs on several hosts.
 JOB = "fdt"
@@ -119,7 +119,8 @@ def server_config(host: HostDevices) -> config_pb2.ConfigProto:
 
 def _share_cores(host: HostDevices) -> None:
     """Lets an update use all of the job's cores: a program runs one at a time, and the worker that pushed waits for it."""
-    library("nfdt").functions.fdt_set_cores(host.num_threads * max(1, host.num_workers))
+    if (native := optional("nfdt")) is not None:
+        native.functions.fdt_set_cores(host.num_threads * max(1, host.num_workers))
 
 
 def make_devices(num_workers: int, num_shards: int, num_threads: int) -> Devices:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from fdt.base.native import optional
 from fdt.program.node_graph import Graph, Tensor, data_inputs, tensor
 
 # The operations of Keras's optimizers, applied to one entry. NaN stays NaN, as in TensorFlow's operations.
@@ -56,7 +57,9 @@ class Formula:
 
 @functools.cache
 def _compiled() -> dict[str, str]:
-    """Returns the names of formulas that are compiled, by their texts."""
+    """Returns the names of formulas that are compiled, by their texts; none on a machine without a compiler."""
+    if optional("nfdt") is None:
+        return {}
     header = (Path(__file__).parent / "native" / "formulas.h").read_text()
     return {text.strip(): name for name, text in _KNOWN.findall(header)}
 

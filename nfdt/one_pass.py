@@ -8,7 +8,6 @@ from fdt.base.native import library
 from nfdt.compensation import Late, settings
 from nfdt.formula import Formula
 
-_NATIVE = library("nfdt")
 # From the update's inputs, by their placeholders, to tensors.
 OfGiven = Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]]
 
@@ -47,7 +46,7 @@ class OnePass:
         """
         zero = tf.zeros([], tf.int64)
         remembered = [v.handle for v in (late.moved, late.mean_square) if v is not None] if late is not None else []
-        return _NATIVE.ops.fdt_update(
+        return library("nfdt").ops.fdt_update(
             gradients=list(tensors),
             scalars=self._scalars(given),
             variables=[variable.handle for variable in self._variables],
@@ -89,7 +88,7 @@ class TablePass:
             order: From `nfdt.rows.by_row`.
             given: The update's inputs, by their placeholders.
         """
-        _NATIVE.ops.fdt_update_table(
+        library("nfdt").ops.fdt_update_table(
             gradients=list(self._summed(given)),
             indices=indices,
             order=order,

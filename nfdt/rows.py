@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from fdt.base.native import library
+from fdt.base.native import optional
+from nfdt import plain_operations
 
-_NATIVE = library("nfdt")
+_NATIVE = optional("nfdt")
 
 
 def by_row(indices: tf.Tensor) -> tf.Tensor:
@@ -15,6 +16,8 @@ def by_row(indices: tf.Tensor) -> tf.Tensor:
     Args:
         indices: The row of each value, [number]; several may be of the same row.
     """
+    if _NATIVE is None:
+        return plain_operations.by_row(indices)
     return _NATIVE.ops.fdt_by_row(indices=indices)
 
 
@@ -25,5 +28,7 @@ def distinct(asked: Sequence[tf.Tensor], num_rows: int) -> tuple[tf.Tensor, list
         asked: Tensors of row numbers, of any shapes and integer types.
         num_rows: How many rows the table has. In the graph, a number outside of it raises what TensorFlow's own lookup raises.
     """
+    if _NATIVE is None:
+        return plain_operations.distinct(asked, num_rows)
     found, places = _NATIVE.ops.fdt_distinct(asked=[tf.cast(each, tf.int64) for each in asked], rows=num_rows)
     return found, list(places)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fdt.base.native import optional
 from fdt.v1 import program_pb2
 from nfdt.chained import Chained
 from nfdt.components import Components
@@ -70,8 +71,9 @@ class ParameterServers:
         self._lock = threading.Lock()
         self._gate = StalenessBound(num_workers, None) if gate is None else gate
         # No loop for a single worker, whose results are plain Keras's bit for bit: TensorFlow may choose other kernels in a
-        # loop. Nor on other hosts, where a worker would not see other workers' pushes before its call ends.
-        self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices)
+        # loop. Nor on other hosts, where a worker would not see other workers' pushes before its call ends. Nor without the
+        # compiled operations, by which a worker waits in a graph.
+        self._loops = num_workers > 1 and _are_here(shard_devices, worker_devices) and optional("nfdt") is not None
         chains = may_chain(shard_devices, worker_devices, num_workers, self._gate) and not self._looked_at
         self._next_parameters = [NextParameters(self.shards) for _ in worker_devices] if chains else None
         # Steps that are not chained: one at a time per worker.

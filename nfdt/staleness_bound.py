@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from fdt.base.native import library
+from fdt.base.native import library, optional
+from nfdt.plain_gate import PlainGate
 
 # The limit for workers that share the cores of one host. They are equally fast: one is further ahead only because another was
 # delayed, for example by the compilation of its first step.
@@ -40,32 +41,33 @@ class StalenessBound:
             max_delay: A worker that is further ahead of the slowest waits; 0 is synchronous, None never waits.
         """
         self.max_delay = max_delay
-        native = _native()
-        self._number = native.fdt_gate_make(num_workers, -1 if max_delay is None else max_delay)
-        weakref.finalize(self, native.fdt_gate_delete, self._number)
+        self._gate: NativeGate | PlainGate
+        self._gate = (NativeGate if optional("nfdt") is not None else PlainGate)(num_workers, max_delay)
 
     def is_open(self, worker: int) -> bool:
         """Whether a worker may begin a step."""
-        return bool(_native().fdt_gate_is_open(self._number, worker))
+        return self._gate.is_open(worker)
 
     def enter(self, worker: int) -> float:
         """Waits until a worker may begin a step; returns the seconds that it waited."""
-        return float(_native().fdt_gate_enter(self._number, worker))
+        return self._gate.enter(worker)
 
     def leave(self, worker: int) -> None:
         """Records a step that a worker has made."""
-        _native().fdt_gate_leave(self._number, worker)
+        self._gate.leave(worker)
 
     def set_idle(self, worker: int, is_idle: bool) -> None:
         """Records whether a worker has nothing to do."""
-        _native().fdt_gate_set_idle(self._number, worker, int(is_idle))
+        self._gate.set_idle(worker, is_idle)
 
     def open(self) -> None:
         """Removes the limit: no worker is held from now on."""
-        _native().fdt_gate_open(self._number)
+        self._gate.open()
 
     def enter_in_graph(self, worker: tf.Tensor) -> tf.Tensor:
         """Does what `enter` does, in a graph on a CPU of this process; blocks no thread while it waits.
+
+        Needs compiled operations, as `leave_in_graph`.
 
         Args:
             worker: int64 scalar.
@@ -73,7 +75,7 @@ class StalenessBound:
         Returns:
             float64 scalar.
         """
-        return library("nfdt").ops.fdt_enter(gate=tf.constant(self._number, tf.int64), worker=worker)
+        return library("nfdt").ops.fdt_enter(gate=self._number(), worker=worker)
 
     def leave_in_graph(self, worker: tf.Tensor) -> tf.Operation:
         """Does what `leave` does, in a graph on a CPU of this process.
@@ -81,7 +83,35 @@ class StalenessBound:
         Args:
             worker: int64 scalar.
         """
-        return library("nfdt").ops.fdt_leave(gate=tf.constant(self._number, tf.int64), worker=worker)
+        return library("nfdt").ops.fdt_leave(gate=self._number(), worker=worker)
+
+    def _number(self) -> tf.Tensor:
+        assert isinstance(self._gate, NativeGate)
+        return tf.constant(self._gate.number, tf.int64)
+
+
+class NativeGate:
+    """A gate of the compiled operations, which steps in a graph reach by its number; see `StalenessBound`."""
+
+    def __init__(self, num_workers: int, max_delay: int | None) -> None:
+        """Makes a gate for workers that are all idle."""
+        self.number: int = _native().fdt_gate_make(num_workers, -1 if max_delay is None else max_delay)
+        weakref.finalize(self, _native().fdt_gate_delete, self.number)
+
+    def is_open(self, worker: int) -> bool:
+        return bool(_native().fdt_gate_is_open(self.number, worker))
+
+    def enter(self, worker: int) -> float:
+        return float(_native().fdt_gate_enter(self.number, worker))
+
+    def leave(self, worker: int) -> None:
+        _native().fdt_gate_leave(self.number, worker)
+
+    def set_idle(self, worker: int, is_idle: bool) -> None:
+        _native().fdt_gate_set_idle(self.number, worker, int(is_idle))
+
+    def open(self) -> None:
+        _native().fdt_gate_open(self.number)
 
 
 @functools.cache

@@ -4,19 +4,19 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
+from fdt.base import horovod_record, native
 from fdt.errors import UsageError
 
 # Packages of the extra `pool` that every pool and worker imports. Where hosts join, `cryptography` is checked.
 _POOL = ("psutil", "grpc_health", "prometheus_client")
-# By mode: another package that its workers import, and how to install it.
-_RUNTIMES = {"sync": ("horovod", "`fdt setup` builds it, in some minutes; `--mode async` works without it")}
 
 
-def require_pool(modes: Sequence[str]) -> None:
+def require_pool(modes: Sequence[str], num_workers: int) -> None:
     """Refuses to start workers whose packages are not installed.
 
     Args:
-        modes: The modes of this machine's workers; empty if it has no workers.
+        modes: The modes of this machine's workers.
+        num_workers: How many workers it has. A synchronous worker that is alone needs no Horovod.
 
     Raises:
         UsageError: A package is missing.
@@ -27,9 +27,19 @@ def require_pool(modes: Sequence[str]) -> None:
             f"{sys.prefix} has only what sends scripts to a pool (`fdt run --server HOST:PORT`). To train on this machine, "
             f"install the extra `pool`: pip install 'fdt[pool]'. Missing: {', '.join(missing)}"
         )
-    for mode in modes:
-        name, remedy = _RUNTIMES.get(mode, ("", ""))
-        if name and importlib.util.find_spec(name) is None:
-            raise UsageError(
-                f"--mode {mode} needs {name} on the machine that trains, and {sys.prefix} has none: {remedy}"
-            )
+    if "sync" in modes and num_workers > 1 and (complaint := horovod_record.complaint()) is not None:
+        raise UsageError(
+            f"--mode sync with several workers needs Horovod on the machine that trains. In {sys.prefix}: {complaint}. "
+            "`fdt setup` builds it, in a minute or two; `--mode async` and `--workers 1` work without it"
+        )
+
+
+def slower() -> str | None:
+    """Returns what to tell who starts workers where TensorFlow's own operations do what ours would; None where ours do it."""
+    if not native.are_lacking():
+        return None
+    return (
+        "there is neither a C++ compiler nor compiled operations: asynchronous workers, and one synchronous worker, work with "
+        "TensorFlow's own, more slowly. To mend it: apt-get install g++ make, then `fdt setup`; or take the wheels of a "
+        "machine that has them (`fdt setup --wheel DIR` there)"
+    )

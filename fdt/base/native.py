@@ -1,10 +1,13 @@
 """Compiles a runtime's C++ operations once against the installed TensorFlow, and finds the library by a digest.
 
-A package keeps its sources in `PACKAGE/native/*.cc`. The library is beside them, as Horovod's is beside its modules, or in the
-user's cache if the package is not writable. Its name is a digest of sources, compiler flags, TensorFlow's version and the
-processor's features, so that it is used only with these.
+A package keeps its sources in `PACKAGE/native/*.cc`. A library's name is a digest of sources, compiler flags, TensorFlow's
+version and the processor's features, so that it is used only with these. It is kept in the user's cache, from which the next
+environment takes it; `fdt setup` puts it beside the sources too, for all who use the environment. Hosts without a compiler get
+libraries for any processor of recent years in a package of their own (`fdt setup --wheel`), or do without (`optional`).
 """
 
+import collections
+import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
@@ -13,22 +16,29 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import stat
 import subprocess
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fdt.base import build_cache
 from fdt.errors import NativeError
 
+# The packages that have operations.
+PACKAGES = ("hfdt", "nfdt")
+# The package that `fdt setup --wheel` makes.
+GIVEN = "fdt_operations"
 # One source takes 5 to 20 s on a quiet core.
 _COMPILE_S = 600.0
-# The library runs where it was compiled, so it may use all features of the processor. Sums keep their order.
-# OpenMP only as far as it needs no library.
-_FLAGS = (
-    *("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd"),
-    *("-fPIC", "-shared", "-Wall"),
-)
+# Sums keep their order. OpenMP only as far as it needs no library.
+_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall")
+_CACHE = "native"
+
+
+class NoCompilerError(NativeError):
+    """This machine has neither the compiled operations nor a compiler."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +54,23 @@ class Library:
     functions: ctypes.CDLL
 
 
+@dataclasses.dataclass(frozen=True)
+class Processor:
+    """The processors for which a library is compiled.
+
+    Attributes:
+        flag: The compiler's flag for them.
+        features: What they have, as /proc/cpuinfo names it.
+    """
+
+    flag: str
+    features: tuple[str, ...]
+
+
+# Of 2013 and later.
+_PORTABLE = Processor("-march=x86-64-v3", ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"))
+
+
 @functools.cache
 def library(package: str) -> Library:
     """Returns a package's library; compiles it if there is none yet.
@@ -56,88 +83,165 @@ def library(package: str) -> Library:
     """
     import tensorflow as tf
 
-    path = _compiled(package, [*tf.sysconfig.get_compile_flags()], [*tf.sysconfig.get_link_flags()])
+    path = _found(package) or _compiled(package, _own())
     return Library(tf.load_op_library(str(path)), ctypes.CDLL(str(path)))
 
 
-def _compiled(package: str, compile_flags: list[str], link_flags: list[str]) -> Path:
-    folder = _sources(package)
-    sources = sorted(folder.glob("*.cc"))
-    flags = [*_FLAGS, *compile_flags]
-    name = f"{package}-{_digest([*sources, *sorted(folder.glob('*.h'))], flags)}.so"
-    places = [folder / "build", _cache()]
+@functools.cache
+def optional(package: str) -> Library | None:
+    """Returns a package's library; None on a machine that has neither it nor a compiler, which this process's log then says.
+
+    Raises:
+        NativeError: There is a compiler, and it fails.
+    """
+    try:
+        return library(package)
+    except NoCompilerError as error:
+        print(f"fdt worker: {error} Until then TensorFlow's own operations do their work.", file=sys.stderr, flush=True)
+        return None
+
+
+def provide(package: str) -> Path:
+    """Finds or compiles a package's library, and puts it beside the package's sources if these can be written.
+
+    Returns:
+        Its path.
+
+    Raises:
+        NativeError: There is no compiler, or it fails.
+    """
+    path = _found(package) or _compiled(package, _own())
+    beside = _beside(package)
+    if path.parent == beside or not build_cache.can_keep(beside):
+        return path
+    with tempfile.TemporaryDirectory(dir=beside) as folder:
+        os.replace(shutil.copy(path, folder), beside / path.name)
+    return beside / path.name
+
+
+def portable(package: str) -> Path:
+    """Compiles a package's library for any processor of recent years; returns its path.
+
+    Raises:
+        NativeError: There is no compiler, or it fails.
+    """
+    place = build_cache.folder(_CACHE) / _name(package, _PORTABLE)
+    return place if build_cache.is_ours(place) else _compiled(package, _PORTABLE)
+
+
+def are_lacking() -> bool:
+    """Whether this machine has neither compiled operations nor a compiler, as far as can be told without TensorFlow."""
+    if _compiler() or importlib.util.find_spec(GIVEN) is not None:
+        return False
+    return not all(
+        any(next(place.glob(f"{package}-*.so"), None) for place in (_beside(package), build_cache.folder(_CACHE)))
+        for package in PACKAGES
+    )
+
+
+def _compiler() -> str | None:
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+
+
+@functools.cache
+def processor_features() -> frozenset[str]:
+    """Returns the features of this machine's processor, as the kernel lists them."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+        line = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        return frozenset(line.partition(":")[2].split())
+    return frozenset()
+
+
+def _own() -> Processor:
+    """Returns this machine's processor: what is compiled here may use all of its features."""
+    return Processor("-march=native", tuple(sorted(processor_features())))
+
+
+def _found(package: str) -> Path | None:
+    given = importlib.util.find_spec(GIVEN)
+    for processor, places in (
+        (_own(), (_beside(package), build_cache.folder(_CACHE))),
+        (_PORTABLE, [Path(place) for place in (given and given.submodule_search_locations) or ()]),
+    ):
+        if processor_features().issuperset(processor.features):
+            name = _name(package, processor)
+            for place in places:
+                if build_cache.is_ours(place / name):
+                    return place / name
+    return None
+
+
+def _compiled(package: str, processor: Processor) -> Path:
+    places = (build_cache.folder(_CACHE), _beside(package))
     for place in places:
-        if _is_ours(place / name):
-            return place / name
-    for place in places:
-        if _can_keep(place):
-            _compile(sources, flags, link_flags, place / name)
-            return place / name
+        if build_cache.can_keep(place):
+            target = place / _name(package, processor)
+            _compile(_sources(package), _flags(processor), target)
+            return target
     raise NativeError(f"No folder can keep the compiled operations of {package}. Tried: {', '.join(map(str, places))}")
 
 
-def _sources(package: str) -> Path:
+def _folder(package: str) -> Path:
     found = importlib.util.find_spec(package)
     assert found is not None and found.submodule_search_locations
     return Path(found.submodule_search_locations[0]) / "native"
 
 
-def _digest(files: list[Path], flags: list[str]) -> str:
-    digest = hashlib.sha256(_processor().encode())
-    for part in (*flags, _tensorflow_version(), *(file.read_text() for file in files)):
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:16]
+def _sources(package: str) -> list[Path]:
+    return sorted(_folder(package).glob("*.cc"))
 
 
-def _tensorflow_version() -> str:
+def _beside(package: str) -> Path:
+    return _folder(package) / "build"
+
+
+def _flags(processor: Processor) -> list[str]:
     import tensorflow as tf
 
-    return f"{tf.version.VERSION} {tf.version.GIT_VERSION} {tf.version.COMPILER_VERSION}"
+    return [*_FLAGS, processor.flag, *tf.sysconfig.get_compile_flags()]
 
 
-def _processor() -> str:
-    """Returns the processor's features, as the kernel lists them."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
-        return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return ""
+def _name(package: str, processor: Processor) -> str:
+    """Returns the file name of a library, by the content of all that it is made of."""
+    import tensorflow as tf
+
+    texts = [file.read_text() for file in (*_sources(package), *sorted(_folder(package).glob("*.h")))]
+    version = f"{tf.version.VERSION} {tf.version.GIT_VERSION} {tf.version.COMPILER_VERSION}"
+    # Not where TensorFlow's headers are: another environment has the same ones elsewhere.
+    flags = [flag for flag in _flags(processor) if not flag.startswith("-I")]
+    digest = hashlib.sha256()
+    for part in (*processor.features, *flags, version, *texts):
+        digest.update(part.encode() + b"\0")
+    return f"{package}-{digest.hexdigest()[:16]}.so"
 
 
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "fdt" / "native"
+def _compile(sources: Sequence[Path], flags: Sequence[str], target: Path) -> None:
+    """Compiles the sources beside each other. No process finds an incomplete library."""
+    import tensorflow as tf
 
-
-def _is_ours(path: Path) -> bool:
-    """Whether a library exists that only this user and root can have written."""
-    try:
-        each = [os.stat(path), os.stat(path.parent)]
-    except OSError:
-        return False
-    return all(s.st_uid in (0, os.geteuid()) and not s.st_mode & stat.S_IWOTH for s in each)
-
-
-def _can_keep(folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.access(folder, os.W_OK)
-    return False
-
-
-def _compile(sources: list[Path], flags: list[str], link_flags: list[str], target: Path) -> None:
-    """Compiles into a file of another name first, so that no process loads an incomplete library."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    compiler = _compiler()
     if not compiler:
-        raise NativeError(
+        raise NoCompilerError(
             f"The operations of {target.name.partition('-')[0]} are not compiled on this machine, and no C++ compiler was "
-            "found. Expected g++ (on Debian: apt-get install g++), as for Horovod."
+            "found. Expected g++ (on Debian: apt-get install g++), as for Horovod; or wheels of a machine that has one: "
+            "`fdt setup --wheel DIR` there, then here pip install DIR/*.whl."
         )
+    cached = [found] if (found := shutil.which("ccache")) else []
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        partial = Path(folder) / target.name
-        command = [compiler, *flags, "-o", str(partial), *map(str, sources), *link_flags]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NativeError(f"The compiler {compiler} did not come to its end: {error}") from error
-        if done.returncode:
-            raise NativeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+        objects = {source: str(Path(folder, source.name).with_suffix(".o")) for source in sources}
+        commands = [[*cached, compiler, *flags, "-c", str(source), "-o", made] for source, made in objects.items()]
+        cores = len(os.sched_getaffinity(0))
+        with concurrent.futures.ThreadPoolExecutor(cores, thread_name_prefix="fdt-compile") as pool:
+            collections.deque(pool.map(_run, commands), maxlen=0)
+        partial = str(Path(folder) / target.name)
+        _run([compiler, "-shared", "-Wl,--strip-all", "-o", partial, *objects.values(), *tf.sysconfig.get_link_flags()])
         os.replace(partial, target)
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NativeError(f"The compiler did not come to its end: {error}") from error
+    if done.returncode:
+        raise NativeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")

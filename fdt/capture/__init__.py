@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wrapt import register_post_import_hook
 
 from fdt.base.patch import Patches
+from fdt.capture import private_names
 
 if TYPE_CHECKING:
     from fdt.base.config import RunConfig
@@ -139,6 +140,7 @@ def hooks(
     refusals = Refusals(note, stays)
 
     def keras_3(patches: Patches) -> None:
+        private_names.require("keras", private_names.KERAS)
         from fdt.capture.keras.keras_3 import Keras3
         from fdt.capture.refusals import guard_keras_optimizers
 
@@ -146,6 +148,7 @@ def hooks(
         capture.keras_fit(Keras3(), touch()).install(patches, row_numbers())
 
     def tensorflow(patches: Patches) -> None:
+        private_names.require("tensorflow", private_names.TENSORFLOW)
         from fdt.capture.loop.calls import Loops
         from fdt.capture.refusals import guard_v1_optimizers
         from fdt.capture.session.runs import Sessions
@@ -159,6 +162,7 @@ def hooks(
         Strategies().install(patches)
 
     def keras_2(patches: Patches) -> None:
+        private_names.require("tf_keras", private_names.KERAS_2)
         from fdt.capture.keras.keras_2 import Keras2
         from fdt.capture.keras.keras_2_step import OPTIMIZERS
         from fdt.capture.refusals import guard_keras_2_optimizers
@@ -219,18 +223,21 @@ def timed(count: "Count") -> AbstractContextManager[None]:
     """
 
     def keras_3(patches: Patches) -> None:
+        private_names.require("keras", private_names.KERAS)
         from fdt.capture.keras.keras_3 import Keras3
         from fdt.capture.timing import TimedKeras
 
         TimedKeras(Keras3(), steps()).install(patches)
 
     def tensorflow(patches: Patches) -> None:
+        private_names.require("tensorflow", private_names.TENSORFLOW)
         from fdt.capture.timing import TimedLoops, TimedSessions
 
         TimedLoops(steps()).install(patches)
         TimedSessions(steps()).install(patches)
 
     def keras_2(patches: Patches) -> None:
+        private_names.require("tf_keras", private_names.KERAS_2)
         from fdt.capture.keras.keras_2 import Keras2
         from fdt.capture.timing import TimedKeras
 

@@ -117,6 +117,9 @@ class Attached:
     _current: "Attached | None" = None
 
     def __init__(self, options: Run):
+        from fdt.base.quiet_grpc import import_grpc
+
+        import_grpc()
         from fdt import capture
         from fdt.base.progress_line import WAITING
         from fdt.cli.main import check_options, require_launchers

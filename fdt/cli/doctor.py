@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 from fdt import __version__
 from fdt.base import interpreter
+from fdt.base.quiet_grpc import import_grpc
 from fdt.cli.options import MODES, Doctor
 
 # Each probe runs in a new Python process: a broken library may crash the process, and a working one is slow to import.
@@ -23,13 +24,17 @@ _PROBES: dict[str, tuple[str, str]] = {
     "protobuf": ("import google.protobuf as m, fdt.v1.job_pb2; print(m.__version__)", "protobuf>=4.25"),
     "pool": ("import psutil, grpc_health.v1, prometheus_client; print('what a pool imports')", "fdt[pool]"),
     "horovod": (
-        "import horovod, horovod.tensorflow as m; assert m.gloo_built(), 'built without gloo';"
-        + "print(horovod.__version__, 'with tensorflow, gloo' + (', nccl' if m.nccl_built() else ', without nccl'))",
-        "fdt setup (it builds Horovod against the TensorFlow of this environment), or name a pool with --server",
+        "from hfdt.horovod import MISSING, hvd; assert hvd is not None, MISSING; assert hvd.gloo_built(), 'built without gloo';"
+        + "print('for tensorflow, with gloo' + (', nccl' if hvd.nccl_built() else ', without nccl'))",
+        "fdt setup (it builds Horovod for the TensorFlow of this environment), or name a pool with --server",
+    ),
+    "operations": (
+        "from fdt.base import native; print('compiled:', ', '.join(native.provide(name).name for name in native.PACKAGES))",
+        "apt-get install g++, then fdt setup; or name a pool with --server",
     ),
 }
 # Not needed by a client whose pool is on another machine.
-_FOR_WORKERS = ("pool", "horovod")
+_FOR_WORKERS = ("pool", "horovod", "operations")
 _PROBE_LIMIT_S = 120.0
 _BUSY = "nothing is known to be broken: try again when this machine is less busy"
 
@@ -115,6 +120,7 @@ def _probe_mode(mode: str) -> tuple[str, str | None]:
 
 def _look_at_pool(options: Doctor) -> int:
     # Imported only now: if one of its libraries is broken, the probes have reported it.
+    import_grpc()
     from fdt.cli.pool_diagnosis import look
 
     broken = 0

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fdt.pool.state_folder import StateFolder
 
 _FAILED = 125
+# Commands that run no script, and import gRPC.
+_SPEAKS_TO_A_POOL = ("jobs", "logs", "cancel", "page", "top")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +84,10 @@ def _main(program: str, modes: tuple[str, ...], argv: Sequence[str] | None) -> i
 
 
 def _command(name: str) -> Callable[[Any], int]:
+    if name in _SPEAKS_TO_A_POOL:
+        from fdt.base.quiet_grpc import import_grpc
+
+        import_grpc()
     if name == "run":
         return _run
     if name == "verify":
@@ -279,6 +285,9 @@ def _run_in_session(config: "RunConfig", conclusion: "Conclusion | None" = None)
     import contextlib
 
     from fdt import capture
+    from fdt.base.quiet_grpc import import_grpc
+
+    import_grpc()
     from fdt.client.report import say
     from fdt.client.session import Session
     from fdt.script import runner
@@ -366,9 +375,12 @@ def _serve(options: Serve) -> int:
         return _serve_host(options)
     require_launchers(offered(options))
     config = serve_config(options)
-    from fdt.base.installed import require_pool
+    from fdt.base.installed import require_pool, slower
+    from fdt.base.log import notice
 
-    require_pool(config.modes if config.num_workers else ())
+    require_pool(config.modes, config.num_workers)
+    if config.num_workers and (said := slower()) is not None:
+        notice(said)
     if config.placing is not None and config.network is not None:
         from fdt.scheduling import preflight
 
@@ -468,7 +480,7 @@ def _kept(options: Serve) -> "StateFolder | None":
 def _serve_host(options: Serve) -> int:
     from fdt.base.installed import require_pool
 
-    require_pool(())
+    require_pool((), 0)
     config = join_config(options)
     from fdt.base.log import notice
     from fdt.pool.host import Membership

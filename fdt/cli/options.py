@@ -469,11 +469,12 @@ class Doctor(OfPool):
 
 @dataclass
 class Setup(Options):
-    """Build Horovod against the installed TensorFlow, into the same Python environment."""
+    """Put what is compiled into this Python's environment: Horovod, for the TensorFlow that is there, and our operations."""
 
-    epilog: ClassVar[str | None] = ("Needs g++, make and some minutes. Synchronous training needs it on a pool's "
-        "machines; clients do not.")
+    epilog: ClassVar[str | None] = ("Needs g++, make and a minute or two; a second environment takes what the first has built. "
+        "Synchronous training on several workers needs it on a pool's machines; clients do not.")
     rebuild: bool = switch("build even if a working Horovod is installed")
+    wheel: Path | None = option(None, "write wheels for hosts without a compiler, and install nothing", "DIR", Path)
 
 
 @dataclass

@@ -64,7 +64,7 @@ class EmbeddedPool:
         Raises:
             UsageError: A package that its processes import is not installed.
         """
-        require_pool(modes if placing is None else ())
+        require_pool(modes, num_workers if placing is None else 0)
         self._stop_s, self._warm_s = timing.stop_s, timing.warm_s
         self._end_s = 4 * timing.stop_s + (timing.sweep_s if placing is not None else 0.0)
         self._folder = OwnFolder("fdt-run-")

@@ -9,7 +9,11 @@ from typing import Any
 
 import grpc
 
+<<<<<<< HEAD
 from fdt.base import held
+=======
+from fdt.base import installed
+>>>>>>> work-install
 from fdt.base.config import RunConfig
 from fdt.base.progress_line import WAITING
 from fdt.base.versions import versions
@@ -66,6 +70,8 @@ class Session:
 
                 check(config.placing, config.network)
             pool = embedded_pool.start(config)
+            if config.placing is None and (slower := installed.slower()) is not None:
+                say(slower)
             # It ends with this run; it is never restarted.
             self.config = config = dataclasses.replace(
                 config, timing=dataclasses.replace(config.timing, reconnect_s=0.0)

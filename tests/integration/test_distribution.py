@@ -134,6 +134,30 @@ def test_a_client_needs_no_package_of_the_pool_and_no_compiler(wheel: Path, tmp_
         assert "Traceback" not in refused.output
 
 
+@pytest.mark.parametrize(("mode", "workers"), [("async", 2), ("sync", 1)])
+def test_without_a_compiler_and_horovod_what_can_work_works(
+    mode: str, workers: int, wheel: Path, tmp_path: Path
+) -> None:
+    python = _environment(tmp_path / "venv", without=("horovod", "fdt_operations"))
+    alone_in = {"PYTHONPATH": "", "PATH": str(python.parent), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CXX": ""}
+    install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    processes.run([*install, wheel], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    (tmp_path / "train.py").write_text(_TRAIN)
+    run = [python.parent / "fdt", "run", "--mode", mode, "--workers", str(workers), "train.py"]
+    trained = processes.run(run, limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+    assert "neither a C++ compiler nor compiled operations" in trained.stderr and "`fdt setup`" in trained.stderr
+    package, losses = trained.stdout.splitlines()
+    assert package.startswith(f"fdt of {tmp_path}")
+    if workers == 1:
+        alone = processes.run([python, "train.py"], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(0)
+        assert _numbers(losses) == pytest.approx(_numbers(alone.stdout.splitlines()[1]), rel=1e-5)
+        refused = processes.run([*run[:5], "2", "train.py"], limit_s=_LIMIT_S, cwd=tmp_path, **alone_in).expect(2)
+        assert "Horovod is not installed" in refused.stderr and "`fdt setup` builds it" in refused.stderr
+    else:
+        first, last = _numbers(losses)
+        assert 0 < last < first
+
+
 def _keep_compiled(cache: Path) -> None:
     """Hands on what this checkout has compiled: it is found by a digest of what it is made of, and compiled anew if not."""
     cache.mkdir(parents=True)
@@ -163,25 +187,16 @@ def _environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
     return folder / "bin" / "python"
 
 
-def test_setup_builds_the_horovod_that_the_lock_holds() -> None:
-    from fdt.cli.setup import HOROVOD
-
-    groups = tomllib.loads((_ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    assert HOROVOD in groups["horovod"]
-
-
 def test_setup_installs_by_hashes_what_the_lock_holds(tmp_path: Path) -> None:
-    from fdt.cli import setup
+    from fdt.cli import horovod_build, installer
 
-    hashed = setup._hashed(tmp_path, "horovod", *setup._BUILD_NEEDS).read_text()
+    hashed = installer.hashed(tmp_path, "horovod", *horovod_build.BUILD_NEEDS).read_text()
     pinned = dict(re.findall(r"^([a-z]+)==([^ ;]+)", hashed, re.MULTILINE))
-    assert set(pinned) == {"horovod", *setup._BUILD_NEEDS}
+    assert set(pinned) == {"horovod", *horovod_build.BUILD_NEEDS}
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", hashed)) >= len(pinned)
-    lock = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
-    locked = {package["name"]: package for package in lock}
-    shared = pinned.keys() & {"horovod", *setup._HOROVOD_NEEDS}
+    locked = {package["name"]: package for package in tomllib.loads((_ROOT / "uv.lock").read_text())["package"]}
+    shared = horovod_build.REQUIRES
     assert {name: pinned[name] for name in shared} == {name: locked[name]["version"] for name in shared}
-    assert locked["horovod"]["sdist"]["hash"] in hashed
 
 
 def test_no_file_is_installed_whose_hash_is_another(tmp_path: Path) -> None:
@@ -189,8 +204,8 @@ def test_no_file_is_installed_whose_hash_is_another(tmp_path: Path) -> None:
     wheel.write_bytes(b"another file")
     (tmp_path / "requirements.txt").write_text(f"swapped @ {wheel.as_uri()} --hash=sha256:{'0' * 64}\n")
     code = (
-        "import sys; from pathlib import Path; from fdt.cli import setup\n"
-        "setup._install(Path(sys.argv[1]), ['--no-index', '--target', sys.argv[2]])"
+        "import sys; from fdt.cli import installer\n"
+        "installer.install('--require-hashes', '--requirement', sys.argv[1], '--no-index', '--target', sys.argv[2])"
     )
     python, target = _environment(tmp_path / "own"), tmp_path / "target"
     command = [python, "-c", code, str(tmp_path / "requirements.txt"), str(target)]

@@ -1,4 +1,4 @@
-"""The operation that compensates gradients, beside its formulas in NumPy, at 64 bits."""
+"""The operations that compensate gradients, compiled and TensorFlow's own, beside their formulas in NumPy, at 64 bits."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from nfdt import compensation
+from nfdt import rows as row_numbers
 from nfdt.compensation import compensate, compensate_rows
 from nfdt.rows import by_row
 from nfdt.rules import DECAY, EPSILON, Rule, Strength
@@ -17,6 +19,15 @@ ADAPTIVE = Rule("adaptive", Strength.ADAPTIVE, lambda0=2.0, correct=True, clip=0
 CONSTANT = Rule("constant", Strength.CONSTANT, lambda0=3.0, clip=1.0)
 LATE, PROMPT, COUNT = tf.constant(3, tf.int64), tf.constant(0, tf.int64), 5
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The operations: compiled, or those of a machine without a compiler."""
+    if request.param == "plain":
+        for module in (compensation, row_numbers):
+            monkeypatch.setattr(module, "_NATIVE", None)
+    return str(request.param)
 
 
 def drawn(size: int, seed: int, dtype: str) -> np.ndarray:
@@ -151,13 +162,38 @@ def test_rows_of_a_prompt_gradient_stay_as_they_are() -> None:
     np.testing.assert_allclose(kept, np.where(touched, DECAY + (1 - DECAY) * g * g, 1.0), rtol=1e-6)
 
 
+def test_in_a_graph_both_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an assignment of s takes place only if the graph demands it."""
+    g, now, then = drawn(32, 0, "float32"), drawn(32, 1, "float32"), drawn(32, 2, "float32")
+    found = []
+    for native in (compensation._NATIVE, None):
+        monkeypatch.setattr(compensation, "_NATIVE", native)
+        kept, table = tf.Variable(tf.ones([32])), tf.Variable(tf.ones([8, 4]))
+
+        def run(kept: tf.Variable = kept, table: tf.Variable = table) -> list[tf.Tensor]:
+            shaped = [tf.reshape(tf.constant(a), [8, 4]) for a in (now, then)]
+            values, indices = tf.reshape(tf.constant(g[:12]), [3, 4]), tf.constant([4, 1, 4])
+            one, many = tf.constant(1.0), tf.constant(5.0)
+            return [
+                *compensate(ADAPTIVE, [tf.constant(g)], tf.constant(now), tf.constant(then), kept, LATE, many, [32]),
+                *compensate_rows(ADAPTIVE, values, indices, by_row(indices), *shaped, table, LATE, one),
+            ]
+
+        made = tf.compat.v1.wrap_function(run, [])()
+        found.append([*(tensor.numpy() for tensor in made), kept.numpy(), table.numpy()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("number", [0, 1, 5_000])
 def test_an_order_is_by_row_and_then_as_they_came(number: int) -> None:
     indices = np.random.default_rng(0).integers(0, 700, number)
     assert np.array_equal(by_row(tf.constant(indices)), np.argsort(indices, kind="stable"))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused(operations: str) -> None:
+    if operations == "plain":
+        pytest.skip("TensorFlow's operations refuse it in their own words")
     vector, one = tf.zeros([4]), tf.constant(1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="lengths differ"):
         compensate(CONSTANT, [vector[:3]], vector, vector, None, LATE, one, [3])

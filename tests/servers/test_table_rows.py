@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fdt.capture.keras import opening
 from fdt.program import table_lookups
 from fdt.program.table_lookups import ByRows, Whole, tables_of
+from nfdt import plain_operations
 from nfdt.feed import Arrays
 from nfdt.row_transfer import fetch
 from nfdt.rows import distinct
@@ -147,6 +148,16 @@ def test_a_row_that_the_table_does_not_have_is_plain_pythons_error(wrong: int, n
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0, 600\)") as raised:
         kept.step(0, Arrays([tf.constant(words), tf.constant(LABELS)]), np.arange(8))
     assert f"indices{told} is not in [0, {NUM_ROWS})" in raised.value.message
+
+
+def test_row_numbers_become_distinct_ones_without_a_compiler_too() -> None:
+    asked = [tf.constant([[5, 2], [5, 9]]), tf.constant([], tf.int64), tf.constant(2), tf.constant([0, 9], tf.int64)]
+    found, places = plain_operations.distinct(asked, 10)
+    assert found.numpy().tolist() == [5, 2, 9, 0]
+    assert [place.numpy().tolist() for place in places] == [[[0, 1], [0, 2]], [], 1, [3, 2]]
+    for wrong in ([[1, 10]], [3, -1], 11):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices are not in \[0, 10\)"):
+            plain_operations.distinct([tf.constant(wrong)], 10)
 
 
 def test_row_numbers_become_distinct_ones_and_their_places() -> None:

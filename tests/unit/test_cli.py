@@ -69,7 +69,7 @@ _OPTIONS = {
     "page": _POOL_OPTIONS,
     "top": sorted([*_POOL_OPTIONS, "--interval"]),
     "doctor": _POOL_OPTIONS,
-    "setup": ["--rebuild"],
+    "setup": ["--rebuild", "--wheel"],
     "config": [],
     "completion": [],
 }

@@ -1,6 +1,7 @@
-"""`fdt setup` up to where Horovod's own build begins; that takes minutes, and is part of `make install`."""
+"""`fdt setup` up to where a compiler begins; that takes minutes, and is part of `make install`."""
 
 import argparse
+import dataclasses
 import re
 import sys
 import tempfile
@@ -8,110 +9,157 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from fdt.cli import doctor, setup
+from fdt.base import horovod_record
+from fdt.cli import horovod_build, horovod_source, installer, setup
+from fdt.cli.horovod_build import Build
 from fdt.errors import UsageError
 
-_UV = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["uv"]
+_PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+BUILD = Build(
+    patches="p", tensorflow="2.18.1", library="sha256=a", python="cp311", horovod="0.28.1", platform="linux_x86_64",
+    compiler="g++ 12", flags="-O2", settings={"HOROVOD_WITH_GLOO": "1"},
+)  # fmt: skip
 
 
-def test_it_builds_with_what_the_lock_is_built_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in _UV["extra-build-variables"]["horovod"]:
-        monkeypatch.delenv(name, raising=False)
-    environment = setup.build_environment(tmp_path, "2.18.1")
-    assert _UV["extra-build-variables"]["horovod"].items() <= environment.items()
-    needs = [Requirement(need) for need in _UV["extra-build-dependencies"]["horovod"] if isinstance(need, str)]
-    # cffi's own need stands among them, since each file has to have its hash.
-    assert {need.name for need in needs} == {*setup._BUILD_NEEDS} - {"pycparser"}
-    pinned = dict(re.findall(r"^([a-z]+)==(\S+)", setup._REQUIREMENTS.read_text(), re.MULTILINE))
-    assert all(need.specifier.contains(pinned[need.name]) for need in needs)
-    assert f"horovod=={pinned['horovod']}" == setup.HOROVOD
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "fdt" / "wheels"
 
 
-def test_what_the_user_sets_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_WITH_GLOO", "0")
+def options(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"rebuild": False, "wheel": None, **given})
+
+
+def test_all_that_is_installed_has_hashes() -> None:
+    pinned = dict(re.findall(r"^([a-z]+)==(\S+)", installer.REQUIREMENTS.read_text(), re.MULTILINE))
+    assert pinned.keys() == {*horovod_build.BUILD_NEEDS, "horovod"}
+    assert pinned["horovod"] == horovod_build.VERSION
+    assert int(pinned["cmake"].split(".")[0]) < 4
+    locked = {re.split(r"[<>=;]", need)[0] for need in _PROJECT["dependency-groups"]["horovod"]}
+    assert locked - {"tensorflow"} == set(horovod_build.REQUIRES), "`make install` has them from the lock"
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Build) if field.name != "settings"])
+def test_whatever_differs_is_another_wheel(field: str) -> None:
+    changed = dataclasses.replace(BUILD, **{field: "other"})
+    assert changed.wheel.file_name != BUILD.wheel.file_name
+    assert dataclasses.replace(BUILD).wheel.file_name == BUILD.wheel.file_name
+
+
+def test_what_the_user_sets_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
-    environment = setup.build_environment(tmp_path, "2.18.1")
+    monkeypatch.setenv("HOROVOD_WITH_GLOO", "0")
+    build = Build.here()
+    environment = horovod_build.build_environment(build, tmp_path)
     assert (environment["HOROVOD_WITH_GLOO"], environment["HOROVOD_GPU_OPERATIONS"]) == ("0", "NCCL")
+    assert (environment["HOROVOD_WITHOUT_PYTORCH"], environment["HOROVOD_WITHOUT_MXNET"]) == ("1", "1")
+    monkeypatch.delenv("HOROVOD_GPU_OPERATIONS")
+    assert Build.here().wheel.file_name != build.wheel.file_name
 
 
-def test_the_build_has_no_symbols_for_a_debugger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CMAKE_TOOLCHAIN_FILE", raising=False)
-    toolchain = Path(setup.build_environment(tmp_path, "2.18.1")["CMAKE_TOOLCHAIN_FILE"])
-    assert toolchain.is_relative_to(tmp_path) and '"-O2 -DNDEBUG"' in toolchain.read_text()
-    monkeypatch.setenv("CMAKE_TOOLCHAIN_FILE", "/the/users.cmake")
-    assert setup.build_environment(tmp_path, "2.18.1")["CMAKE_TOOLCHAIN_FILE"] == "/the/users.cmake"
+def test_a_wheel_is_kept_unless_others_may_have_written_it(cache: Path) -> None:
+    assert horovod_build.kept(BUILD) is None
+    cache.mkdir(parents=True)
+    (cache / BUILD.wheel.file_name).write_bytes(b"wheel")
+    assert horovod_build.kept(BUILD) == cache / BUILD.wheel.file_name
+    (cache / BUILD.wheel.file_name).chmod(0o666)
+    assert horovod_build.kept(BUILD) is None
 
 
-@pytest.mark.parametrize(("version", "num_headers"), [("2.16.2", 0), ("2.18.1", 0), ("2.19.0", 7), ("2.21.0rc1", 7)])
-def test_headers_that_tensorflow_dropped_are_made(version: str, num_headers: int, tmp_path: Path) -> None:
-    environment = setup.build_environment(tmp_path, version)
-    made = [path for path in tmp_path.rglob("*.h") if path.is_file()]
-    assert len(made) == num_headers
-    # Horovod's xla_mpi_ops.cc names them so.
-    assert all(str(path.relative_to(tmp_path / "headers")).startswith("tensorflow/compiler/") for path in made)
-    assert (f"-I{tmp_path / 'headers'}" in environment.get("CXXFLAGS", "")) == bool(num_headers)
-
-
-def test_a_horovod_that_works_is_left_alone(
+def test_a_horovod_that_serves_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "probe", lambda name: ("0.28.1 with tensorflow, gloo", None))
-    monkeypatch.setattr(setup, "_install", lambda *_: pytest.fail("nothing is to be installed"))
-    assert setup.setup(argparse.Namespace(rebuild=False)) == 0
-    assert "nothing to do (--rebuild" in capsys.readouterr().out
+    monkeypatch.setattr(horovod_record, "complaint", lambda: None)
+    monkeypatch.setattr(setup, "_python", lambda code, *_: "without nccl")
+    monkeypatch.setattr(installer, "install", lambda *_: pytest.fail("nothing is to be installed"))
+    assert setup.setup(options()) == 0
+    assert "Horovod 0.28.1, without nccl" in capsys.readouterr().out
 
 
-def test_without_a_compiler_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "probe", lambda name: ("No module named 'horovod'", "fdt setup"))
-    monkeypatch.setattr(setup, "_install", lambda *_: pytest.fail("nothing is to be installed"))
+def test_a_wheel_that_is_kept_is_installed_without_a_build(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.mkdir(parents=True)
+    wheel = cache / BUILD.wheel.file_name
+    wheel.write_bytes(b"wheel")
+    installed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(horovod_record, "complaint", lambda: "Horovod is not installed")
+    monkeypatch.setattr(setup.Build, "here", lambda: BUILD)
+    monkeypatch.setattr(setup, "_python", lambda code, *_: "without nccl")
+    monkeypatch.setattr(horovod_build, "make", lambda _: pytest.fail("it was built before"))
+    monkeypatch.setattr(installer, "install", lambda *arguments: installed.append(arguments))
+    monkeypatch.setattr(installer, "is_installed", lambda name: name != "psutil")
+    assert setup.setup(options()) == 0
+    assert installed[0] == ("--no-deps", "--reinstall", str(wheel))
+    assert "--require-hashes" in installed[1] and installed[1][-1].endswith("psutil.txt"), "what is there stays"
+    assert "was built before" in capsys.readouterr().out
+
+
+def test_without_a_compiler_it_is_said_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(UsageError, match=r"g\+\+ or CXX was not found. On Debian and Ubuntu: apt-get install g\+\+"):
-        setup.setup(argparse.Namespace(rebuild=False))
+    with pytest.raises(
+        UsageError, match=r"g\+\+ or CXX was not found.*apt-get install g\+\+ make.*fdt setup --wheel DIR"
+    ):
+        Build.here()
 
 
-def test_who_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+PATCH = """\
+--- a/one.cc
++++ b/one.cc
+@@ -2,3 +2,4 @@
+ b
+-c
++C
++CC
+ d
+@@ -6,1 +7,1 @@
+-f
++F
+--- a/folder/two.cc
++++ b/folder/two.cc
+@@ -1,1 +1,1 @@
+-x
++y
+"""
+
+
+def test_patches_are_applied_where_they_say(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one.cc").write_text("a\nb\nc\nd\ne\nf\ng\n")
+    (tmp_path / "folder" / "two.cc").write_text("x\n")
+    horovod_source.apply(PATCH, tmp_path)
+    assert (tmp_path / "one.cc").read_text() == "a\nb\nC\nCC\nd\ne\nF\ng\n"
+    assert (tmp_path / "folder" / "two.cc").read_text() == "y\n"
+    with pytest.raises(UsageError, match=r"one\.cc, line 3, is not what our patch expects: 'c'"):
+        horovod_source.apply(PATCH, tmp_path)
+
+
+def test_who_installs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    kept = set(Path(tempfile.gettempdir()).glob("fdt-setup-*.log"))
-
-    def ran(command: list[str], **_: object) -> object:
-        asked.append(command)
-        return argparse.Namespace(returncode=0)
-
-    monkeypatch.setattr(setup.subprocess, "run", ran)
-    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(setup, "_is_installed", lambda name: name != "psutil")
-    setup._build(tmp_path, "2.18.1")
-    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(setup.shutil, "which", lambda name: "/bin/uv")
-    setup._build(tmp_path, "2.18.1")
-    with_pip, with_uv = asked[:3], asked[3:]
-    assert all(command[:4] == [sys.executable, "-P", "-m", "pip"] for command in with_pip)
-    assert all(command[:3] == ["/bin/uv", "pip", "install"] for command in with_uv)
-    assert "--force-reinstall" in with_pip[2] and "--reinstall" in with_uv[2]
-    assert all("--require-hashes" in command for command in asked)
-    files = [[Path(command[command.index("--requirement") + 1]) for command in each] for each in (with_pip, with_uv)]
-    assert files[0] == files[1]
-    named = [re.findall(r"^([a-z]+)==", file.read_text(), re.MULTILINE) for file in files[0]]
-    assert named == [[*setup._BUILD_NEEDS], ["psutil"], ["horovod"]], "what is there stays"
-    assert set(Path(tempfile.gettempdir()).glob("fdt-setup-*.log")) <= kept, "what went well is not kept"
+    monkeypatch.setattr(installer, "run", lambda command, environment=None: asked.append(list(command)))
+    monkeypatch.setattr(installer.importlib.util, "find_spec", lambda name: object())
+    installer.install("--reinstall", "a.whl")
+    monkeypatch.setattr(installer.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(installer.shutil, "which", lambda name: "/bin/uv")
+    installer.install("--reinstall", "a.whl")
+    assert asked[0][:4] == [sys.executable, "-P", "-m", "pip"] and asked[0][-2:] == ["--force-reinstall", "a.whl"]
+    assert asked[1][:3] == ["/bin/uv", "pip", "install"] and asked[1][-2:] == ["--reinstall", "a.whl"]
+    monkeypatch.setattr(installer.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match="neither pip is installed"):
+        installer.install("a.whl")
 
 
-def test_a_build_that_fails_tells_its_errors_and_where_the_rest_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pip = tmp_path / "python"
-    pip.write_text("#!/bin/sh\nseq 3000\necho 'a.cc:27:10: fatal error: b.h: No such file or directory'\nexit 1\n")
-    pip.chmod(0o700)
-    monkeypatch.setattr(setup.sys, "executable", str(pip))
-    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: object())
+def test_what_fails_tells_its_errors_and_where_the_rest_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    installer.run(["/bin/sh", "-c", "echo 'a.cc:1: error: of a test'"])
+    assert not list(tmp_path.iterdir()), "what went well is not kept"
     with pytest.raises(
         UsageError, match=r"ended with status 1; its output: (.*\.log)\n  a.cc:27:10: fatal error"
     ) as told:
-        setup._build(tmp_path, "2.21.0")
+        installer.run(["/bin/sh", "-c", "seq 3000; echo 'a.cc:27:10: fatal error: b.h: No such file'; exit 1"])
     (log,) = tmp_path.glob("*.log")
     assert str(log) in str(told.value) and len(log.read_text().splitlines()) == 3001
     assert len(str(told.value).splitlines()) == 2

@@ -1,9 +1,19 @@
 import threading
 from collections.abc import Iterable
 
+import pytest
+
+from nfdt import staleness_bound
 from nfdt.staleness_bound import StalenessBound, default_max_delay
 
 LIMIT_S = 20.0
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def _operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate of the compiled operations, and that of a machine without a compiler."""
+    if request.param == "plain":
+        monkeypatch.setattr(staleness_bound, "optional", lambda package: None)
 
 
 def busy(num_workers: int, max_delay: int | None, workers: Iterable[int] | None = None) -> StalenessBound:
