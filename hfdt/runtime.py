@@ -141,9 +141,7 @@ class HorovodEngine:
         self._rounded = rounding.is_rounded(assignment.options)
         self._relaxed = relaxation.relaxed(assignment.options)
         self._held = HeldAs.WHOLE if BATCH_NORM in self._relaxed else held.held_as(assignment.options)
-<<<<<<< HEAD
         self._memory_bytes = held.memory_bytes(assignment.options)
-=======
         self._meter = exchange.Meter()
 
     def _meet(self, assignment: Assignment, rendezvous: Rendezvous) -> None:
@@ -163,7 +161,6 @@ class HorovodEngine:
             hvd.init()
         background_thread.sleep_when_idle()
         self._rank, self._size = hvd.rank(), hvd.size()
->>>>>>> work-install
         if self._size != assignment.num_workers:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], rendezvous)

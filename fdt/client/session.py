@@ -9,11 +9,7 @@ from typing import Any
 
 import grpc
 
-<<<<<<< HEAD
-from fdt.base import held
-=======
-from fdt.base import installed
->>>>>>> work-install
+from fdt.base import held, installed
 from fdt.base.config import RunConfig
 from fdt.base.progress_line import WAITING
 from fdt.base.versions import versions

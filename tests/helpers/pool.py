@@ -28,19 +28,17 @@ class Pool:
 
 
 @contextmanager
-<<<<<<< HEAD
-def serve(directory: Path, num_workers: int = 2, mode: str = "sync", options: Sequence[str] = ()) -> Iterator[Pool]:
-    """A pool for the length of a `with` block; its address is read from the one line it prints."""
-    token_file = write_token(directory / "token", "a-token-for-this-test-only")
-    command = [PYTHON, "-m", "fdt", "serve", "--listen", "127.0.0.1:0", "--workers", str(num_workers), "--mode", mode]
-    with background([*command, "--token-file", str(token_file), *options], cwd=directory) as process:
-=======
-def serve(directory: Path, num_workers: int = 2, mode: str = "sync", python: str | Path = PYTHON) -> Iterator[Pool]:
+def serve(
+    directory: Path,
+    num_workers: int = 2,
+    mode: str = "sync",
+    options: Sequence[str] = (),
+    python: str | Path = PYTHON,
+) -> Iterator[Pool]:
     """A pool of an environment for the length of a `with` block; its address is read from the one line it prints."""
     token_file = write_token(directory / "token", "a-token-for-this-test-only")
     command = [python, "-m", "fdt", "serve", "--listen", "127.0.0.1:0", "--workers", str(num_workers), "--mode", mode]
-    with background([*command, "--token-file", str(token_file)], cwd=directory) as process:
->>>>>>> work-install
+    with background([*command, "--token-file", str(token_file), *options], cwd=directory) as process:
         line = process.wait_for_line("127.0.0.1:", limit_s=_START_S)
         match = _ADDRESS.search(line)
         assert match and match[1] != "0", f"no address in {line!r}"
