@@ -8,6 +8,7 @@ import pytest
 from fdt.base.config import Network, ServeConfig
 from fdt.base.limits import DEFAULT
 from fdt.base.network import choose, holds
+from fdt.base.worker_bounds import Bounds, all_workers_bytes
 from fdt.errors import FdtError, UsageError, VersionError
 from fdt.pool import hosts
 from fdt.pool.relay import Outbox
@@ -321,6 +322,17 @@ def admit(asking: host_pb2.Hello, network: Network | None = NETWORK, joined: Seq
 
 def test_a_host_like_the_pool_may_join() -> None:
     admit(hello())
+
+
+@pytest.mark.parametrize(("workers", "each"), [(1, 6_000), (2, 5_000), (8, 5_000)])
+def test_workers_of_a_job_share_the_memory_of_their_host(workers: int, each: int) -> None:
+    """Two of them are there at most; the bound of one worker is 6,000 bytes."""
+    telling = hello(worker_memory_bytes=6_000, all_memory_bytes=10_000)
+    assert hosts.JoinedHost("host-1", telling, Outbox(1), WorkerKeys()).memory_of_each(workers) == each
+    assert hosts.JoinedHost("host-2", hello(), Outbox(1), WorkerKeys()).memory_of_each(workers) is None
+    together = all_workers_bytes()
+    assert Bounds(together).memory_of_each(workers) == together // workers
+    assert Bounds(1_000).memory_of_each(workers) == 1_000
 
 
 @pytest.mark.parametrize(
