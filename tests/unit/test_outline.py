@@ -2,11 +2,14 @@
 
 import ast
 import textwrap
+from importlib.machinery import SourceFileLoader
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fdt.base.patch import Patches
+from fdt.script.outline import files
 from fdt.script.outline.rewriting import RUN, Site, outlined
 
 _LOOP = """
@@ -364,3 +367,20 @@ def test_both_forms_do_what_the_program_did(runs: bool) -> None:
     tree, sites = _outlined(source)
     assert [site.problem for site in sites] == [None]
     assert run(tree, **{RUN: _Recorder(runs)}) == run(ast.parse(textwrap.dedent(source)))
+
+
+def test_where_libraries_are_is_asked_before_the_loader_is_hooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sysconfig` of Python 3.13 imports its data by the loader when it is first asked, and fails if it is asked meanwhile."""
+    hooked: list[bool] = []
+    asked = files.sysconfig.get_paths
+
+    def paths(*arguments: Any) -> dict[str, str]:
+        hooked.append("get_code" in vars(SourceFileLoader))
+        return asked(*arguments)
+
+    monkeypatch.setattr(files.sysconfig, "get_paths", paths)
+    files._libraries.cache_clear()
+    patches = Patches()
+    files.watch(patches)
+    patches.undo()
+    assert hooked and not any(hooked)

@@ -22,6 +22,8 @@ def watch(patches: Patches) -> None:
         outlined = SITES.compiled(loader.get_data(path), path) if is_own(path) else None
         return outlined or SourceLoader.get_code(loader, fullname)
 
+    # Before the loader asks: `sysconfig` imports its data by this loader when it is first asked, and again if it is asked then.
+    _libraries()
     patches.add(SourceFileLoader, "get_code", get_code)
 
 
