@@ -30,7 +30,7 @@ def require_pool(modes: Sequence[str], num_workers: int) -> None:
     if "sync" in modes and num_workers > 1 and (complaint := horovod_record.complaint()) is not None:
         raise UsageError(
             f"--mode sync with several workers needs Horovod on the machine that trains. In {sys.prefix}: {complaint}. "
-            "`fdt setup` builds it, in a minute or two; `--mode async` and `--workers 1` work without it"
+            "`fdt setup` builds it, in some minutes; `--mode async` and `--workers 1` work without it"
         )
 
 

@@ -471,7 +471,7 @@ class Doctor(OfPool):
 class Setup(Options):
     """Put what is compiled into this Python's environment: Horovod, for the TensorFlow that is there, and our operations."""
 
-    epilog: ClassVar[str | None] = ("Needs g++, make and a minute or two; a second environment takes what the first has built. "
+    epilog: ClassVar[str | None] = ("Needs g++, make and some minutes; a second environment takes what the first has built. "
         "Synchronous training on several workers needs it on a pool's machines; clients do not.")
     rebuild: bool = switch("build even if a working Horovod is installed")
     wheel: Path | None = option(None, "write wheels for hosts without a compiler, and install nothing", "DIR", Path)

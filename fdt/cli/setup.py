@@ -68,7 +68,7 @@ def _wheel(build: Build, rebuild: bool) -> Path:
     if wheel is not None:
         print(f"fdt: Horovod {build.horovod} for TensorFlow {build.tensorflow} was built before: {wheel}", flush=True)
         return wheel
-    print(f"fdt: building Horovod {build.horovod} for TensorFlow {build.tensorflow}: a minute or two", flush=True)
+    print(f"fdt: building Horovod {build.horovod} for TensorFlow {build.tensorflow}: some minutes", flush=True)
     return horovod_build.make(build)
 
 
