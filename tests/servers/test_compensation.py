@@ -171,12 +171,12 @@ def test_in_a_graph_both_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         kept, table = tf.Variable(tf.ones([32])), tf.Variable(tf.ones([8, 4]))
 
         def run(kept: tf.Variable = kept, table: tf.Variable = table) -> list[tf.Tensor]:
-            shaped = [tf.reshape(tf.constant(a), [8, 4]) for a in (now, then)]
+            at, before = (tf.reshape(tf.constant(a), [8, 4]) for a in (now, then))
             values, indices = tf.reshape(tf.constant(g[:12]), [3, 4]), tf.constant([4, 1, 4])
             one, many = tf.constant(1.0), tf.constant(5.0)
             return [
                 *compensate(ADAPTIVE, [tf.constant(g)], tf.constant(now), tf.constant(then), kept, LATE, many, [32]),
-                *compensate_rows(ADAPTIVE, values, indices, by_row(indices), *shaped, table, LATE, one),
+                *compensate_rows(ADAPTIVE, values, indices, by_row(indices), at, before, table, LATE, one),
             ]
 
         made = tf.compat.v1.wrap_function(run, [])()
