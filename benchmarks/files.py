@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from processes import fdt, python, readable, run
+from processes import ROOT, fdt, python, readable, run
 from record import Content, Record
 from tables import spread, table
 
@@ -28,15 +28,16 @@ RUNS = {"sync 1": ("sync", 1), "sync 2": ("sync", 2), "async 1": ("async", 1), "
 def measured(row: str, folder: Path, tree: Path | None, rounds: int) -> dict[str, Any]:
     """Runs the script a few times."""
     results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
-    command = python(SCRIPT, str(folder))
+    script, root = str(ROOT / SCRIPT), tree or ROOT
+    command = python(script, str(folder))
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as reports:
             report = Path(reports, "report.json")
             if row != "keras":
                 mode, workers = RUNS[row]
                 options = ("--mode", mode, "--workers", str(workers), "--report", str(report))
-                command = fdt("run", *options, SCRIPT, str(folder))
-            result = run(command, {"PYTHONPATH": str(tree)} if tree is not None else None, timeout_s=900).result()
+                command = fdt("run", *options, script, str(folder))
+            result = run(command, {"PYTHONPATH": str(root)}, timeout_s=900, folder=root).result()
             sent = json.loads(report.read_text())["fits"][0]["bytes_to_pool"] if report.exists() else 0
         results["images_per_s"].append(result["images_per_s"])
         results["script_core_ms"].append(result["script_core_ms"])
@@ -65,7 +66,7 @@ def markdown(content: Content) -> str:
     return (
         f"# Folders of JPEGs\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
-        f"{settings['images']} made JPEGs of 160 x 160, read by `image_dataset_from_directory` in batches of 64, 4 epochs, "
+        f"{settings['images']} made JPEGs of 160 x 160, read by `image_dataset_from_directory` in batches of 64, 3 epochs, "
         f"the first of which does not count (it does for bytes). Medians (least–most) of {settings['rounds']} rounds. "
         f"Script, pool and workers share the machine's cores.\n\n{table(heads, lines)}\n"
     )
@@ -76,18 +77,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--tree", type=Path, help="working tree of a commit before, measured besides")
+    parser.add_argument("--rows", default="keras,sync 1,sync 2,async 1,async 2", help="which are measured")
     parser.add_argument("--quick", action="store_true", help="few images, nothing written")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.images = 1, 400
+    # Processes that the run starts have other working directories.
+    options.tree = options.tree and options.tree.resolve()
     settings = {"rounds": options.rounds, "images": options.images}
     record = Record("files", settings, PACKAGES, markdown, keep=not options.quick)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made, "images")
         run(python(SCRIPT, str(folder), "--make", str(options.images)), timeout_s=900)
-        record.add("rate", partial(measured, "keras", folder, None, options.rounds), row="keras", tree=False)
-        for row in RUNS:
-            for tree in (options.tree, None) if options.tree is not None else (None,):
+        for row in options.rows.split(","):
+            for tree in (options.tree, None) if options.tree is not None and row != "keras" else (None,):
                 measure = partial(measured, row, folder, tree, options.rounds)
                 record.add("rate", measure, row=row, tree=tree is not None)
     print("\n" + record.markdown())

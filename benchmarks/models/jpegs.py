@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--make", type=int, help="how many images to make")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.make:
         make(arguments.folder, arguments.make)

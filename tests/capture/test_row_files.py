@@ -15,7 +15,6 @@ from fdt.errors import ProtocolError
 from fdt.program.row_function import RowFiles, packed_texts, unpacked_texts
 from fdt.program.row_reader import RowReader, UnreadableRowError, reader_here
 
-Dataset = tf.data.Dataset
 NUM_ROWS = 9
 
 
@@ -50,20 +49,22 @@ def named_by_another(path: tf.Tensor) -> tf.Tensor:
     return read(tf.strings.join([tf.io.read_file(path), path]))
 
 
-def slices(paths: list[str]) -> Dataset:
-    return Dataset.from_tensor_slices(paths)
+def slices(paths: list[str]) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(paths)
 
 
-def with_a_constant(paths: list[str]) -> Dataset:
+def with_a_constant(paths: list[str]) -> tf.data.Dataset:
     constant = tf.constant([3, 4], tf.uint8)
     return slices(paths).map(lambda path: read(path) + constant).batch(4)
 
 
-CUT: dict[str, Callable[[list[str]], Dataset]] = {
+CUT: dict[str, Callable[[list[str]], tf.data.Dataset]] = {
     "a map": lambda paths: slices(paths).map(read).batch(4),
     "a call": lambda paths: slices(paths).map(read_in_a_call, num_parallel_calls=2).batch(4),
     "with a number": lambda paths: (
-        Dataset.from_tensor_slices((paths, np.arange(NUM_ROWS))).map(lambda p, n: (read(p), {"n": n * 2})).batch(4)
+        tf.data.Dataset.from_tensor_slices((paths, np.arange(NUM_ROWS)))
+        .map(lambda p, n: (read(p), {"n": n * 2}))
+        .batch(4)
     ),
     "two maps": lambda paths: slices(paths).map(read).map(lambda v: tf.cast(v, tf.float32) / 3).batch(4),
     "batches mapped": lambda paths: slices(paths).map(read).batch(4).map(lambda v: tf.cast(v, tf.float32) / 3),
@@ -72,13 +73,13 @@ CUT: dict[str, Callable[[list[str]], Dataset]] = {
     ),
     "of the path": lambda paths: slices(paths).map(lambda p: (read(p), tf.strings.length(p))).batch(4),
     "two files": lambda paths: (
-        Dataset.from_tensor_slices((paths, paths[::-1])).map(lambda p, q: read(p) + read(q)).batch(4)
+        tf.data.Dataset.from_tensor_slices((paths, paths[::-1])).map(lambda p, q: read(p) + read(q)).batch(4)
     ),
-    "a zip": lambda paths: Dataset.zip((slices(paths).map(read), Dataset.range(NUM_ROWS))).batch(4),
+    "a zip": lambda paths: tf.data.Dataset.zip((slices(paths).map(read), tf.data.Dataset.range(NUM_ROWS))).batch(4),
     "a constant": with_a_constant,
 }
 
-NOT_CUT: dict[str, tuple[Callable[[list[str]], Dataset], str]] = {
+NOT_CUT: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], str]] = {
     "random": (
         lambda paths: slices(paths).map(lambda p: tf.cast(read(p), tf.float32) * tf.random.uniform([])),
         "random",
@@ -173,7 +174,7 @@ def test_row_numbers_are_those_of_the_shuffled_data_set(paths: list[str]) -> Non
         for _ in range(2):
             for batch, chosen in zip(same, rows.numbers, strict=True):
                 np.testing.assert_array_equal(batch, made.take(chosen.numpy())[0])
-        assert numbers.of_files(Dataset.range(3).batch(2)) is None
+        assert numbers.of_files(tf.data.Dataset.range(3).batch(2)) is None
         assert numbers.of_files(data.cache()) is None
         assert "cache" in numbers.reason
     finally:
