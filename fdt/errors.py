@@ -48,6 +48,10 @@ class NativeError(FdtError):
     """The C++ operations of a runtime are missing and cannot be compiled."""
 
 
+class NoCompilerError(NativeError):
+    """This machine has neither the compiled operations nor a compiler."""
+
+
 class RunError(FdtError):
     """A script ended with an exit status other than 0.
 

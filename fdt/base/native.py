@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fdt.base import build_cache
-from fdt.errors import NativeError
+from fdt.errors import NativeError, NoCompilerError
 
 # The packages that have operations.
 PACKAGES = ("hfdt", "nfdt")
@@ -35,10 +35,6 @@ _COMPILE_S = 600.0
 # Sums keep their order. OpenMP only as far as it needs no library.
 _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall")
 _CACHE = "native"
-
-
-class NoCompilerError(NativeError):
-    """This machine has neither the compiled operations nor a compiler."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ STATUS: dict[type[FdtError], grpc.StatusCode] = {
     UsageError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
     errors.NativeError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NoCompilerError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RunError: grpc.StatusCode.FAILED_PRECONDITION,
     PoolUnreachableError: grpc.StatusCode.UNAVAILABLE,
     errors.PoolRestartingError: grpc.StatusCode.UNAVAILABLE,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from fdt.base import native
-from fdt.errors import NativeError
+from fdt.errors import NativeError, NoCompilerError
 
 NAME = "with_operations"
 SOURCE = """
@@ -89,7 +89,7 @@ def test_a_host_without_a_compiler_takes_what_another_gave(
     # Not on a processor that lacks what it was compiled for.
     native.library.cache_clear()
     monkeypatch.setattr(native, "processor_features", lambda: frozenset({"sse2"}))
-    with pytest.raises(native.NoCompilerError):
+    with pytest.raises(NoCompilerError):
         native.library(NAME)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text("raise AssertionError('it is not to be imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
+    # Of a package that was imported Python knows the place.
+    monkeypatch.delitem(sys.modules, "horovod", raising=False)
     monkeypatch.setattr(horovod_record, "needs", lambda: NEEDS)
     return folder
 
