@@ -63,7 +63,7 @@ for start in range(0, 32, 8):
     w.assign_sub(0.1 * tape.gradient(loss, w))  # <- here
     print("trained", flush=True)
 """,
-        r"changed by its gradients.*`scale = float\(loss\)` is for Python",
+        r"changed by its gradients.*`scale = float\(loss\)` must run in Python",
         r"tf\.function",
     ),
     "elements taken in a loop of the graph": (
