@@ -110,7 +110,7 @@ class ChainEngine:
         self._arrays[data] = self._blobs.open(array.blob)[array.offset :].view("float64")
 
     def bind_rows(self, data: int, rows: object) -> None:
-        raise NotImplementedError
+        raise RuntimeError("rows are numbers here, never files")
 
     def expect(self, program: int, batches: Sequence[Batch]) -> None:
         pass
