@@ -191,9 +191,9 @@ def test_an_order_is_by_row_and_then_as_they_came(number: int) -> None:
     assert np.array_equal(by_row(tf.constant(indices)), np.argsort(indices, kind="stable"))
 
 
+# TensorFlow's operations refuse it in their own words.
+@pytest.mark.parametrize("operations", ["compiled"], indirect=True)
 def test_what_does_not_fit_is_refused(operations: str) -> None:
-    if operations == "plain":
-        pytest.skip("TensorFlow's operations refuse it in their own words")
     vector, one = tf.zeros([4]), tf.constant(1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="lengths differ"):
         compensate(CONSTANT, [vector[:3]], vector, vector, None, LATE, one, [3])
