@@ -1,12 +1,10 @@
 """Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
 import collections
-import dataclasses
-import math
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,17 +24,16 @@ from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts
+from hfdt.batches import Arrays, ReadBatch, TakenBatch, together_in_a_call
 from hfdt.bridge import Bridge
-from hfdt.division import DividedProgram, Shapes
+from hfdt.division import DividedProgram
 from hfdt.horovod import MISSING, hvd
 from hfdt.launch import ADDRESS
-from hfdt.loop import PackedLoop, StepLoop
+from hfdt.loop import StepLoop
 from hfdt.mesh import Mesh
 
 # How many accounts of divided steps are reported; a script has a handful.
 _MAX_ACCOUNTS = 64
-# Bytes of batches of different sizes that are copied for one call.
-_PACKED_BYTES = 4 << 20
 _METRIC = program_pb2.ROLE_METRIC
 # Before workers are forked, and see the compiler no more. A rank that is alone works without the operations.
 optional("hfdt")
@@ -50,68 +47,13 @@ _DRAINED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TakenBatch:
-    """Rows of a data set's arrays.
-
-    Attributes:
-        arrays: [num_samples, ...] each.
-        rows: int64 [batch].
-        shapes: Those of the batch's inputs.
-    """
-
-    arrays: Sequence[tf.Tensor]
-    rows: np.ndarray
-    shapes: Shapes
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all inputs."""
-        return sum(math.prod(s) * a.dtype.size for s, a in zip(self.shapes, self.arrays, strict=True))
-
-    def values(self) -> list[np.ndarray]:
-        """Returns the inputs, [batch, ...] each; a copy only where the rows do not follow each other."""
-        first, count = int(self.rows[0]), len(self.rows)
-        follow = np.array_equal(self.rows, np.arange(first, first + count))
-        taken = slice(first, first + count) if follow else self.rows
-        return [as_array(array)[taken] for array in self.arrays]
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadBatch:
-    """Rows of a data set that are read for their step alone.
-
-    Attributes:
-        reader: What reads them.
-        rows: int64 [batch].
-        shapes: Those of the batch's inputs.
-    """
-
-    reader: RowReader
-    rows: np.ndarray
-    shapes: Shapes
-    num_bytes = 0
-
-    def read(self, own: slice) -> TakenBatch:
-        """Reads the rows; of those that are another rank's any row takes the place.
-
-        Args:
-            own: The rows that this rank reads.
-        """
-        arrays, places = self.reader.take(self.rows[own]), np.zeros(len(self.rows), np.int64)
-        places[own] = np.arange(len(self.rows[own]))
-        if not len(self.rows[own]):
-            arrays = [tf.zeros([1, *array.shape[1:]], array.dtype) for array in arrays]
-        return TakenBatch(arrays, places, self.shapes)
-
-
 class HorovodEngine:
     """One rank; see `fdt.worker.runtime.Engine`."""
 
     def __init__(self) -> None:
         self._programs: dict[int, LoadedProgram] = {}
         self._divided: dict[int, DividedProgram] = {}
-        self._data: dict[int, list[tf.Tensor] | RowReader] = {}
+        self._data: dict[int, Arrays | RowReader] = {}
         self._blobs: BlobStore | None = None
         self._meter: exchange.Meter | None = None
         self._mesh: Mesh | None = None
@@ -193,7 +135,7 @@ class HorovodEngine:
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         """Maps the arrays; ranks of one host share the pages."""
         assert self._blobs is not None
-        self._data[data] = bound_arrays(self._blobs, arrays)
+        self._data[data] = Arrays(bound_arrays(self._blobs, arrays))
 
     def bind_rows(self, data: int, rows: RowReader) -> None:
         """Keeps the reader; each rank reads its own rows, as far as the divided step needs no others."""
@@ -250,7 +192,8 @@ class HorovodEngine:
     def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
         """Runs the steps, as many as go in one graph loop together; one by one if `deliver` wants outputs."""
         started, made = time.perf_counter(), 0
-        for together in self._together(program, map(self._taken, batches), alone=deliver is not None):
+        taken = map(self._taken, batches)
+        for together in together_in_a_call(self._divided[program], taken, alone=deliver is not None):
             self._run_together(program, together)
             self._steps += len(together)
             if deliver is not None:
@@ -263,34 +206,8 @@ class HorovodEngine:
         rows = np.frombuffer(raw, "<i8")
         if not rows.size:
             raise ProtocolError("A step came without a sample; expected at least one row in each batch.")
-        arrays = self._data[data]
-        if isinstance(arrays, RowReader):
-            return ReadBatch(arrays, rows, tuple(arrays.shapes(len(rows))))
-        return TakenBatch(arrays, rows, tuple((len(rows), *array.shape[1:].as_list()) for array in arrays))
-
-    def _together(
-        self, program: int, batches: Iterable[TakenBatch | ReadBatch], alone: bool
-    ) -> Iterator[list[TakenBatch | ReadBatch]]:
-        """Yields consecutive batches that one call of a loop runs.
-
-        A batch of a size that no loop has run begins a call: the division that it needs is made after the steps before it.
-        """
-        divided, together, num_bytes = self._divided[program], list[TakenBatch | ReadBatch](), 0
-        for batch in batches:
-            if together:
-                loop, first = divided.known(batch.shapes), together[0]
-                goes_on = loop is not None and loop is divided.known(first.shapes) and not alone
-                if isinstance(batch, ReadBatch) or isinstance(first, ReadBatch):
-                    goes_on = False
-                elif isinstance(loop, StepLoop):
-                    goes_on = goes_on and batch.shapes == first.shapes and batch.arrays is first.arrays
-                if not goes_on or (isinstance(loop, PackedLoop) and num_bytes > _PACKED_BYTES):
-                    yield together
-                    together, num_bytes = [], 0
-            together.append(batch)
-            num_bytes += batch.num_bytes
-        if together:
-            yield together
+        source = self._data[data]
+        return ReadBatch(source, rows) if isinstance(source, RowReader) else TakenBatch(source, rows)
 
     def steps(self) -> int:
         """Returns how many steps have been run."""
@@ -307,7 +224,7 @@ class HorovodEngine:
         taken = [batch.read(own) if isinstance(batch, ReadBatch) else batch for batch in batches]
         first = taken[0]
         if isinstance(loop, StepLoop):
-            self._last[program] = loop.run(first.arrays, np.stack([batch.rows for batch in taken]), numbers)
+            self._last[program] = loop.run(first.source.arrays, np.stack([batch.rows for batch in taken]), numbers)
         else:
             others = [divided.loop(batch.shapes)[1] for batch in taken[1:]]
             self._last[program] = loop.run([batch.values() for batch in taken], [numbers, *others])
