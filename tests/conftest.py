@@ -101,3 +101,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """Four workers, both modes, a token. Tests share it, and each finds it as the one before left it."""
     with serve(tmp_path_factory.mktemp("pool"), num_workers=4, mode="both") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a folder of images for each class; a test leaves it as it found it."""
+    # Imported late: it imports TensorFlow.
+    from tests.fidelity.scripts import rows_of_files
+
+    folder = tmp_path_factory.mktemp("made") / "images"
+    rows_of_files.make_images(folder)
+    return folder

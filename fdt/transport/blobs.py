@@ -6,14 +6,10 @@ A blob is named by its SHA-256 and its size, so equal arrays are sent once.
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fdt.transport import wire
 from fdt.v1 import blobs_pb2, job_pb2
-
-if TYPE_CHECKING:
-    # Only for types: the script may set variables that NumPy reads at its import, so we must not import it first.
-    pass
 
 # Any C-contiguous object that `memoryview` accepts: bytes, arrays, maps.
 Buffer = Any

@@ -17,16 +17,9 @@ _CASES = ("mapped", "of_keras", "labelled_by_path", "joined", "of_both_parts", "
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "images"
-    rows_of_files.make_images(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def plain(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("plain") / "figures"
-    run_python(_SCRIPT, "--folder", folder, "--out", out, limit_s=_LIMIT_S).expect(0)
+    run_python(_SCRIPT, "--folder", images, "--out", out, limit_s=_LIMIT_S).expect(0)
     return _made(out)
 
 
@@ -45,10 +38,10 @@ def _made(out: Path) -> dict[str, Any]:
     ],
 )
 def test_workers_read_what_plain_python_reads(
-    mode: str, num_workers: int, cases: tuple[str, ...], folder: Path, plain: dict[str, Any], tmp_path: Path
+    mode: str, num_workers: int, cases: tuple[str, ...], images: Path, plain: dict[str, Any], tmp_path: Path
 ) -> None:
     out, report = tmp_path / "figures", tmp_path / "report"
-    arguments = ("--folder", folder, "--out", out, "--cases", ",".join(cases))
+    arguments = ("--folder", images, "--out", out, "--cases", ",".join(cases))
     options = ("--report", report)
     finished = run_fdt(_SCRIPT, *arguments, workers=num_workers, mode=mode, options=options, limit_s=_LIMIT_S).expect(0)
     made = _made(out)

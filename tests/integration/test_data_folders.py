@@ -16,16 +16,9 @@ _CASE = "mapped"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "images"
-    rows_of_files.make_images(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def plain(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("plain") / "figures"
-    run_python(_SCRIPT, "--folder", folder, "--out", out, "--cases", _CASE, limit_s=_LIMIT_S).expect(0)
+    run_python(_SCRIPT, "--folder", images, "--out", out, "--cases", _CASE, limit_s=_LIMIT_S).expect(0)
     return _made(out)
 
 
@@ -34,24 +27,24 @@ def _made(out: Path) -> dict[str, Any]:
     return made
 
 
-def _trained(pool: Pool, folder: Path, out: Path) -> tuple[dict[str, Any], str]:
-    arguments = ("--folder", folder, "--out", out, "--cases", _CASE)
+def _trained(pool: Pool, images: Path, out: Path) -> tuple[dict[str, Any], str]:
+    arguments = ("--folder", images, "--out", out, "--cases", _CASE)
     finished = run_fdt(_SCRIPT, *arguments, workers=2, options=pool.options, limit_s=_LIMIT_S).expect(0)
     return _made(out), finished.stderr
 
 
-def test_workers_read_below_the_listed_folders(folder: Path, plain: dict[str, Any], tmp_path: Path) -> None:
-    with serve(tmp_path, options=["--data", str(folder.parent)]) as pool:
-        made, said = _trained(pool, folder, tmp_path / "out")
+def test_workers_read_below_the_listed_folders(images: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+    with serve(tmp_path, options=["--data", str(images.parent)]) as pool:
+        made, said = _trained(pool, images, tmp_path / "out")
         assert "which the workers read from files" in said
         assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
         assert made["looked"] == plain["looked"]
 
 
 def test_without_folders_the_rows_come_from_the_script(
-    pool: Pool, folder: Path, plain: dict[str, Any], tmp_path: Path
+    pool: Pool, images: Path, plain: dict[str, Any], tmp_path: Path
 ) -> None:
-    made, said = _trained(pool, folder, tmp_path / "out")
+    made, said = _trained(pool, images, tmp_path / "out")
     assert "which the workers read" not in said
     assert "data: their files are read on this machine: the pool's workers read no files" in said
     assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
