@@ -75,7 +75,7 @@ setup-requirements: | $(UV)
 		{ printf '%s\n' "horovod==0.28.1" pip "setuptools<81" wheel "cmake<4"; \
 		$(UV) export --quiet --locked --no-dev --only-group horovod --no-annotate --no-header --no-hashes | \
 			grep -E "^(cloudpickle|packaging|psutil|pyyaml)=="; } | $(UV) pip compile - --quiet --no-deps \
-		--generate-hashes --universal --python-version 3.11 --no-annotate --no-header; } > fdt/cli/setup_requirements.txt
+		--generate-hashes --universal --python-version 3.11 --no-annotate --no-header; } > fdt/cli/installation/requirements.txt
 
 # By an old compiler: stubs work with every protobuf from theirs on, and TensorFlow 2.16 takes none above 4.
 protos: | $(UV)

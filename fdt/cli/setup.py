@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from fdt.base import horovod_record, interpreter
-from fdt.cli import horovod_build, installer
-from fdt.cli.horovod_build import Build
+from fdt.cli.installation import horovod_build, installer
+from fdt.cli.installation.horovod_build import Build
 from fdt.cli.options import Setup
 from fdt.errors import UsageError
 
@@ -25,7 +25,7 @@ print("with nccl" if hvd.nccl_built() else "without nccl")
 _GIVEN = """
 import sys
 from pathlib import Path
-from fdt.cli import operations_wheel
+from fdt.cli.installation import operations_wheel
 print(operations_wheel.write(Path(sys.argv[1])))
 """
 _LIMIT_S = 1800.0

@@ -188,7 +188,7 @@ def _environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
 
 
 def test_setup_installs_by_hashes_what_the_lock_holds(tmp_path: Path) -> None:
-    from fdt.cli import horovod_build, installer
+    from fdt.cli.installation import horovod_build, installer
 
     hashed = installer.hashed(tmp_path, "horovod", *horovod_build.BUILD_NEEDS).read_text()
     pinned = dict(re.findall(r"^([a-z]+)==([^ ;]+)", hashed, re.MULTILINE))
@@ -204,7 +204,7 @@ def test_no_file_is_installed_whose_hash_is_another(tmp_path: Path) -> None:
     wheel.write_bytes(b"another file")
     (tmp_path / "requirements.txt").write_text(f"swapped @ {wheel.as_uri()} --hash=sha256:{'0' * 64}\n")
     code = (
-        "import sys; from fdt.cli import installer\n"
+        "import sys; from fdt.cli.installation import installer\n"
         "installer.install('--require-hashes', '--requirement', sys.argv[1], '--no-index', '--target', sys.argv[2])"
     )
     python, target = _environment(tmp_path / "own"), tmp_path / "target"

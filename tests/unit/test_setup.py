@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from fdt.base import horovod_record
-from fdt.cli import horovod_build, horovod_source, installer, setup
-from fdt.cli.horovod_build import Build
+from fdt.cli import setup
+from fdt.cli.installation import horovod_build, horovod_source, installer
+from fdt.cli.installation.horovod_build import Build
 from fdt.errors import UsageError
 
 _PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())

@@ -6,7 +6,7 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-from fdt.cli.wheel_file import Wheel
+from fdt.cli.installation.wheel_file import Wheel
 
 WHEEL = Wheel("some_package", "1.2", "1abc", "py3-none-linux_x86_64", ("one", "two"), ("some = some_package:main",))
 FILES = {"some_package/__init__.py": b"x = 1\n", "some_package/lib.so": b"\x7fELF"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fdt import __version__
 from fdt.base import native
-from fdt.cli.wheel_file import Wheel
+from fdt.cli.installation.wheel_file import Wheel
 
 
 def write(folder: Path) -> str:

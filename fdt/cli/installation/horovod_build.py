@@ -21,8 +21,8 @@ from typing import Self
 from fdt.base import build_cache
 from fdt.base.horovod_record import RECORD, Needs, needs
 from fdt.base.native import processor_features
-from fdt.cli import horovod_source, installer
-from fdt.cli.wheel_file import Wheel
+from fdt.cli.installation import horovod_source, installer
+from fdt.cli.installation.wheel_file import Wheel
 from fdt.errors import UsageError
 
 VERSION = "0.28.1"

@@ -1,6 +1,6 @@
 """Installs packages with pip or uv, and runs other commands that print much: what they print is shown only if they fail.
 
-Files from an index are installed by their hashes (`setup_requirements.txt`): an index, or whoever is in its place, cannot hand
+Files from an index are installed by their hashes (`requirements.txt`): an index, or whoever is in its place, cannot hand
 out others.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from fdt.base import interpreter
 from fdt.errors import UsageError
 
-REQUIREMENTS = Path(__file__).with_name("setup_requirements.txt")
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 # A requirement and the hashes of its files, which follow on indented lines.
 _REQUIREMENT = re.compile(r"^([a-z]+)==.*(?:\n +--hash=.*)+", re.MULTILINE)
 _LIMIT_S = 3600.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fdt.base import interpreter
 from fdt.base.horovod_record import PATCHES
-from fdt.cli import installer
+from fdt.cli.installation import installer
 from fdt.errors import UsageError
 
 # Parts of a unified diff: of a file, and of a file's lines from a number on.

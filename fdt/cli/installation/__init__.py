@@ -1,0 +1,1 @@
+"""Builds and installs what `fdt setup` adds to an environment: Horovod, and our own operations."""
