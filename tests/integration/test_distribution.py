@@ -70,7 +70,7 @@ def test_a_wheel_says_whose_it_is_and_on_what_it_runs(wheel: Path) -> None:
     assert contents["fdt-0.1.0.dist-info/licenses/LICENSE"] == (_ROOT / "LICENSE").read_bytes()
     told = message_from_bytes(contents["fdt-0.1.0.dist-info/METADATA"])
     assert (told["License-Expression"], told["Author"]) == ("Apache-2.0", "FDT contributors")
-    assert told["Requires-Python"] == "<3.13,>=3.11"
+    assert told["Requires-Python"] == "<3.14,>=3.11"
     # To pip Horovod is a package that cannot be built; see `fdt.cli.setup`.
     assert [needed for needed in told.get_all("Requires-Dist", []) if "horovod" in needed] == []
     assert told.get_all("Classifier")
