@@ -52,3 +52,8 @@ def again(num_arguments: int) -> list[str]:
         num_arguments: How many are left away.
     """
     return [sys.executable, "-u", *sys.orig_argv[1 : len(sys.orig_argv) - num_arguments]]
+
+
+def path() -> str:
+    """Returns the interpreter's path, for a tool that starts it itself; the tool has to run in a folder that is nobody else's."""
+    return sys.executable

@@ -11,14 +11,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from fdt.base import build_cache
+from fdt.base import build_cache, interpreter
 from fdt.base.horovod_record import RECORD, Needs, needs
 from fdt.base.native import processor_features
 from fdt.cli.installation import horovod_source, installer
@@ -153,7 +152,7 @@ def _compiled(build: Build, source: Path, folder: Path, environment: Mapping[str
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
         "CMAKE_INSTALL_RPATH": _RUN_PATH,
         "CMAKE_LIBRARY_OUTPUT_DIRECTORY_RELEASE": str(output),
-        "PYTHON_EXECUTABLE": sys.executable,
+        "PYTHON_EXECUTABLE": interpreter.path(),
     }
     if not any(name.startswith("HOROVOD_GPU") for name in build.settings):
         # It would look for a compiler for GPUs, and try it.
