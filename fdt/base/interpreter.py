@@ -55,5 +55,5 @@ def again(num_arguments: int) -> list[str]:
 
 
 def path() -> str:
-    """Returns the interpreter's path, for a tool that starts it itself; the tool has to run in a folder that is nobody else's."""
+    """Returns the interpreter, for a tool that starts it itself, which has to run in a folder of the system or of ours."""
     return sys.executable
