@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.pool import Pool, serve
 from tests.helpers.registry import registry, unjudged
-from tests.matrix.environments import VERSIONS, Version, check_cases, make, needs_uv
+from tests.matrix.environments import VERSIONS, check_cases, make, needs_uv
 
 pytestmark = needs_uv
 CASES = (
@@ -47,10 +47,6 @@ def test_trains_as_by_itself(client: Path, pool: Pool, tmp_path: Path) -> None:
     check_cases(client, CASES, pool, tmp_path, "--workers", "2")
 
 
-def _with_keras_2(version: Version) -> bool:
-    return version.has_keras_2
-
-
-@pytest.mark.parametrize("client", filter(_with_keras_2, VERSIONS), ids=str, indirect=True)
+@pytest.mark.parametrize("client", [v for v in VERSIONS if v.has_keras_2], ids=str, indirect=True)
 def test_trains_with_keras_2(client: Path, pool: Pool, tmp_path: Path) -> None:
     check_cases(client, KERAS_2, pool, tmp_path, "--workers", "2", TF_USE_LEGACY_KERAS="1")
