@@ -13,6 +13,7 @@ from fdt.base.relaxation import BATCH_NORM
 from fdt.division import divide, own_rows
 from fdt.division.conversions import Numbers
 from fdt.division.divide import DividedStep, Feed, Gradient, Input
+from fdt.program.computation import is_compiled
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program.size import Conditions, Dim, of_inputs
 from fdt.program.step_program import LoadedProgram, num_samples
@@ -64,6 +65,7 @@ class DividedProgram:
 
     Attributes:
         in_part: Indices of the variables whose value is the sum over ranks.
+        is_compiled: Whether XLA compiles its steps.
     """
 
     def __init__(
@@ -88,9 +90,10 @@ class DividedProgram:
         # Names of exchanges may repeat in each division: steps of different ones never overlap.
         self._exchange = HorovodExchange(f"fdt_{number}", mesh, rounded) if mesh is not None else None
         self._dim = 1 if loaded.source.one_row else 0
+        self.is_compiled = is_compiled(loaded.source.computation)
         self.in_part = self._begin_in_part() if self._exchange else set()
         self._number = number
-        self._undivided = StepLoop(loaded, undivided(loaded)) if self._exchange is None else None
+        self._undivided = StepLoop(loaded, undivided(loaded, self.is_compiled)) if self._exchange is None else None
         self._divisions: list[Division] = []
         # The division that serves a size, and its numbers.
         self._known: collections.OrderedDict[Shapes, tuple[Division, np.ndarray]] = collections.OrderedDict()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.program.computation import compiled
 from fdt.program.packing import as_array, empty
 from fdt.program.step_program import LoadedProgram, shape_of
 
@@ -46,12 +47,15 @@ class StepLoop:
         Returns:
             The last step's outputs.
         """
-        given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
+        with tf.device("/cpu:0"):
+            given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
         return [as_array(output) for output in self._function(list(arrays), *given)]
 
     def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:
         def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
-            return self._step(arrays, rows[i], numbers)
+            with tf.device("/cpu:0"):
+                of_step = rows[i]
+            return self._step(arrays, of_step, numbers)
 
         return _repeated(step, tf.shape(rows)[0], self._outputs)
 
@@ -91,8 +95,10 @@ class PackedLoop:
         inputs = list(zip(*batches, strict=True))
         flat = [np.concatenate([array.reshape(-1) for array in arrays]) for arrays in inputs]
         shapes = [np.array([array.shape for array in arrays], np.int64) for arrays in inputs]
-        given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
-        return [as_array(output) for output in self._function(*given, tf.constant(np.stack(numbers), tf.int64))]
+        with tf.device("/cpu:0"):
+            given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
+            of_sizes = tf.constant(np.stack(numbers), tf.int64)
+        return [as_array(output) for output in self._function(*given, of_sizes)]
 
     def _loop(self, flat: Sequence[tf.Tensor], shapes: Sequence[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
         with tf.device("/cpu:0"):
@@ -106,8 +112,8 @@ class PackedLoop:
                     tf.ensure_shape(tf.reshape(values[start[i] : start[i] + length[i]], shape[i]), static)
                     for values, start, length, shape, static in inputs
                 ]
-                rows = tf.range(shapes[0][i, 0])
-            return self._step(arrays, rows, numbers[i])
+                rows, of_sizes = tf.range(shapes[0][i, 0]), numbers[i]
+            return self._step(arrays, rows, of_sizes)
 
         return _repeated(step, tf.shape(numbers)[0], self._outputs)
 
@@ -138,11 +144,17 @@ def _repeated(step: Callable[[tf.Tensor], Sequence[tf.Tensor]], num_steps: tf.Te
     return last
 
 
-def undivided(loaded: LoadedProgram) -> Step:
-    """Returns a program's step unchanged."""
+def undivided(loaded: LoadedProgram, is_compiled: bool) -> Step:
+    """Returns a program's step unchanged, or compiled by XLA as a whole."""
+
+    def whole(*batch: tf.Tensor) -> Sequence[tf.Tensor]:
+        outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *batch)
+        return outputs
+
+    compute = compiled(whole) if is_compiled else whole
 
     def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor, _: tf.Tensor) -> Sequence[tf.Tensor]:
-        outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *[taken(array, rows) for array in arrays])
+        outputs: Sequence[tf.Tensor] = compute(*[taken(array, rows) for array in arrays])
         return outputs
 
     return step

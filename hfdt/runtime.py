@@ -15,6 +15,7 @@ from fdt.base.held import HeldAs
 from fdt.base.native import library, optional
 from fdt.base.relaxation import BATCH_NORM
 from fdt.errors import ProtocolError, WorkerError
+from fdt.program import computation
 from fdt.program.engine import as_state, bound_arrays, state_values
 from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, pack_outputs
@@ -216,6 +217,7 @@ class HorovodEngine:
     def _run_together(self, program: int, batches: Sequence[TakenBatch | ReadBatch]) -> None:
         """Runs steps in one call."""
         divided, shapes = self._divided[program], batches[0].shapes
+        computation.compile_around_exchanges(divided.is_compiled and self._size > 1)
         loop, numbers, no_longer_in_part = divided.loop(shapes)
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
@@ -312,8 +314,10 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
 
 
 def _pin_gpu(rank: int) -> None:
-    """Gives a rank one GPU of its host, by its local rank; without GPUs does nothing."""
+    """Gives a rank one GPU of its host, by its local rank, and of its memory what it needs; without GPUs does nothing."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        local_rank = int(os.environ.get("HOROVOD_LOCAL_RANK", rank))
-        tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")
+        own = gpus[int(os.environ.get("HOROVOD_LOCAL_RANK", rank)) % len(gpus)]
+        tf.config.set_visible_devices(own, "GPU")
+        # Other ranks and programs may use it, too.
+        tf.config.experimental.set_memory_growth(own, True)

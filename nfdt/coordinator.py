@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fdt.errors import ProtocolError
+from fdt.program.computation import adopt
 from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
 from fdt.program.packing import neutral, pack_outputs
 from fdt.program.row_reader import RowReader
@@ -63,6 +64,7 @@ class Coordinator:
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Divides the step between workers and parameter servers."""
         self._sources[program] = step_program
+        adopt(step_program.computation)
         self._method.load(program, step_program)
 
     def forget(self, program: int) -> None:

@@ -41,7 +41,9 @@ class Loop:
             step.arrays_signature(),
             step.snapshot_signatures(),
         ]
-        self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
+        # What is not the worker's computation is bookkeeping of a few numbers, which a GPU would only delay.
+        with tf.device(cpu_beside(step.device)):
+            self._call = step.computation.rebound(tf.compat.v1.wrap_function(self._run, signature))
 
     def __call__(
         self,
@@ -65,7 +67,8 @@ class Loop:
         snapshots = (pulled or pull()).snapshots
         numbers = [worker, int(pulled is None), *(snapshot.version for snapshot in snapshots)]
         tensors = [tensor for snapshot in snapshots for tensor in snapshot.tensors]
-        given = [tf.constant(numbers, tf.int64), tf.constant(np.stack(rows), tf.int64), *arrays.tensors, *tensors]
+        with tf.device(cpu_beside(self._step.device)):
+            given = [tf.constant(numbers, tf.int64), tf.constant(np.stack(rows), tf.int64), *arrays.tensors, *tensors]
         told, *rest = self._call(replica.resources, given)
         of_workers, of_shards = np.split(told.numpy(), [_OF_WORKER], axis=1)
         outputs = [rest.pop(0) for _ in self._step.source.step.outputs]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.program.computation import compiled, is_compiled
 from fdt.program.lookup_tables import Table
 from fdt.program.node_graph import tensor, text_of
 from fdt.program.packing import as_array
@@ -68,7 +69,12 @@ class Computation:
             if self.tables:
                 self.row_numbers, self.needs_turn = self._trace_row_numbers()
             self._step = self._import_second()
-            self.traced = tf.function(self._compute, autograph=False).get_concrete_function(*self._signature())
+            compute = (
+                compiled(self._compute)
+                if is_compiled(source.computation)
+                else tf.function(self._compute, autograph=False)
+            )
+            self.traced = compute.get_concrete_function(*self._signature())
 
     def rebound(self, concrete: Any) -> Rebound:
         """Makes a function that was traced on the first worker's variables callable on any worker's."""

@@ -38,6 +38,13 @@ def is_hooked() -> bool:
 class Capture(Protocol):
     """Decides what is done with the script's training. Imports nothing before the script itself needs it."""
 
+    def tensorflow_imported(self, patches: Patches) -> None:
+        """Prepares this process's devices; called when TensorFlow has been imported, and before the script uses it.
+
+        Args:
+            patches: Receives hooks.
+        """
+
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """Returns the hooks of Keras's `fit`; called when Keras has been imported.
 
@@ -57,6 +64,16 @@ class Training:
         self._session = session
         # One for all forms of training: they may share variables.
         self._remote: RemoteVariables | None = None
+
+    def tensorflow_imported(self, patches: Patches) -> None:
+        """See `Capture`."""
+        from fdt.capture import gpus
+        from fdt.client.report import say
+
+        if self._session.has_workers_here:
+            gpus.leave_to_workers(patches, self._session.config.num_workers, say)
+        if self._session.verification is not None:
+            gpus.compute_in_full_precision()
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
@@ -101,6 +118,12 @@ class Inspecting:
             samples: Receives each training's step with a batch.
         """
         self._config, self._findings, self._samples = config, findings, samples
+
+    def tensorflow_imported(self, patches: Patches) -> None:
+        """See `Capture`."""
+        from fdt.capture import gpus
+
+        gpus.leave_to_workers(patches, self._config.num_workers, lambda _: None)
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
         """See `Capture`."""
@@ -154,6 +177,7 @@ def hooks(
         from fdt.capture.session.runs import Sessions
         from fdt.capture.strategies import Strategies
 
+        capture.tensorflow_imported(patches)
         guard_v1_optimizers(patches, refusals)
         loops = Loops(capture.loop_steps, refusals, touch())
         loops.install(patches)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fdt.base.config import Credentials, RunConfig
+from fdt.base.gpus import num_gpus
 from fdt.base.versions import versions
 from fdt.client.data import full_spec, raw
 from fdt.client.embedded_pool import EmbeddedPool
@@ -240,11 +241,6 @@ def _shared(bench: Bench, config: RunConfig, found: Found, local: float) -> tupl
     }
     gradients = max(0.0, two.exchange - workload.exchanges * RENDEZVOUS_S)
     return workload, Machine(_bandwidth(workload, gradients), contention, num_gpus() < 2)
-
-
-def num_gpus() -> int:
-    """Returns how many NVIDIA GPUs this machine has, by its device files."""
-    return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
 
 
 @dataclasses.dataclass(frozen=True)

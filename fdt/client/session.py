@@ -19,7 +19,7 @@ from fdt.client.report import FitRecord, Report, say
 from fdt.client.verification import Verification
 from fdt.errors import CapacityError, FdtError, UnsupportedError, UsageError
 from fdt.script import file_overlay
-from fdt.transport import rpc, statuses
+from fdt.transport import rpc, statuses, tokens
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.v1 import job_pb2, pool_pb2, pool_pb2_grpc
 
@@ -128,6 +128,13 @@ class Session:
 
     def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         self.close()
+
+    @property
+    def has_workers_here(self) -> bool:
+        """Whether the pool, and so its workers, are on this machine."""
+        if self.config.server is None:
+            return self.config.placing is None
+        return tokens.is_local(self.config.server)
 
     def job(self) -> Job:
         """Returns the run's job; the first call asks the pool for workers and does not wait for them.

@@ -37,7 +37,9 @@ def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.T
     """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
     # The arrays of one piece of a stream share a blob.
     opened = {array.blob.digest: blobs.open(array.blob) for array in arrays}
-    return [_tensor(opened[array.blob.digest], array) for array in arrays]
+    # A GPU gets a step's rows, not all of the data.
+    with tf.device("/cpu:0"):
+        return [_tensor(opened[array.blob.digest], array) for array in arrays]
 
 
 def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:

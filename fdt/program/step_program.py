@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from fdt.errors import ProtocolError, UnsupportedError
+from fdt.program.computation import adopt, of_this_process
 from fdt.program.graphs import Description, described
 from fdt.program.holes import OpenHole
 from fdt.program.layout import Divided
@@ -69,6 +70,7 @@ def export(
         batch=[tensor_spec(t) for t in graph.inputs[1:num_inputs]],
         outputs=[program_pb2.Output(tensor=tensor_spec(t)) for t in concrete.outputs],
     )
+    of_this_process(program.computation)
     positions = {id(v): i for i, v in enumerate(variables)}
     for hole in holes:
         gradients = [
@@ -251,6 +253,7 @@ def load(
     Raises:
         ProtocolError: The program contradicts itself.
     """
+    adopt(source.computation)
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
     if seed is not None:
         _set_seeds(meta_graph.graph_def, seed)

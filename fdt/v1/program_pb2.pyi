@@ -24,7 +24,7 @@ ROLE_OTHER: Role
 ROLE_CONSTANT: Role
 
 class StepProgram(_message.Message):
-    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "one_row", "one_size")
+    __slots__ = ("step", "variables", "batch", "outputs", "holes", "versions", "tables", "one_row", "one_size", "computation")
     STEP_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class StepProgram(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     ONE_ROW_FIELD_NUMBER: _ClassVar[int]
     ONE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    COMPUTATION_FIELD_NUMBER: _ClassVar[int]
     step: Function
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     batch: _containers.RepeatedCompositeFieldContainer[Tensor]
@@ -43,7 +44,18 @@ class StepProgram(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[Table]
     one_row: bool
     one_size: bool
-    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., one_row: bool = ..., one_size: bool = ...) -> None: ...
+    computation: Computation
+    def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., one_row: bool = ..., one_size: bool = ..., computation: _Optional[_Union[Computation, _Mapping]] = ...) -> None: ...
+
+class Computation(_message.Message):
+    __slots__ = ("compiled", "deterministic", "full_float_32")
+    COMPILED_FIELD_NUMBER: _ClassVar[int]
+    DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
+    FULL_FLOAT_32_FIELD_NUMBER: _ClassVar[int]
+    compiled: bool
+    deterministic: bool
+    full_float_32: bool
+    def __init__(self, compiled: bool = ..., deterministic: bool = ..., full_float_32: bool = ...) -> None: ...
 
 class Function(_message.Message):
     __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs", "tables")

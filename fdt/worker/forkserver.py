@@ -33,6 +33,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fdt.base.gpus import has_gpu_devices
 from fdt.base.lifetime import die_with
 from fdt.base.sampler import keep_network
 from fdt.base.worker_bounds import LOOK_S, Bounds, Watch
@@ -170,7 +171,7 @@ class ForkServer:
             os._exit(status)
 
     def _watch(self, pid: int, request: dict[str, Any]) -> None:
-        bounds, may_fork = Bounds(**request["bounds"]), sandbox.has_gpu() or not request["walls"]
+        bounds, may_fork = Bounds(**request["bounds"]), has_gpu_devices() or not request["walls"]
         self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
 
     def _become_worker(self, request: dict[str, Any], secret: int, output: int) -> Gateway | None:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from fdt.base import interpreter
+from fdt.base.gpus import has_gpu_devices
 from fdt.worker import landlock, seccomp
 from fdt.worker.landlock import EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
 
@@ -107,11 +108,6 @@ class Sandbox:
         return f"workers are walled in: {standing}" + (f". NOT walled: {missing}" if missing else "")
 
 
-def has_gpu() -> bool:
-    """Returns whether this machine has GPU devices."""
-    return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
-
-
 def raise_walls(reach: Reach) -> Sandbox:
     """Permanently takes from this process all rights that it does not need.
 
@@ -121,7 +117,7 @@ def raise_walls(reach: Reach) -> Sandbox:
         reach: This process's paths. Its folder becomes the current folder.
     """
     settle(reach.folder)
-    gpu = has_gpu()
+    gpu = has_gpu_devices()
     refused = _attempt(no_new_privileges)
     if refused:
         missing = f"no_new_privs: {refused}"
@@ -137,7 +133,7 @@ def shut_door() -> None:
 
     Does nothing if there is a GPU, whose libraries need them.
     """
-    if not has_gpu():
+    if not has_gpu_devices():
         # That this fails was reported when the process entered the sandbox.
         with contextlib.suppress(OSError):
             seccomp.without_new_unix_sockets()
@@ -187,7 +183,7 @@ def _outermost(file: str, entry: Path) -> str:
 
 def settle(folder: Path | None) -> None:
     """Makes a folder this process's current folder, HOME and temporary folder; with None, its current folder becomes `/`."""
-    if has_gpu():
+    if has_gpu_devices():
         # The cache of compiled kernels can be read, but not written: the user's other programs run its contents.
         os.environ.setdefault(_GPU_CACHE, os.path.expanduser("~/.nv/ComputeCache"))
     os.chdir(folder or "/")

@@ -85,7 +85,7 @@ def test_where_there_is_a_gpu_programs_may_be_started_and_stay_behind_the_same_w
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """XLA runs `ptxas`."""
-    monkeypatch.setattr(sandbox, "has_gpu", lambda: True)
+    monkeypatch.setattr(sandbox, "has_gpu_devices", lambda: True)
     (tmp_path / "own").mkdir()
     (tmp_path / "secret").write_text("secret")
     statuses = []

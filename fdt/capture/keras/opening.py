@@ -82,7 +82,7 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
     if not traced.is_random:
         return []
     lines = []
-    if traced.is_compiled:
+    if traced.program.computation.compiled:
         lines.append(
             "warning: jit_compile=True: plain python draws random numbers as XLA does; the pool's workers draw those of "
             "jit_compile=False"

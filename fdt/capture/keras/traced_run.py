@@ -103,7 +103,8 @@ class TracedRun(abc.ABC):
         with self.keras.building_layers(self.model, rows), self._watched() as watch:
             traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
         traced.watch = watch
-        traced.is_compiled, traced.is_any_size = bool(self.model.jit_compile), rows is None
+        traced.program.computation.compiled = bool(self.model.jit_compile)
+        traced.is_any_size = rows is None
         if asynchronous:
             refuse_moved(traced)
         return traced

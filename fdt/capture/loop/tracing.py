@@ -83,7 +83,7 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
             step, arguments = traced(call.as_they_are)
             step.program.one_size = True
     function = call.function
-    step.is_compiled = bool(function._jit_compile)
+    step.program.computation.compiled = bool(function._jit_compile)
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
     step.is_any_size = has_one_form or hasattr(function.python_function, "fdt_any_size")
     if config.mode == "async":

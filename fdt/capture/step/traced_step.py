@@ -43,14 +43,13 @@ class TracedStep:
         summaries: The summaries that it writes; their tensors are its last outputs.
         scales_half: Whether it computes in float16, and scales its loss for that.
         random_states: Variables, not the script's, in which random operations count what they have drawn.
-        is_compiled: Whether plain python compiles it with XLA.
         is_any_size: Whether plain python has one function for batches of all sizes.
     """
 
     watch: Watch | None = None
     summaries: Sequence[Summary] = ()
     random_states: Sequence[tf.Variable] = ()
-    is_compiled = is_any_size = scales_half = False
+    is_any_size = scales_half = False
 
     def __init__(
         self,
