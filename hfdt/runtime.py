@@ -78,6 +78,8 @@ class HorovodEngine:
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
         _pin_gpu(assignment.rank)
+        if assignment.num_workers > 1 and tf.config.get_visible_devices("GPU"):
+            tf.config.experimental.enable_op_determinism()
         self._blobs = blobs
         if assignment.num_workers > 1:
             self._meet(assignment, rendezvous)

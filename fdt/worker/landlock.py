@@ -29,6 +29,7 @@ READ = _READ_FILE | _READ_DIR
 EXECUTE = _EXECUTE
 # Plain files and nothing else: no folders, links, pipes, sockets or devices.
 KEEP_FILES = READ | _WRITE_FILE | _TRUNCATE | _MAKE_REGULAR | _REMOVE_FILE
+CHANGE_FILES = READ | _WRITE_FILE | _TRUNCATE
 USE_DEVICE = READ | _WRITE_FILE | _IOCTL_DEVICE
 # All rights; and the rights that change nothing. `restrict` masks rights that the running kernel does not know.
 EVERYTHING = (1 << max(_NUM_RIGHTS.values())) - 1

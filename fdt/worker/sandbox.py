@@ -22,7 +22,7 @@ from typing import Any
 from fdt.base import interpreter
 from fdt.base.gpus import has_gpu_devices
 from fdt.worker import landlock, seccomp
-from fdt.worker.landlock import EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
+from fdt.worker.landlock import CHANGE_FILES, EXECUTE, KEEP_FILES, READ, USE_DEVICE, Rule
 
 # Folders that the system's programs and libraries read.
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/opt/nvidia", "/opt/cuda")
@@ -152,6 +152,8 @@ def rules(reach: Reach, gpu: bool) -> Iterator[Rule]:
     if gpu:
         yield from (Rule(path, USE_DEVICE) for pattern in _GPUS for path in Path("/dev").glob(pattern))
         yield Rule(Path(_SHARED_MEMORY), KEEP_FILES)
+        # CUDA names its threads (task/*/comm), and does not start where it cannot.
+        yield Rule(Path(f"/proc/{os.getpid()}/task"), CHANGE_FILES)
         yield Rule(Path(os.environ[_GPU_CACHE]), READ)
 
 

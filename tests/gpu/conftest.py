@@ -1,13 +1,10 @@
 """Skips this folder on a machine without a GPU; at the end shows what was measured."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from fdt.base.gpus import num_gpus
-
-# Name and finding of each measurement.
-_FOUND: list[tuple[str, str]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,11 +15,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def found() -> Iterator[list[tuple[str, str]]]:
-    """Returns the list to which a test adds what it has measured."""
-    yield _FOUND
+def found(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
+    """Returns the function that a test calls with a name and what it has measured."""
+    return record_property
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for name, finding in _FOUND:
-        terminalreporter.write_line(f"{name:34} {finding}")
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if "tests/gpu/" in getattr(report, "nodeid", "") and report.when == "call":
+                for name, finding in report.user_properties:
+                    terminalreporter.write_line(f"{name:28} {finding}")

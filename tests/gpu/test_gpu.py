@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tests.faults.test_lost_rank import FIT
 from tests.helpers.processes import PYTHON, Finished, run
 
-Found = list[tuple[str, str]]
+Found = Callable[[str, str], None]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 200.0
 EXAMPLES = ROOT / "client_examples"
@@ -65,7 +66,7 @@ def memory() -> dict[int, int]:
 def test_steps_agree_with_plain_pythons(name: str, workers: int, found: Found, tmp_path: Path) -> None:
     done = fdt("verify", "--workers", str(workers), "--steps", "5", *SCRIPTS[name], cwd=tmp_path)
     largest = re.findall(r"[0-9.]+e-?[0-9]+ \([^)]*\)", done.output)
-    found.append((f"verify {name}, {workers}", f"exit {done.status}, largest {largest[:1]}"))
+    found(f"verify {name}, {workers}", f"exit {done.status}, largest {largest[:1]}")
     done.expect(0)
 
 
@@ -74,7 +75,7 @@ def test_losses_are_plain_pythons(workers: int, found: Found, tmp_path: Path) ->
     plain = run([PYTHON, *SCRIPTS["digits"]], limit_s=LIMIT_S, cwd=tmp_path, **seen()).expect(0)
     done = fdt("run", "--workers", str(workers), *SCRIPTS["digits"], cwd=tmp_path).expect(0)
     theirs, ours = (list(map(float, re.findall(r"loss: ([0-9.]+)", each.stdout))) for each in (plain, done))
-    found.append((f"losses of digits, {workers}", f"{ours} beside {theirs}"))
+    found(f"losses of digits, {workers}", f"{ours} beside {theirs}")
     assert len(ours) == len(theirs) > 0
     assert ours == pytest.approx(theirs, rel=5e-3)
 
@@ -96,7 +97,7 @@ def test_the_script_leaves_the_memory_to_the_workers(mode: str, found: Found, tm
         ended.set()
         watching.join()
     left = memory()[0] - before
-    found.append((f"memory, {mode}, 2 workers", f"{most[0] >> 20} MiB in {most[1]} processes, {left >> 20} MiB left"))
+    found(f"memory, {mode}, 2 workers", f"{most[0] >> 20} MiB in {most[1]} processes, {left >> 20} MiB left")
     done.expect(0)
     # TensorFlow without a bound takes nearly all of the card's memory.
     assert most[0] < 12 << 30
@@ -111,7 +112,7 @@ def test_a_killed_worker_is_replaced(mode: str, found: Found, tmp_path: Path) ->
     done = fdt(*command, cwd=tmp_path)
     left = memory()[0] - before
     faults = json.loads((tmp_path / "report.json").read_text())["faults"] if (tmp_path / "report.json").exists() else []
-    found.append((f"killed, {mode}", f"exit {done.status}, {faults}, {left >> 20} MiB left"))
+    found(f"killed, {mode}", f"exit {done.status}, {faults}, {left >> 20} MiB left")
     done.expect(0)
     assert done.stderr.count("harmed") == 2
     assert left < 1 << 30
@@ -121,12 +122,12 @@ def test_deterministic_training_repeats_bit_for_bit(found: Found, tmp_path: Path
     (tmp_path / "train.py").write_text(DETERMINISTIC)
     plain = run([PYTHON, "train.py"], limit_s=LIMIT_S, cwd=tmp_path, **seen()).expect(0)
     runs = [fdt("run", "--workers", "2", "train.py", cwd=tmp_path).expect(0).stdout for _ in range(2)]
-    found.append(("deterministic, 2", f"{[each.strip() for each in runs]} beside {plain.stdout.strip()}"))
+    found("deterministic, 2", f"{[each.strip() for each in runs]} beside {plain.stdout.strip()}")
     assert runs[0] == runs[1]
 
 
 def test_the_doctor_finds_the_gpu(found: Found) -> None:
     done = fdt("doctor")
     (line,) = [line for line in done.stdout.splitlines() if line.strip().startswith("gpu")]
-    found.append(("doctor", line.strip()))
+    found("doctor", line.strip())
     assert "GPU 0" in line
