@@ -1,9 +1,9 @@
-"""How many steps a second does a GPU make? Plain Keras, one synchronous rank, two that share it, asynchronous workers; by XLA or not.
+"""How many steps a second does a GPU make? Plain Keras, one rank, two that share it, asynchronous workers; by XLA or not.
 
     python benchmarks/gpu.py               # some five minutes on a machine with a GPU
 
-All of them are alive at the same time and take turns, an epoch each (`models/in_turn.py`): their start takes longer than what is
-measured. With one GPU, two ranks share it: no peer could be faster, and the figure shows what sharing costs.
+All of them are alive at the same time and take turns, an epoch each (`models/in_turn.py`): their start takes longer than what
+is measured. With one GPU, two ranks share it: no peer could be faster, and the figure shows what sharing costs.
 """
 
 import argparse
@@ -13,13 +13,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from processes import ROOT
 
 MODELS = ("mlp", "cnn", "resnet34", "vit", "embedding")
 PLAIN = "plain Keras"
-_LIMIT_S = 480.0
 
 
 def sides() -> dict[str, list[str]]:
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--sides", nargs="+", default=list(sides()))
     parser.add_argument("--logs", type=Path, help="a folder for what the sides print")
+    parser.add_argument("--limit", type=float, default=480.0, help="seconds after which all sides end")
     parser.add_argument("--only", choices=("xla", "plain"), help="only compiled by XLA, or only not")
     options = parser.parse_args()
     compiled = [False, True] if options.only is None else [options.only == "xla"]
@@ -52,16 +53,25 @@ def main() -> None:
         logs = options.logs or place
         logs.mkdir(exist_ok=True, parents=True)
         running = [_start(side, xla, place, logs, len(chosen), options) for side, xla in chosen]
-        for process in running:
-            try:
-                process.wait(_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        _wait(dict(zip(chosen, running, strict=True)), place, options)
         results = place / "results.jsonl"
         found = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
         if options.logs:
             (options.logs / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in found))
     print(table(found, options.models, chosen))
+
+
+def _wait(running: "dict[tuple[str, bool], subprocess.Popen[bytes]]", place: Path, options: argparse.Namespace) -> None:
+    """Waits until all sides have ended; the others do not wait for one that failed."""
+    end_s = time.monotonic() + options.limit
+    while any(process.poll() is None for process in running.values()) and time.monotonic() < end_s:
+        for (side, xla), process in running.items():
+            if process.poll():
+                for model in options.models:
+                    (place / f"{model}.{_name(side, xla)}.ready").touch()
+        time.sleep(0.5)
+    for process in running.values():
+        process.terminate()
 
 
 def _start(

@@ -210,6 +210,13 @@ def from_first_rank(name: str, number: int) -> int:
     return number if _is_alone() else int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
 
 
+def of_first_rank(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns rank 0's arrays on every rank; every rank calls it with the same shapes."""
+    given = [tf.convert_to_tensor(array) for array in arrays]
+    sent = [hvd.broadcast(encode(tensor), 0, name=f"{name}_{i}") for i, tensor in enumerate(given)]
+    return [decode(tensor, like.dtype).numpy() for tensor, like in zip(sent, given, strict=True)]
+
+
 def put_together(name: str, part: tf.Tensor) -> np.ndarray:
     """Returns the entries along dimension 0 of all ranks, in the order of ranks; every rank calls it."""
     gathered: np.ndarray = decode(hvd.allgather(encode(part), name=name), part.dtype).numpy()

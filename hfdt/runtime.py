@@ -78,8 +78,6 @@ class HorovodEngine:
         tf.config.threading.set_intra_op_parallelism_threads(assignment.num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(2)
         _pin_gpu(assignment.rank)
-        if assignment.num_workers > 1 and tf.config.get_visible_devices("GPU"):
-            tf.config.experimental.enable_op_determinism()
         self._blobs = blobs
         if assignment.num_workers > 1:
             self._meet(assignment, rendezvous)
@@ -249,7 +247,7 @@ class HorovodEngine:
         whole = [i for i in among if i not in values and i not in loaded.divided]
         values |= {i: as_array(loaded.variables[i]) for i in whole}
         if everything:
-            self._check_equal(loaded, whole, [values[i] for i in whole])
+            self._agree(loaded, whole, [values[i] for i in whole])
         in_parts = {i: parts.at_home(loaded, i) for i in sorted(set(among) & set(loaded.divided))}
         if self._rank:
             # It takes part in the exchanges.
@@ -290,18 +288,33 @@ class HorovodEngine:
         described = [output.tensor for output in self._programs[program].source.outputs]
         return pack_outputs(self._last.get(program) or [empty(tensor) for tensor in described], described)
 
-    def _check_equal(self, loaded: LoadedProgram, indices: Sequence[int], values: Sequence[np.ndarray]) -> None:
+    def _agree(self, loaded: LoadedProgram, indices: Sequence[int], values: Sequence[np.ndarray]) -> None:
+        """Checks that all ranks hold the same values.
+
+        On GPUs what each rank computes for itself may differ in rounding: operations there add up in no fixed order, and choose
+        their algorithms by timing. Ranks then take rank 0's values, so that differences do not add up.
+
+        Raises:
+            WorkerError: Values differ that rounding does not explain.
+        """
         if self._size == 1 or not indices:
             return
         prints = exchange.gather("fdt_fingerprints", np.concatenate([fingerprint(value) for value in values])[None, :])
-        for rank, row in enumerate(prints):
-            different = np.flatnonzero(row != prints[0])
-            if different.size:
-                name = loaded.source.variables[indices[different[0] // 2]].tensor.name
+        ranks, columns = np.nonzero(prints != prints[0])
+        if not ranks.size:
+            return
+        rounds = bool(tf.config.get_visible_devices("GPU")) and not loaded.source.computation.deterministic
+        differing = sorted({int(column) // 2 for column in columns})
+        for place in differing:
+            tensor = loaded.source.variables[indices[place]].tensor
+            if not (rounds and tf.as_dtype(tensor.dtype).is_floating):
                 raise WorkerError(
-                    f"The variable {name!r} of rank {rank} differs from rank 0's; synchronous training keeps them equal bit "
-                    "for bit. This is a fault of the pool, not of the script: please report it with the script."
+                    f"The variable {tensor.name!r} of rank {ranks[0]} differs from rank 0's; synchronous training keeps them "
+                    "equal bit for bit. This is a fault of the pool, not of the script: please report it with the script."
                 )
+        taken = exchange.of_first_rank("fdt_agreed", [values[place] for place in differing])
+        for place, value in zip(differing, taken, strict=True):
+            loaded.variables[indices[place]].assign(value)
 
 
 def fingerprint(value: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 
 # How long a side waits for others, which compile, or have failed.
-_WAIT_S = 90.0
+_WAIT_S = 60.0
 
 
 class Turns(keras.callbacks.Callback):
@@ -26,7 +26,7 @@ class Turns(keras.callbacks.Callback):
         super().__init__()
         self._folder, self._name, self._num_sides = folder, name, num_sides
         # Waiting processes get the lock in the order in which they asked.
-        self._turn = open(folder / "turn", "w")
+        self._turn = open(folder / "turn", "w")  # noqa: SIM115 (held for the life of the process)
         self.seconds: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

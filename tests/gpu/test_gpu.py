@@ -48,7 +48,8 @@ def fdt(*arguments: str, limit_s: float = LIMIT_S, cwd: Path | None = None) -> F
 
 def seen() -> dict[str, str]:
     """Returns the environment in which tests see the GPU."""
-    return {"CUDA_VISIBLE_DEVICES": "0"}
+    # Tests run beside each other.
+    return {"CUDA_VISIBLE_DEVICES": "0", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 def memory() -> dict[int, int]:
