@@ -44,10 +44,9 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", default=list(sides()))
     parser.add_argument("--logs", type=Path, help="a folder for what the sides print")
     parser.add_argument("--limit", type=float, default=480.0, help="seconds after which all sides end")
-    parser.add_argument("--only", choices=("xla", "plain"), help="only compiled by XLA, or only not")
+    parser.add_argument("--compiled", nargs="*", default=list(sides()), help="the sides that run compiled by XLA, too")
     options = parser.parse_args()
-    compiled = [False, True] if options.only is None else [options.only == "xla"]
-    chosen = [(side, xla) for xla in compiled for side in options.sides]
+    chosen = [*((side, False) for side in options.sides), *((side, True) for side in options.compiled)]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         logs = options.logs or place
