@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Which tests, files and folders took longest stands in what the run prints.
 TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 50
 
-.PHONY: demo docs test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist setup-requirements protos format clean
+.PHONY: demo docs gpu-check test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist setup-requirements protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -95,6 +95,11 @@ fuzz: install
 faults: install
 	FDT_ALL_TESTS=1 FDT_SNAPSHOT_KILLS=500 FDT_LEAK_JOBS=200 FDT_LEAK_CLIENTS=20 $(RUN)/python -m pytest \
 		tests/faults/test_snapshots.py tests/faults/test_leaks.py tests/faults/test_lost_rank.py -s
+
+# On a machine with an NVIDIA GPU: plain python's figures, memory, kills; then steps a second. Some ten minutes.
+gpu-check: install
+	$(RUN)/python -m pytest tests/gpu
+	$(RUN)/python benchmarks/gpu.py
 
 # The documentation site, into site/; a broken link fails it.
 docs: install

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from processes import ROOT
 
+from fdt.base.gpus import num_gpus
+
 MODELS = ("mlp", "cnn", "resnet34", "vit", "embedding")
 PLAIN = "plain Keras"
 
@@ -46,6 +48,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=480.0, help="seconds after which all sides end")
     parser.add_argument("--compiled", nargs="*", default=list(sides()), help="the sides that run compiled by XLA, too")
     options = parser.parse_args()
+    if not num_gpus():
+        print("This machine has no NVIDIA GPU: nothing was measured.")
+        return
     chosen = [*((side, False) for side in options.sides), *((side, True) for side in options.compiled)]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.computation import compiled
 from fdt.program.packing import as_array, empty
 from fdt.program.step_program import LoadedProgram, shape_of
 
@@ -151,7 +150,7 @@ def undivided(loaded: LoadedProgram, is_compiled: bool) -> Step:
         outputs: Sequence[tf.Tensor] = loaded.step(tf.constant(1.0), *batch)
         return outputs
 
-    compute = compiled(whole) if is_compiled else whole
+    compute = tf.function(whole, autograph=False, jit_compile=True) if is_compiled else whole
 
     def step(arrays: Sequence[tf.Tensor], rows: tf.Tensor, _: tf.Tensor) -> Sequence[tf.Tensor]:
         outputs: Sequence[tf.Tensor] = compute(*[taken(array, rows) for array in arrays])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.computation import compiled, is_compiled
+from fdt.program.computation import is_compiled
 from fdt.program.lookup_tables import Table
 from fdt.program.node_graph import tensor, text_of
 from fdt.program.packing import as_array
@@ -69,11 +69,8 @@ class Computation:
             if self.tables:
                 self.row_numbers, self.needs_turn = self._trace_row_numbers()
             self._step = self._import_second()
-            compute = (
-                compiled(self._compute)
-                if is_compiled(source.computation)
-                else tf.function(self._compute, autograph=False)
-            )
+            compile_by_xla = is_compiled(source.computation)
+            compute: Any = tf.function(self._compute, autograph=False, jit_compile=compile_by_xla)
             self.traced = compute.get_concrete_function(*self._signature())
 
     def rebound(self, concrete: Any) -> Rebound:

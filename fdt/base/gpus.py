@@ -3,15 +3,17 @@
 import os
 from pathlib import Path
 
+DEVICES = Path("/dev")
+
 
 def has_gpu_devices() -> bool:
     """Returns whether this machine has devices of GPUs, of any maker."""
-    return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
+    return any(any(DEVICES.glob(pattern)) for pattern in ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd"))
 
 
 def num_gpus() -> int:
     """Returns how many NVIDIA GPUs this machine has that CUDA_VISIBLE_DEVICES leaves visible."""
-    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
+    found = [path for path in DEVICES.glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
     return min(len(found), len(_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(found))))
 
 

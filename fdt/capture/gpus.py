@@ -30,10 +30,11 @@ def leave_to_workers(patches: Patches, num_workers: int, say: Callable[[str], No
             "warning: this process has used the GPUs before, and keeps the memory that it took of them: workers may find too "
             "little. Attach before TensorFlow's first operation, or set TF_FORCE_GPU_ALLOW_GROWTH=true"
         )
-    said = []
+    said: list[bool] = []
 
     def choose(original: Callable[..., Any], devices: Any, device_type: str | None = None) -> Any:
-        listed: Sequence[Any] = devices if isinstance(devices, (list, tuple)) else [devices]
+        # One device is a tuple, too.
+        listed: Sequence[Any] = [devices] if isinstance(devices, tf.config.PhysicalDevice) else devices
         if device_type != "GPU" and not any(device.device_type == "GPU" for device in listed):
             return original(devices, device_type)
         if not said:

@@ -4,9 +4,6 @@ On a CPU a worker does not compile where the script does: results would be those
 and XLA's are not faster there.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 from tensorflow.python.framework import config
 
@@ -29,11 +26,6 @@ def adopt(computation: program_pb2.Computation) -> None:
 def is_compiled(computation: program_pb2.Computation) -> bool:
     """Returns whether this process compiles the step."""
     return bool(computation.compiled and tf.config.get_visible_devices("GPU"))
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function as a whole, which must have no operation that XLA does not know."""
-    return tf.function(function, autograph=False, jit_compile=True)  # type: ignore[no-any-return]
 
 
 def compile_around_exchanges(wanted: bool) -> None:

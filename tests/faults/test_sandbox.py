@@ -99,6 +99,30 @@ def test_where_there_is_a_gpu_programs_may_be_started_and_stay_behind_the_same_w
 
 
 @needs_landlock
+def test_where_there_is_a_gpu_a_process_may_name_its_threads_and_write_nothing_else_of_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CUDA does not start in a process that cannot name its threads."""
+    monkeypatch.setattr(sandbox, "has_gpu_devices", lambda: True)
+    parent = os.getpid()
+
+    def written(path: str) -> bool:
+        try:
+            Path(path).write_text("named")
+        except OSError:
+            return False
+        return True
+
+    child = os.fork()
+    if not child:
+        raised = sandbox.raise_walls(sandbox.Reach(tmp_path))
+        own = f"/proc/self/task/{os.getpid()}/comm"
+        found = [written(own), written(f"/proc/{parent}/task/{parent}/comm"), written("/proc/self/oom_score_adj")]
+        os._exit(99 if raised.missing else 0 if found == [True, False, False] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_landlock
 def test_a_trial_runs_against_each_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         str(sandbox.tried())
