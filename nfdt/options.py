@@ -67,7 +67,7 @@ def read_options(options: Mapping[str, str]) -> Options:
     for name in _OF_DELAYS:
         if name in options and averaging:
             raise UsageError(
-                f"--{name} is about delayed gradients, and --update averaging exchanges none. Leave it away."
+                f"--{name} is about delayed gradients, and --update averaging exchanges none. Leave it out."
             )
     if "ddc" in options and update != "ddc-asgd":
         raise UsageError(f"--ddc goes with --update ddc-asgd. Received: --update {update} --ddc {options['ddc']}")
@@ -76,10 +76,10 @@ def read_options(options: Mapping[str, str]) -> Options:
     if options.get("ps-place", _PLACES[0]) not in _PLACES:
         raise UsageError(f"--ps-place must be one of {', '.join(_PLACES)}. Received: --ps-place {options['ps-place']}")
     if "ps-place" in options and averaging:
-        raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it away.")
+        raise UsageError("--ps-place is about parameter servers, and --update averaging has none. Leave it out.")
     rounded = rounding.is_rounded(options)
     if rounded and averaging:
-        raise UsageError("--wire fp16 is about parameter servers, and --update averaging has none. Leave it away.")
+        raise UsageError("--wire fp16 is about parameter servers, and --update averaging has none. Leave it out.")
     rule = None
     if not averaging:
         lambda0, q = _number(options, "lambda0", float), _number(options, "q", float)

@@ -155,7 +155,7 @@ def make_rule(update: str, ddc: str = "robust", lambda0: float | None = None, q:
     rule = _DDC[ddc] if update == "ddc-asgd" else _RULES[update]
     if lambda0 is not None:
         if rule.strength is Strength.NONE:
-            raise UsageError(f"--lambda0 goes with a rule that compensates delays; {update} does not. Leave it away.")
+            raise UsageError(f"--lambda0 goes with a rule that compensates delays; {update} does not. Leave it out.")
         if not 0.0 <= lambda0 < math.inf:
             raise UsageError(f"--lambda0 must be 0 or more. Received: --lambda0 {lambda0}")
         rule = dataclasses.replace(rule, lambda0=lambda0)
