@@ -69,7 +69,7 @@ class Computation:
             if self.tables:
                 self.row_numbers, self.needs_turn = self._trace_row_numbers()
             self._step = self._import_second()
-            compile_by_xla = is_compiled(source.computation)
+            compile_by_xla = True if is_compiled(source.computation) else None
             compute: Any = tf.function(self._compute, autograph=False, jit_compile=compile_by_xla)
             self.traced = compute.get_concrete_function(*self._signature())
 
