@@ -45,7 +45,8 @@ def leave_to_workers(patches: Patches, num_workers: int, say: Callable[[str], No
 
     for owner in (tf.config, tf.config.experimental):
         patches.wrap(owner, "set_visible_devices", choose)
-    say(_shared(num_gpus(), num_workers))
+    if found := num_gpus():
+        say(_shared(found, num_workers))
 
 
 def compute_in_full_precision() -> None:
@@ -54,6 +55,6 @@ def compute_in_full_precision() -> None:
 
 
 def _shared(gpus: int, workers: int) -> str:
-    if 0 < gpus < workers:
+    if gpus < workers:
         return f"GPUs: {gpus}, shared by {workers} workers; the script itself uses none"
     return f"GPUs: {gpus}, one for each worker; the script itself uses none"

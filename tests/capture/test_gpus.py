@@ -44,6 +44,15 @@ def test_a_script_that_chooses_gpus_still_sees_none(patches: Patches, monkeypatc
     assert len(said) == 2 and "CUDA_VISIBLE_DEVICES" in said[1]
 
 
+def test_nothing_is_said_of_gpus_that_cuda_does_not_show(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(gpus, "has_gpu_devices", lambda: True)
+    monkeypatch.setattr(gpus, "num_gpus", lambda: 0)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: None)
+    gpus.leave_to_workers(patches, 2, said.append)
+    assert said == []
+
+
 def test_gpus_that_the_script_has_used_before_are_warned_of(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
     def used(*_: object) -> None:
         raise RuntimeError("Visible devices cannot be modified after being initialized")
