@@ -96,7 +96,20 @@ def batches_of_matrices(node: Node) -> list[Value] | None:
             + terms[i]
         )
     result = "".join(letter if any(letter in term for term in terms) else letter.upper() for letter in letters) + "mn"
+    chosen = _chosen(node, terms)
+    if chosen is not None and _is_behind_a_broadcast(chosen[0], letters, terms):
+        return None
     return contracted(node, terms, result)
+
+
+def _is_behind_a_broadcast(letter: str, letters: str, terms: Sequence[str]) -> bool:
+    """Whether matrices are broadcast along a dimension before that one.
+
+    Where a worker then has one matrix, [6, 1, m, k] by [1, 1, k, n], TensorFlow's kernel on processors with AVX-512 reads and
+    writes other memory (TensorFlow 2.18 to 2.21, its issue 117700).
+    """
+    before = letters[: letters.index(letter)] if letter in letters else ""
+    return any(each.upper() in term for each in before for term in terms)
 
 
 def einsum(node: Node) -> list[Value] | None:

@@ -62,7 +62,9 @@ def test_who_draws_other_numbers_than_plain_python_is_told() -> None:
     assert not other_numbers(alone, _drawing(counting, is_any_size=True))
     assert not other_numbers(two, _drawing(counting))
     assert not other_numbers(two, _drawing(stateless, is_any_size=True))
-    (line,) = other_numbers(alone, _drawing(stateless, is_compiled=True))
+    compiled = _drawing(stateless)
+    compiled.program.computation.compiled = True
+    (line,) = other_numbers(alone, compiled)
     assert "jit_compile=True" in line
 
 

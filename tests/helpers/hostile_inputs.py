@@ -34,6 +34,8 @@ from fdt.program.operations import FUNCTION, OPERATIONS
 _MEMORY_BYTES = 12 << 30
 # A call that takes longer is ended: hostile sizes are long loops, and no crash.
 _CALL_S = 20.0
+# What a check of TensorFlow or of the C++ library prints before it ends the process.
+_TELLING = ("Check failed", "Non-OK-status", "terminate", "what()")
 # They end or block what calls them by design, or say what runs and are no call by themselves.
 _NO_CALL = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "Placeholder", "XlaDynamicUpdateSlice"}
 _DIMENSIONS = [0, 1, 1, 2, 2, 3, 4, 5, 8]
@@ -326,7 +328,7 @@ def _follow(reader: int, child: int, found: Round) -> tuple[str, int]:
 
 
 def _reason(said: str) -> str:
-    telling = [line for line in said.splitlines() if "Check failed" in line or "terminate" in line or "what()" in line]
+    telling = [line for line in said.splitlines() if any(word in line for word in _TELLING)]
     return telling[-1] if telling else ""
 
 
