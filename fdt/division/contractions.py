@@ -109,7 +109,7 @@ def _is_behind_a_broadcast(letter: str, letters: str, terms: Sequence[str]) -> b
     writes other memory (TensorFlow 2.18 to 2.21, its issue 117700).
     """
     before = letters[: letters.index(letter)] if letter in letters else ""
-    return any(each.upper() in term for each in before for term in terms)
+    return any(each not in term for each in before for term in terms)
 
 
 def einsum(node: Node) -> list[Value] | None:

@@ -169,6 +169,7 @@ CASES: dict[str, Case] = {
     "MatMul pairs": _case(lambda a: tf.matmul(a, a, transpose_b=True), F),
     "BatchMatMulV2": _case(tf.matmul, ("f", (6, 2, 3)), ("f", (6, 3, 4))),
     "BatchMatMulV2 broadcast": _case(tf.matmul, ("f", (6, 2, 3, 4)), ("f", (1, 2, 4, 5))),
+    "BatchMatMulV2 by one": _case(tf.matmul, ("f", (6, 2, 3, 4)), ("f", (4, 5))),
     "Einsum": _case(lambda a, b: tf.einsum("bti,ij->btj", a, b), ("f", (6, 3, 4)), M, partial=True),
     "Einsum contracted": _case(lambda a, b: tf.einsum("bti,btj->ij", a, b), ("f", (6, 3, 4)), ("f", (6, 3, 2))),
     "BiasAdd": _case(tf.nn.bias_add, IMAGE, ("f", (2,))),

@@ -41,6 +41,8 @@ def layouts(draw: Any, case: Case, shapes: Sequence[Sequence[Any]], workers: int
 
 # TensorFlow's kernel ends the process where the shape that it is told does not fit its gradient.
 _ENDS_THE_PROCESS = {"AvgPoolGrad"}
+# TensorFlow itself computes [n, 1, m, k] by one matrix wrong on some processors.
+_FROM_SIZE_2 = {"BatchMatMulV2 broadcast", "BatchMatMulV2 by one"}
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in _ENDS_THE_PROCESS])
@@ -67,7 +69,8 @@ def test_a_rule_gives_what_the_operation_gives_for_other_sizes(name: str, data: 
         # It needs to know the size when it is traced.
         assume(False)
     step = DividedStep(whole, dict(enumerate(chosen)), workers, shapes=shapes, conditions=conditions)
-    for size in (differing, data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))):
+    others = st.integers(2 if name in _FROM_SIZE_2 else 1, 12)
+    for size in (differing, data.draw(others), data.draw(others)):
         each = [
             values(kind, [size if (i, d) in places else n for d, n in enumerate(shape)], i)
             for i, (kind, shape) in enumerate(case.inputs)
