@@ -64,6 +64,7 @@ class HorovodEngine:
         self._relaxed: frozenset[str] = frozenset()
         self._held = HeldAs.AUTO
         self._memory_bytes: int | None = None
+        self._compiles_around = False
         self._steps = 0
         self._usage = job_pb2.WorkerUsage()
         self._run_s = 0.0
@@ -217,7 +218,10 @@ class HorovodEngine:
     def _run_together(self, program: int, batches: Sequence[TakenBatch | ReadBatch]) -> None:
         """Runs steps in one call."""
         divided, shapes = self._divided[program], batches[0].shapes
-        computation.compile_around_exchanges(divided.is_compiled and self._size > 1)
+        around = divided.is_compiled and self._size > 1
+        if around != self._compiles_around:
+            self._compiles_around = around
+            computation.compile_around_exchanges(around)
         loop, numbers, no_longer_in_part = divided.loop(shapes)
         for i, value in self._sums(program, no_longer_in_part).items():
             self._programs[program].variables[i].assign(value)
@@ -304,16 +308,17 @@ class HorovodEngine:
         if not ranks.size:
             return
         rounds = bool(tf.config.get_visible_devices("GPU")) and not loaded.source.computation.deterministic
-        differing = sorted({int(column) // 2 for column in columns})
-        for place in differing:
+        # Of each variable that differs, a rank that holds another value.
+        differing = {int(column) // 2: int(rank) for rank, column in zip(ranks[::-1], columns[::-1], strict=True)}
+        for place, rank in differing.items():
             tensor = loaded.source.variables[indices[place]].tensor
             if not (rounds and tf.as_dtype(tensor.dtype).is_floating):
                 raise WorkerError(
-                    f"The variable {tensor.name!r} of rank {ranks[0]} differs from rank 0's; synchronous training keeps them "
+                    f"The variable {tensor.name!r} of rank {rank} differs from rank 0's; synchronous training keeps them "
                     "equal bit for bit. This is a fault of the pool, not of the script: please report it with the script."
                 )
-        taken = exchange.of_first_rank("fdt_agreed", [values[place] for place in differing])
-        for place, value in zip(differing, taken, strict=True):
+        taken = exchange.of_first_rank("fdt_agreed", [values[place] for place in sorted(differing)])
+        for place, value in zip(sorted(differing), taken, strict=True):
             loaded.variables[indices[place]].assign(value)
 
 

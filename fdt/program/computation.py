@@ -33,5 +33,4 @@ def compile_around_exchanges(wanted: bool) -> None:
 
     A divided step cannot be compiled as a whole: exchanges are such operations.
     """
-    if (tf.config.optimizer.get_jit() == "autoclustering") != wanted:
-        tf.config.optimizer.set_jit("autoclustering" if wanted else False)
+    tf.config.optimizer.set_jit("autoclustering" if wanted else False)
