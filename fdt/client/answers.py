@@ -1,6 +1,7 @@
 """Pending answers of a job: outputs of steps, and state that was drained."""
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 
 from fdt.client.job_stream import JobStream, Result
@@ -31,10 +32,12 @@ class StepResult:
 
 
 class Drain:
-    """A request for state."""
+    """A request for state. Its answer is fetched once, or never: if waiting for it failed, or nobody has the request."""
 
     def __init__(self, stream: JobStream, serial: int):
         self._stream, self._serial = stream, serial
+        self._give_up = weakref.finalize(self, stream.unwanted.append, serial)
+        self._give_up.atexit = False
 
     def ready(self) -> bool:
         """Whether `result` would return at once."""
@@ -42,7 +45,12 @@ class Drain:
 
     def result(self) -> "Answer":
         """Waits for the answer and fetches its contents."""
-        drained, values, outputs = self._stream.answer(self._serial)
+        try:
+            drained, values, outputs = self._stream.answer(self._serial)
+        except BaseException:
+            self._give_up()
+            raise
+        self._give_up.detach()
         return Answer(drained.state.variables, values, outputs)
 
 

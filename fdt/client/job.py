@@ -358,9 +358,9 @@ class Job:
             self._stream.show(job_pb2.Shown(values=kept))
 
     def snapshot(self) -> None:
-        """Requests a snapshot, so that steps before it are not made again: what they have read may change from now on."""
+        """Waits for a snapshot, so that steps before it are not made again: what they have read may change from now on."""
         self._flush()
-        self._stream.keep_up(is_wanted=True)
+        self._stream.snapshot()
 
     def _expected(self, step: int) -> StepResult:
         result = self._stream.expect(step)

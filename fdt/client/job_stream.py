@@ -4,6 +4,7 @@ If a job's workers, host or pool are lost, a new job replays its log (`fdt.clien
 a pause.
 """
 
+import collections
 import contextlib
 import functools
 import itertools
@@ -96,6 +97,8 @@ class JobStream:
         self._error: FdtError | None = None
         self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
+        # Serial numbers of drains whose answers nobody waits for any more; any thread may add to them at any time.
+        self.unwanted: collections.deque[int] = collections.deque()
         # Results that the script still holds.
         self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
         # Which file the workers cannot read, by the number of a data set whose rows are files; "" if they can read all.
@@ -144,13 +147,39 @@ class JobStream:
         if self._started and not self._is_closing:
             self._outgoing.put(job_pb2.Instruction(shown=shown))
 
-    def keep_up(self, is_wanted: bool = False) -> None:
-        """Requests a snapshot when one is due, or wanted; `Job` calls it whenever it sends steps."""
-        if not (self._recovery.may_ask if is_wanted else self._recovery.is_due):
-            return
+    def keep_up(self) -> None:
+        """Requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
+        self._forget_unwanted()
+        if self._recovery.is_due:
+            with self._order:
+                self.check()
+                self._ask(self._recovery.questions(self._serials))
+
+    def snapshot(self) -> None:
+        """Waits until a snapshot has all steps so far. Returns without one while the last one travels to the client."""
+        self._forget_unwanted()
+        # Again if the job was lost meanwhile, and its request for a snapshot with it.
+        for _ in range(2):
+            self._wait(lambda: not self._recovery.is_pending, "a snapshot")
+            if not self._recovery.may_ask:
+                return
+            with self._order:
+                self.check()
+                questions = self._recovery.questions(self._serials)
+                self._ask(questions)
+            if not questions:
+                return
+            self._wait(lambda: not self._recovery.is_pending, "a snapshot")
+
+    def _forget_unwanted(self) -> None:
         with self._order:
-            self.check()
-            self._ask(self._recovery.questions(self._serials))
+            while self.unwanted:
+                serial = self.unwanted.popleft()
+                self._recovery.give_up(serial)
+                drained = self._drained.pop(serial, None)
+                if drained is not None:
+                    self._let_go(drained.state.payload)
+                    self._let_go(drained.outputs)
 
     def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
         for question in questions:
@@ -401,6 +430,11 @@ class JobStream:
             return self._begun_again(error, alone=True)
         with self._order:
             first = self._recovery.steps + error.step.before
+            if first < self._recovery.steps_seen:
+                return JobError(
+                    f"The job was lost and cannot be begun again: step {first + 1} had been made, and fails now. Have files "
+                    f"that it reads been changed since? ({error})"
+                )
             self._failed_step = error, first
             self._recovery.drop_steps(first)
             failure = self._begun_again(error)

@@ -109,6 +109,11 @@ class Recovery:
         with self._order:
             self._replay_log.answered(serial)
 
+    def give_up(self, serial: int) -> None:
+        """Records that nobody waits for the answer to a drain any more."""
+        with self._order:
+            self._replay_log.give_up(serial)
+
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
     @property
@@ -121,8 +126,17 @@ class Recovery:
     def may_ask(self) -> bool:
         """Whether a snapshot may be requested."""
         # The next snapshot replaces the last one, which may still be downloading.
-        free = not self._replay_log.is_pending and self._home_due_s != math.inf
-        return free and self._leave is None
+        return not self.is_pending and self._home_due_s != math.inf and self._leave is None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a requested snapshot has not arrived."""
+        return self._replay_log.is_pending
+
+    @property
+    def steps_seen(self) -> int:
+        """See `ReplayLog`."""
+        return self._replay_log.steps_seen
 
     def questions(self, serials: Iterator[int]) -> list[job_pb2.Instruction]:
         """Returns the instructions that request a snapshot; see `ReplayLog.ask`."""

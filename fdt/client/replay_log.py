@@ -98,6 +98,7 @@ class ReplayLog:
         newest: The state from which another job would begin.
         home: The same, if the pool has lost its snapshots.
         steps_told: Number of steps in all.
+        steps_seen: Number of steps after which the client has had a state: all of these have been made.
         num_bytes: Memory that the log takes.
     """
 
@@ -106,7 +107,7 @@ class ReplayLog:
         Args:
             brings_home: Whether the client downloads snapshots now and then; not if their pool is lost only with the client.
         """
-        self.steps_told = self.num_bytes = 0
+        self.steps_told = self.steps_seen = self.num_bytes = 0
         self.newest = self.home = Base()
         self._brings_home = brings_home
         self._opening: Told | None = None
@@ -114,8 +115,8 @@ class ReplayLog:
         self._binds: dict[int, Told] = {}
         self._log: dict[int, Told] = {}
         self._next = 0
-        # Places in the log of the drains that have not been answered.
-        self._questions: dict[int, int] = {}
+        # For each drain that has not been answered: its place in the log, and the number of steps told before it.
+        self._questions: dict[int, tuple[int, int]] = {}
         # By program, the variables that a drain of all its state has brought: those that its steps do not change are not among
         # them.
         self._drained: dict[int, frozenset[int]] = {}
@@ -144,7 +145,7 @@ class ReplayLog:
             self.steps_told += len(instruction.run.batches)
             self._keep_at_hand(instruction.run.data)
         elif instruction.HasField("drain"):
-            self._questions[instruction.drain.serial] = self._next
+            self._questions[instruction.drain.serial] = self._next, self.steps_told
         self._log[self._next] = told
         self._next += 1
         self.num_bytes += told.num_bytes
@@ -159,8 +160,16 @@ class ReplayLog:
 
     def answered(self, serial: int) -> None:
         """Marks a drain as answered: a new job is not asked for it again."""
-        place = self._questions.pop(serial, None)
-        if place is not None:
+        place, steps = self._questions[serial]
+        # Asynchronous workers tell of metrics so far before all steps up to there are made.
+        if self._log[place].instruction.drain.what != job_pb2.Drain.WHAT_METRICS_SO_FAR:
+            self.steps_seen = max(self.steps_seen, steps)
+        self.give_up(serial)
+
+    def give_up(self, serial: int) -> None:
+        """Removes a drain whose answer nobody waits for any more: it would keep snapshots from replacing the log before it."""
+        if serial in self._questions:
+            place, _ = self._questions.pop(serial)
             self.num_bytes -= self._log.pop(place).num_bytes
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
@@ -225,7 +234,7 @@ class ReplayLog:
         return unneeded
 
     def _commit(self, snapshot: _Snapshot) -> list[blobs_pb2.BlobRef]:
-        if any(place < snapshot.place for place in self._questions.values()):
+        if any(place < snapshot.place for place, _ in self._questions.values()):
             # A drain before the snapshot has no answer yet: with the log cut here, it could not be repeated.
             return [ref for state in snapshot.states.values() for ref in _blobs(state)]
         before = [told for place, told in self._log.items() if self.newest.place <= place < snapshot.place]
@@ -289,6 +298,7 @@ class ReplayLog:
         # In order: a dict's new keys are its last.
         self._log = dict(sorted(self._log.items()))
         self.steps_told = first
+        self._questions = {serial: (place, min(steps, first)) for serial, (place, steps) in self._questions.items()}
 
     def again(self, serials: Iterator[int] | None = None) -> list[Told]:
         """Returns all instructions for another job; pending snapshots are given up.

@@ -310,6 +310,28 @@ def test_a_question_is_asked_again_until_its_answer_is_home() -> None:
     assert history.newest.steps == 1
 
 
+def test_a_question_that_nobody_waits_for_keeps_no_snapshot_back() -> None:
+    history = opened()
+    history.tell(Told(run(0, [1])))
+    history.tell(Told(drain(0, 7)))
+    history.give_up(7)
+    assert list(snapshot(history, 8)) == [[]]
+    assert (history.newest.steps, history.steps_seen, history.num_bytes) == (1, 0, 0)
+
+
+def test_a_step_has_been_seen_when_a_state_behind_it_has() -> None:
+    history = opened()
+    history.tell(Told(run(0, [1, 2])))
+    history.tell(Told(drain(0, 7)))
+    history.tell(Told(run(0, [3])))
+    history.tell(Told(drain(0, 8)))
+    history.answered(7)
+    assert history.steps_seen == 2
+    history.drop_steps(2)
+    history.answered(8)
+    assert history.steps_seen == 2, "the third was left out before that answer"
+
+
 def test_a_job_that_is_lost_while_it_repeats_has_not_repeated_in_vain() -> None:
     """Each life gets through a quarter of what it is told; without snapshots on the way the job would stay where it is."""
     client = Client(brings_home=False)

@@ -171,11 +171,11 @@ class Spoils(keras.callbacks.Callback):  # type: ignore[misc]
             self._path.write_bytes(self._content)
 
 
-def spoiled(folder: Path, content: bytes | None) -> Made:
-    """Trains while a file of the third batch is lost or broken; goes on without it."""
+def spoiled(folder: Path, row: int, content: bytes | None) -> Made:
+    """Trains while a file is lost or broken; goes on without it."""
     keras.utils.set_random_seed(1)
     data = rows(folder).map(lambda path, label: (read(path), label)).batch(4)
-    model, path = model_for(data), Path(paths(folder)[9])
+    model, path = model_for(data), Path(paths(folder)[row])
     kept, raised = path.read_bytes(), ""
     try:
         model.fit(data, epochs=3, verbose=0, callbacks=[Spoils(path, content)])
@@ -193,13 +193,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", default=",".join([*DATA, "lost", "broken"]))
     arguments = parser.parse_args()
-    content = {"lost": None, "broken": b"\xff\xd8\xff no image"}
+    # The last batch of an epoch: the end of the epoch waits for it. Then the third, whose file has been read before.
+    spoils = {"lost": (NUM_IMAGES - 1, None), "broken": (9, b"\xff\xd8\xff no image")}
     made: dict[str, Made] = {}
     for case in arguments.cases.split(","):
         if case in DATA:
             made[case] = trained(DATA[case], arguments.folder)
         else:
-            made[case] = spoiled(arguments.folder, content[case])
+            made[case] = spoiled(arguments.folder, *spoils[case])
     arguments.out.write_text(json.dumps(made))
 
 
