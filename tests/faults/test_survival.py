@@ -17,7 +17,7 @@ from fdt.base.config import Credentials, ServeConfig
 from fdt.client import recovery
 from fdt.client.answers import StepResult
 from fdt.client.job import Job
-from fdt.errors import PoolUnreachableError, ProtocolError, StepError, WorkerError
+from fdt.errors import JobError, PoolUnreachableError, ProtocolError, StepError, WorkerError
 from fdt.pool.server import Server
 from fdt.transport import rpc
 from fdt.v1 import program_pb2
@@ -226,6 +226,26 @@ def test_a_step_that_fails_and_those_behind_it_have_not_happened(pool: Pool, res
     if results:
         assert value_of(given[59].outputs()) == expected[-1]
     assert not job.failed and job.faults == []
+
+
+def test_a_step_that_was_made_is_not_taken_for_one_that_failed(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is lost behind it, and what it reads has changed: it cannot be made again, and the job ends."""
+    monkeypatch.setattr("fdt.client.recovery.Recovery.is_due", False)
+    rows = np.arange(1.0, NUM_STEPS + 1)
+    values = values_after(rows[:9])
+    job = pool.train(faults=f"spoiled:0:{values[2]},kill:0:{values[6]}", fired=str(tmp_path))
+    program, data = job.load(toy_program(24), job), job.bind([rows.view(np.uint8)], [SPEC])
+    for number in range(5):
+        job.run(program, data, indices(number))
+    assert value_of(job.drain(program, ALL).values) == values[4]
+    (tmp_path / "spoiled").touch()
+    for number in range(5, 9):
+        job.run(program, data, indices(number))
+    with pytest.raises(JobError, match="step 3 had been made, and fails now"):
+        job.drain(program, ALL)
+    assert job.failed and job.num_steps == 9
 
 
 def test_nothing_is_left_of_what_was_kept(pool: Pool, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A runtime whose state tells which steps made it, each how often and in which order; its faults are data.
 
 A step takes the chain's value v to (3 v + row) mod p. Faults come as `faults=KIND:RANK:STEP,…` and fire once each in a run:
-what has fired is noted in the folder `fired`. `dies=PART:SECONDS`: in so many of all questions for its state,
+what has fired is noted in the folder `fired`. Those of the kind `spoiled` fire each time, once that folder has a file
+`spoiled`. `dies=PART:SECONDS`: in so many of all questions for its state,
 but the first, a process is killed within the time, while it writes and tells the answer. `point=NAME`: in the second of them
 rank 0 is killed at this point of writing (`tests.helpers.failpoints`).
 """
@@ -68,6 +69,7 @@ _FAULTS: Mapping[str, Callable[[], object]] = {
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "raise": _raise,
     "refuse": _refuse,
+    "spoiled": _refuse,
     "leak": _leak,
     "fill": _fill,
     "fork": _fork,
@@ -146,6 +148,8 @@ class ChainEngine:
                 _FAULTS[kind]()
 
     def _fires(self, fault: str) -> bool:
+        if fault.startswith("spoiled"):
+            return Path(self._options["fired"], "spoiled").exists()
         if "fired" not in self._options:
             return True
         try:
