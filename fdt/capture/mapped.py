@@ -21,14 +21,13 @@ from tensorflow.python.data.ops.from_tensors_op import _TensorDataset
 from tensorflow.python.data.ops.map_op import _MapDataset, _ParallelMapDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
 from tensorflow.python.data.ops.range_op import _RangeDataset
-from tensorflow.python.data.ops.readers import TFRecordDatasetV2
 from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
-from fdt.capture.rowwise import is_rowwise
+from fdt.capture import record_files
+from fdt.capture.rowwise import NotRowsError, is_rowwise
 from fdt.client.report import say
-from fdt.program import record_index
 
 MAPS = (_MapDataset, _ParallelMapDataset)
 BATCHES = (_BatchDataset, _ParallelBatchDataset)
@@ -44,10 +43,6 @@ LIMIT_BYTES = 1 << 30
 _SILENCE_S = 5.0
 # Rows that are computed at a time.
 _TOGETHER = 256
-
-
-class NotRowsError(Exception):
-    """A data set is more than the rows of arrays."""
 
 
 def sources(dataset: Any) -> list[tf.Tensor]:
@@ -68,9 +63,9 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
     kind = type(dataset)
     if kind in SOURCES:
         yield from _slices(dataset)
-    elif kind is TFRecordDatasetV2 and not is_part:
+    elif record_files.is_of_records(dataset) and not is_part:
         # What a row of records is made of: its number, by which its record is known.
-        yield tf.range(len(records_of(dataset).offset), dtype=tf.int64)
+        yield tf.range(len(record_files.index(dataset).offset), dtype=tf.int64)
     elif kind is _ZipDataset:
         for part in dataset._inputs():
             yield from _sources(part, is_part=True)
@@ -83,28 +78,6 @@ def _sources(dataset: Any, is_part: bool) -> Iterator[tf.Tensor]:
         yield from _sources(dataset._input_dataset, is_part)
     else:
         raise NotRowsError
-
-
-def records_of(dataset: Any) -> record_index.Records:
-    """Returns the records that a TFRecordDataset yields, in order.
-
-    Raises:
-        NotRowsError: They are compressed or read from several files at once, the files are no fixed list or cannot be read.
-    """
-    parallel = dataset._num_parallel_reads
-    if dataset._compression_type or (parallel is not None and tf.get_static_value(parallel) != 1):
-        raise NotRowsError("its records are compressed, or read from several files at once")
-    try:
-        return record_index.index(record_files(dataset))
-    except (OSError, record_index.BrokenRecordsError) as error:
-        raise NotRowsError(str(error)) from None
-
-
-def record_files(dataset: Any) -> list[bytes]:
-    """Returns the paths of the files of a TFRecordDataset."""
-    if type(dataset._filenames) is not _TensorSliceDataset:
-        raise NotRowsError("the names of its files are a data set")
-    return list(dataset._filenames._tensors[0].numpy())
 
 
 def _slices(dataset: Any) -> list[tf.Tensor]:
@@ -193,7 +166,7 @@ class _Rows(_VariantDataset):  # type: ignore[misc]
 def _rows(dataset: Any) -> tuple[Any, int | None]:
     """Returns all rows in the order of the sources, each a flat tuple of tensors, and the batch size; None before batching."""
     kind = type(dataset)
-    if kind is TFRecordDatasetV2:
+    if record_files.is_of_records(dataset):
         raise NotRowsError
     if kind is _ZipDataset:
         parts = [_rows(part)[0] for part in dataset._inputs()]
@@ -246,7 +219,12 @@ def is_pure(function: Any) -> bool:
     """
     if any(captured.dtype in (tf.resource, tf.variant) for captured in function.captured_inputs):
         return False
-    graph_def = function.graph.as_graph_def()
+    return is_pure_graph(function.graph)
+
+
+def is_pure_graph(graph: Any) -> bool:
+    """Whether the outputs of a FuncGraph depend on its inputs alone, and it has no side effects."""
+    graph_def = graph.as_graph_def()
     # The graph's library also has the bodies of the functions that it calls.
     bodies: list[Sequence[Any]] = [graph_def.node, *(f.node_def for f in graph_def.library.function)]
     return all(_is_stateless(node.op) for body in bodies for node in body)

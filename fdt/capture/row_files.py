@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops.cache_op import CacheDataset
-from tensorflow.python.data.ops.readers import TFRecordDatasetV2
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from fdt.capture import mapped
-from fdt.capture.mapped import NotRowsError
-from fdt.capture.rowwise import is_rowwise
+from fdt.capture import mapped, record_files
+from fdt.capture.rowwise import NotRowsError, is_rowwise
 from fdt.errors import ProgramRefusedError
 from fdt.program import admission, row_function
 from fdt.program.graphs import called, is_call
@@ -44,7 +42,7 @@ def reads_files(dataset: Any) -> bool:
 
 def has_records(dataset: Any) -> bool:
     """Returns whether a data set's rows are records of files."""
-    return isinstance(dataset, TFRecordDatasetV2) or any(map(has_records, dataset._inputs()))
+    return record_files.is_of_records(dataset) or any(map(has_records, dataset._inputs()))
 
 
 def _has_reading_map(dataset: Any) -> bool:
@@ -87,9 +85,8 @@ def cut(dataset: Any, admitted: Collection[str] = ()) -> RowFiles:
     _check_admitted(function, admitted)
     given = [_column(sources[place]) for place in used]
     if graph.records is not None:
-        return RowFiles(
-            function, given, [_absolute(mapped.record_files(graph.records))], mapped.records_of(graph.records)
-        )
+        files = [_absolute(record_files.paths(graph.records))]
+        return RowFiles(function, given, files, record_files.index(graph.records))
     return RowFiles(function, given, paths)
 
 
@@ -97,7 +94,7 @@ def _check_not_kept(dataset: Any, is_after: bool) -> None:
     """Refuses a cache of what was read from files: plain python reads them once."""
     is_after = is_after or type(dataset) is CacheDataset
     is_read = isinstance(dataset, mapped.MAPS) and _reads(dataset._map_func.function.graph)
-    if is_after and (is_read or isinstance(dataset, TFRecordDatasetV2)):
+    if is_after and (is_read or record_files.is_of_records(dataset)):
         raise NotRowsError("the data set keeps what it has read (cache)")
     for inner in dataset._inputs():
         _check_not_kept(inner, is_after)
@@ -131,7 +128,7 @@ class _Graph:
         given: Placeholders of the sources' values.
         contents: Placeholders of the files' contents.
         paths: The tensors that name the files.
-        records: The TFRecordDataset whose records the rows are; None if they are whole files.
+        records: The data set whose records the rows are; None if they are whole files.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
@@ -162,12 +159,10 @@ class _Graph:
             return [next(given) for _ in tf.nest.flatten(dataset.element_spec)], None
         if mapped.is_constant(dataset):
             return [_constant(tensor) for tensor in dataset._input_dataset._tensors], None
-        if kind is TFRecordDatasetV2:
+        if record_files.is_of_records(dataset):
             # The row's number is known to whoever reads it.
             next(given)
-            self.records = dataset
-            self.contents.append(tf.compat.v1.placeholder(tf.string, []))
-            return self.contents[-1:], None
+            return self._record(dataset), None
         row, size = self._row(dataset._input_dataset, given)
         if kind in mapped.BATCHES:
             return row, int(tf.get_static_value(dataset._batch_size))
@@ -177,6 +172,17 @@ class _Graph:
         if not mapped.is_pure(function):
             raise NotRowsError("a function of its rows draws random numbers, calls Python or has a state")
         return (self._called(function, row) if size is None else self._called_by_row(function, row, size)), size
+
+    def _record(self, dataset: Any) -> list[tf.Tensor]:
+        """Returns the tensors of a row that is a record."""
+        self.records = dataset
+        self.contents.append(tf.compat.v1.placeholder(tf.string, []))
+        row = self.contents[-1:]
+        for function in record_files.functions(dataset):
+            if not mapped.is_pure_graph(function.graph):
+                raise NotRowsError("a function of its records draws random numbers, calls Python or has a state")
+            row = self._inlined(function.graph, [*row, *map(_held, function.captured)])
+        return row
 
     def _called_by_row(self, function: Any, row: Sequence[tf.Tensor], size: int) -> list[tf.Tensor]:
         """Calls a function of batches for a batch of one row."""
@@ -232,10 +238,15 @@ class _Graph:
 
 
 def _constant(tensor: Any) -> tf.Tensor:
-    value = tensor.numpy()
+    return _held(tensor.numpy())
+
+
+def _held(value: Any) -> tf.Tensor:
+    if isinstance(value, bytes):
+        return tf.constant(value)
     if value.nbytes > _CONSTANT_BYTES:
         raise NotRowsError(f"a function of its rows holds a constant of {value.nbytes:,} bytes")
-    return tf.constant(value, tensor.dtype)
+    return tf.constant(value)
 
 
 def _paths(graph: _Graph, graph_def: Any, sources: Sequence[tf.Tensor]) -> Iterator[list[bytes]]:

@@ -22,7 +22,6 @@ from tensorflow.python.data.ops.filter_op import _FilterDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.data.ops.padded_batch_op import _PaddedBatchDataset
 from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
-from tensorflow.python.data.ops.readers import TFRecordDatasetV2
 from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.shard_op import _ShardDataset
 from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
@@ -31,8 +30,8 @@ from tensorflow.python.data.ops.take_op import _TakeDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 
 from fdt.base.patch import Patches
-from fdt.capture import mapped, row_files
-from fdt.capture.mapped import NotRowsError
+from fdt.capture import mapped, record_files, row_files
+from fdt.capture.rowwise import NotRowsError
 from fdt.client.data import is_numbers
 from fdt.program.row_function import RowFiles
 
@@ -45,6 +44,7 @@ _NOT_ROWS = "it does more than order, batch and map rows"
 _ONE_PASS = (
     *mapped.BATCHES,
     *mapped.MAPS,
+    *record_files.KINDS,
     _FilterDataset,
     _OptionsDataset,
     _PaddedBatchDataset,
@@ -217,7 +217,9 @@ class RowNumbers:
     def _rebuild(self, dataset: Any) -> Any:
         """Returns the data set of row numbers."""
         kind = type(dataset)
-        if kind in (*mapped.SOURCES, _ZipDataset, TFRecordDatasetV2):
+        if record_files.is_of_records(dataset):
+            return record_files.in_order(dataset, self._rebuild(record_files.names(dataset)))
+        if kind in (*mapped.SOURCES, _ZipDataset):
             return tf.data.Dataset.range(len(mapped.sources(dataset)[0]))
         if kind not in (*_ONE_PASS, _RepeatDataset, CacheDataset):
             raise NotRowsError

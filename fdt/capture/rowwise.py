@@ -40,6 +40,10 @@ class _Kind(enum.Enum):
     OTHER = "anything else"
 
 
+class NotRowsError(Exception):
+    """A data set is more than rows, each made by itself."""
+
+
 def is_rowwise(function: Any, size: int) -> bool:
     """Whether a traced function of batches computes each row of its results from the same row of its arguments.
 
@@ -158,6 +162,13 @@ def _squeezes_each_row(operation: Any, rows: list[bool]) -> bool:
     return bool(axes) and not {0, -operation.inputs[0].shape.rank} & set(axes)
 
 
+def _parses_each_row(operation: Any, rows: list[bool]) -> bool:
+    """Whether records are parsed to features of fixed shapes; values of sparse and ragged ones of all rows are one tensor."""
+    is_dense = operation.get_attr("num_sparse") == 0 and not operation.get_attr("ragged_value_types")
+    # The second input names the records in errors; there are as many as records, or none.
+    return is_dense and operation.inputs[1].shape[0] == 0 and rows[0] and not any(rows[1:])
+
+
 # Of each operation: whether it keeps rows apart, given which of its inputs are rows.
 _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     **dict.fromkeys(_ENTRY_BY_ENTRY, lambda operation, rows: rows[0] and not any(rows[1:])),
@@ -180,4 +191,6 @@ _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     ),
     "StridedSlice": _slices_each_row,
     "GatherV2": _gathers_each_row,
+    "ParseExampleV2": _parses_each_row,
+    "DecodeRaw": lambda operation, rows: rows == [True],
 }

@@ -1,18 +1,19 @@
 """Rows that are records: an index tells where they begin, and the reader reads those that it is asked for."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.data import Dataset
 
-from fdt.capture.mapped import NotRowsError
+from fdt.base.patch import Patches
 from fdt.capture.row_files import cut
 from fdt.capture.rows import RowNumbers
+from fdt.capture.rowwise import NotRowsError
 from fdt.program import record_index
 from fdt.program.row_reader import UnreadableRowError, reader_here
-
-Dataset = tf.data.Dataset
 
 
 @pytest.fixture
@@ -24,6 +25,14 @@ def files(tmp_path: Path) -> list[str]:
             for length in lengths:
                 writer.write(bytes([length % 256]) * length)
     return paths
+
+
+@pytest.fixture
+def row_numbers() -> Iterator[RowNumbers]:
+    patches, numbers = Patches(), RowNumbers()
+    numbers.install(patches)
+    yield numbers
+    patches.undo()
 
 
 def measured(record: tf.Tensor) -> tf.Tensor:
@@ -68,6 +77,111 @@ def test_a_shuffled_data_set_has_its_order(files: list[str]) -> None:
     assert numbers.of(tf.data.TFRecordDataset(files).batch(2)) is None
 
 
+def by_name(files: list[str]) -> Dataset:
+    return Dataset.from_tensor_slices(files)
+
+
+def of_a_file(file: tf.Tensor) -> Dataset:
+    """As input pipelines have it: records are parsed where their file is read."""
+    factor = tf.constant([1, 2])
+    records = tf.data.TFRecordDataset(file).map(lambda record: measured(record) * factor, num_parallel_calls=2)
+    return records.map(lambda values: values + 1).prefetch(2)
+
+
+IN_TURN: dict[str, Callable[[list[str]], Dataset]] = {
+    "several files at once": lambda files: tf.data.TFRecordDataset(files, num_parallel_reads=2),
+    "as many as there are cores": lambda files: tf.data.TFRecordDataset(files, num_parallel_reads=tf.data.AUTOTUNE),
+    "names that are shuffled": lambda files: tf.data.TFRecordDataset(by_name(files).shuffle(3, seed=1)),
+    "flat_map": lambda files: by_name(files).repeat(2).flat_map(tf.data.TFRecordDataset),
+    "interleave": lambda files: by_name(files).interleave(tf.data.TFRecordDataset),
+    "two in turn": lambda files: by_name(files).interleave(tf.data.TFRecordDataset, cycle_length=2, block_length=2),
+    "in parallel": lambda files: by_name(files).interleave(
+        lambda file: tf.data.TFRecordDataset([file], buffer_size=64),
+        cycle_length=3,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ),
+    "parallel_interleave": lambda files: by_name(files).apply(
+        tf.data.experimental.parallel_interleave(tf.data.TFRecordDataset, 2, block_length=2)
+    ),
+    "a shard of the files": lambda files: by_name(files).shard(2, 0).interleave(tf.data.TFRecordDataset),
+    "list_files": lambda files: Dataset.list_files(files, seed=5).interleave(tf.data.TFRecordDataset, cycle_length=2),
+}
+
+
+@pytest.mark.parametrize("name", IN_TURN)
+def test_records_come_in_the_order_of_the_data_set(name: str, files: list[str], row_numbers: RowNumbers) -> None:
+    check_same(row_numbers, lambda: IN_TURN[name](files).shuffle(4, seed=4).map(measured).batch(2))
+    check_same(row_numbers, lambda: IN_TURN[name](files).map(measured).batch(2, drop_remainder=True))
+
+
+def test_functions_of_a_files_records_are_functions_of_rows(files: list[str], row_numbers: RowNumbers) -> None:
+    def made() -> Dataset:
+        records = by_name(files).shuffle(3, seed=3).interleave(of_a_file, cycle_length=2, num_parallel_calls=2)
+        return records.map(lambda values: values * 3).batch(2)
+
+    check_same(row_numbers, made)
+
+
+def example(number: int) -> bytes:
+    features = {
+        "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+        "pair": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 2, number / 3])),
+        "raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[bytes([number, number + 1])])),
+        "few": tf.train.Feature(int64_list=tf.train.Int64List(value=range(number % 3))),
+    }
+    content: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return content
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> str:
+    path = str(tmp_path / "examples")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(7):
+            writer.write(example(number))
+    return path
+
+
+def test_records_that_are_parsed_a_batch_at_a_time_are_rows(examples: str, row_numbers: RowNumbers) -> None:
+    """As TensorFlow's guide to fast input pipelines has it."""
+    features = {
+        "number": tf.io.FixedLenFeature([], tf.int64),
+        "pair": tf.io.FixedLenFeature([2], tf.float32),
+        "raw": tf.io.FixedLenFeature([], tf.string),
+        "lacking": tf.io.FixedLenFeature([3], tf.int64, default_value=[7, 8, 9]),
+    }
+
+    def parsed(records: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        found = tf.io.parse_example(records, features)
+        pixels = tf.ensure_shape(tf.io.decode_raw(found["raw"], tf.uint8), [None, 2])
+        return tf.cast(pixels, tf.float32) / 255.0, found["number"], found["pair"], found["lacking"]
+
+    check_same(row_numbers, lambda: tf.data.TFRecordDataset(examples).shuffle(5, seed=1).batch(3).map(parsed))
+
+
+def test_records_whose_features_differ_in_length_are_not_parsed_as_rows(examples: str) -> None:
+    def parsed(records: tf.Tensor) -> tf.Tensor:
+        found = tf.io.parse_example(records, {"few": tf.io.VarLenFeature(tf.int64)})
+        return tf.ensure_shape(tf.sparse.to_dense(found["few"]), [None, 2])
+
+    with pytest.raises(NotRowsError, match="may mix rows"):
+        cut(tf.data.TFRecordDataset(examples).batch(3).map(parsed))
+
+
+def check_same(row_numbers: RowNumbers, make: Callable[[], Dataset]) -> None:
+    """Reads a data set and its twin in turn, as a script does that looks at its data before the epochs and between them."""
+    data, same = make(), make()
+    for _ in range(2):
+        assert len(list(data)) == len(list(same)) > 0
+        rows = row_numbers.of_files(data)
+        assert rows is not None and rows.files is not None, row_numbers.reason
+        reader = reader_here(rows.files, 1)
+        for _ in range(2):
+            for batch, chosen in zip(same, rows.numbers, strict=True):
+                for plain, made in zip(tf.nest.flatten(batch), reader.take(chosen.numpy()), strict=True):
+                    np.testing.assert_array_equal(plain, made)
+
+
 def test_a_record_that_is_damaged_is_plain_pythons_error(files: list[str]) -> None:
     reader = reader_here(cut(tf.data.TFRecordDataset(files).map(measured).batch(2)), 1)
     content = bytearray(Path(files[0]).read_bytes())
@@ -83,8 +197,11 @@ def test_a_record_that_is_damaged_is_plain_pythons_error(files: list[str]) -> No
     ("make", "why"),
     [
         (lambda files: tf.data.TFRecordDataset(files, compression_type="GZIP"), "compressed"),
-        (lambda files: tf.data.TFRecordDataset(files, num_parallel_reads=2), "several files at once"),
-        (lambda files: tf.data.TFRecordDataset(Dataset.from_tensor_slices(files).shuffle(3)), "names of its files"),
+        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f, "GZIP")), "compressed"),
+        (lambda files: by_name(files).map(lambda f: f + "").interleave(tf.data.TFRecordDataset), "names .* computed"),
+        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f + "")), "other files"),
+        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(files)), "other files"),
+        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f).take(1)), "TakeDataset"),
         (lambda files: tf.data.TFRecordDataset([*files, files[0] + "?"]), "No such file"),
         (lambda files: tf.data.TFRecordDataset(files).cache(), "cache"),
     ],

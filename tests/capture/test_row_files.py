@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from fdt.base.patch import Patches
-from fdt.capture.mapped import NotRowsError
 from fdt.capture.row_files import cut, reads_files
 from fdt.capture.rows import RowNumbers
+from fdt.capture.rowwise import NotRowsError
 from fdt.errors import ProtocolError
 from fdt.program.row_function import RowFiles, packed_texts, unpacked_texts
 from fdt.program.row_reader import RowReader, UnreadableRowError, reader_here

@@ -13,7 +13,17 @@ from tests.helpers.warm import run_fdt, run_python
 _SCRIPT = Path(rows_of_files.__file__)
 _LIMIT_S = 500.0
 _LIMIT = 1e-6
-_CASES = ("mapped", "of_keras", "labelled_by_path", "joined", "of_both_parts", "records", "lost", "broken")
+_CASES = (
+    "mapped",
+    "of_keras",
+    "labelled_by_path",
+    "joined",
+    "of_both_parts",
+    "records",
+    "records_in_turn",
+    "lost",
+    "broken",
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +42,7 @@ def _made(out: Path) -> dict[str, Any]:
     ("mode", "num_workers", "cases"),
     [
         pytest.param("sync", 2, _CASES, id="2 workers"),
-        pytest.param("sync", 3, ("mapped", "records", "broken"), id="3 workers"),
+        pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers"),
         pytest.param("async", 1, ("mapped", "records", "lost"), id="asynchronous"),
         pytest.param("sync", 1, _CASES, id="1 worker", marks=pytest.mark.thorough),
     ],

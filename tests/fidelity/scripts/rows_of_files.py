@@ -92,18 +92,34 @@ def of_both_parts(folder: Path) -> tf.data.Dataset:
 
 def records(folder: Path) -> tf.data.Dataset:
     """Images and classes in two TFRecord files."""
+    return tf.data.TFRecordDataset(record_files(folder)).shuffle(15, seed=3).map(parsed).batch(8).prefetch(1)
+
+
+def records_in_turn(folder: Path) -> tf.data.Dataset:
+    """As input pipelines for many files have it: files in an order of their own, read in turn, parsed where they are read."""
+
+    def of_file(path: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TFRecordDataset(path).map(parsed, num_parallel_calls=2)
+
+    pattern = str(Path(record_files(folder)[0]).with_stem("*"))
+    files = tf.data.Dataset.list_files(pattern, seed=6)
+    images = files.interleave(of_file, cycle_length=2, block_length=3, num_parallel_calls=tf.data.AUTOTUNE)
+    return images.shuffle(15, seed=3).batch(8).prefetch(1)
+
+
+def parsed(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+    values = tf.io.parse_single_example(record, features)
+    image = tf.image.resize(tf.io.decode_jpeg(values["image"], channels=3), SIZE)
+    return image / 255.0, values["label"]
+
+
+def record_files(folder: Path) -> list[str]:
     files = [str(folder.parent / f"{part}.tfrecord") for part in range(2)]
     for part, path in enumerate(files):
         if not Path(path).exists():
             write_records(path, [row for row in range(NUM_IMAGES) if row % 3 != 2 - 2 * part], folder)
-
-    def made(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
-        parsed = tf.io.parse_single_example(record, features)
-        image = tf.image.resize(tf.io.decode_jpeg(parsed["image"], channels=3), SIZE)
-        return image / 255.0, parsed["label"]
-
-    return tf.data.TFRecordDataset(files).shuffle(15, seed=3).map(made).batch(8).prefetch(1)
+    return files
 
 
 def write_records(path: str, chosen: list[int], folder: Path) -> None:
@@ -122,6 +138,7 @@ DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "joined": joined,
     "of_both_parts": of_both_parts,
     "records": records,
+    "records_in_turn": records_in_turn,
 }
 
 

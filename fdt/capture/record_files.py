@@ -1,0 +1,182 @@
+"""Data sets whose elements are records of files: which files, and in which order their records come.
+
+    TFRecordDataset(files)                                           one file after the other
+    TFRecordDataset(files, num_parallel_reads=8)                     some files in turn
+    list_files("*.tfrecord").interleave(TFRecordDataset)             the same, in an order of the script's
+    files.interleave(lambda file: TFRecordDataset(file).map(parse))  the same, with a function of each record
+
+Each is a data set of names, and a rule by which the records of the files follow each other. The rule is TensorFlow's own: it
+is applied to the numbers of the records instead of the records. `docs/decisions/0105`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.flat_map_op import _FlatMapDataset
+from tensorflow.python.data.ops.interleave_op import _InterleaveDataset, _ParallelInterleaveDataset
+from tensorflow.python.data.ops.readers import ParallelInterleaveDataset, TFRecordDatasetV2
+
+from fdt.capture.rowwise import NotRowsError
+from fdt.program import record_index
+from fdt.program.graphs import called
+
+_BY_FILE = (_FlatMapDataset, _InterleaveDataset, _ParallelInterleaveDataset, ParallelInterleaveDataset)
+# The types of data sets of records; an iterator over one starts exactly one over the data set of the names.
+KINDS = (TFRecordDatasetV2, *_BY_FILE)
+_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2")
+# Operations between the records of a file and what the function of a file returns that keep all elements and their order.
+_PASSING = ("Identity", "OptionsDataset", "PrefetchDataset")
+_MAPS = ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of a record, or of what the function before it made of that.
+
+    Attributes:
+        graph: FuncGraph.
+        captured: The values of its last inputs.
+    """
+
+    graph: Any
+    captured: Sequence[np.ndarray]
+
+
+def is_of_records(dataset: Any) -> bool:
+    """Whether the elements of a data set are made of files' records, one after the other or in turn."""
+    if type(dataset) is TFRecordDatasetV2:
+        return True
+    if type(dataset) not in _BY_FILE:
+        return False
+    graph_def = dataset._map_func.function.graph.as_graph_def()
+    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+    return any(node.op in _RECORDS for body in bodies for node in body)
+
+
+def names(dataset: Any) -> Any:
+    """Returns the data set of the names of the files."""
+    return _by_file(dataset)._input_dataset
+
+
+def paths(dataset: Any) -> list[bytes]:
+    """Returns the paths of all files whose records a data set may yield, in the order of the source of their names.
+
+    Raises:
+        NotRowsError: They are not known.
+    """
+    source = names(dataset)
+    while hasattr(source, "_input_dataset"):
+        if hasattr(source, "_map_func"):
+            raise NotRowsError("the names of its files are computed")
+        source = source._input_dataset
+    tensors: list[Any] = list(getattr(source, "_tensors", ()))
+    if len(tensors) != 1 or tensors[0].dtype != tf.string or tensors[0].shape.rank != 1:
+        raise NotRowsError("the names of its files are no list")
+    return list(tensors[0].numpy())
+
+
+def index(dataset: Any) -> record_index.Records:
+    """Returns the records of all files, by the order of `paths`.
+
+    Raises:
+        NotRowsError: The files are not known, cannot be read, or are compressed.
+    """
+    functions(dataset)
+    try:
+        return record_index.index(paths(dataset))
+    except (OSError, record_index.BrokenRecordsError) as error:
+        raise NotRowsError(str(error)) from None
+
+
+def in_order(dataset: Any, files: Any) -> Any:
+    """Returns the data set of the records' numbers, by `index`, in the order in which a data set yields the records.
+
+    Args:
+        dataset: The data set of records.
+        files: The data set of the places of its files in `paths`, in the order of their names.
+
+    Raises:
+        NotRowsError: See `index`.
+    """
+    found = index(dataset)
+    num_records = np.bincount(found.file, minlength=len(paths(dataset)))
+    begins = tf.constant(np.concatenate([[0], np.cumsum(num_records)]), tf.int64)
+    by_file = _by_file(dataset)
+
+    def numbers(file: tf.Tensor) -> Any:
+        return tf.data.Dataset.range(begins[file], begins[file + 1])
+
+    if type(by_file) is _FlatMapDataset:
+        return files.flat_map(numbers)
+    turns = {name: _value(by_file, f"_{name}") for name in ("cycle_length", "block_length")}
+    if type(by_file) is _InterleaveDataset:
+        return files.interleave(numbers, **turns)
+    # In the order of a deterministic data set, where the script asks for whatever comes first.
+    if type(by_file) is _ParallelInterleaveDataset:
+        at_once = _value(by_file, "_num_parallel_calls")
+        return files.interleave(numbers, **turns, num_parallel_calls=at_once, deterministic=True)
+    ahead = {name: _value(by_file, f"_{name}") for name in ("buffer_output_elements", "prefetch_input_elements")}
+    return ParallelInterleaveDataset(files, numbers, **turns, sloppy=False, **ahead)
+
+
+def functions(dataset: Any) -> list[Function]:
+    """Returns the functions that a data set applies to each record, in order.
+
+    Raises:
+        NotRowsError: It does more than that, or the files are compressed.
+    """
+    graph = _by_file(dataset)._map_func.function.graph
+    found: list[Function] = []
+    op = graph.outputs[0].op
+    while op.type not in ("TensorSliceDataset", *_RECORDS):
+        if op.type in _MAPS:
+            values = op.inputs[1 : 1 + len(op.get_attr("Targuments"))]
+            captured = [tf.get_static_value(value) for value in values]
+            if any(value is None for value in captured):
+                raise NotRowsError("a function of its records depends on the file, or on a state")
+            found.insert(0, Function(called(op)[0], captured))
+        elif op.type == "FlatMapDataset":
+            _check_plain(called(op)[0].outputs[0].op)
+        elif op.type not in _PASSING:
+            raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
+        op = op.inputs[0].op
+    if op.type in _RECORDS:
+        _check_plain(op)
+    else:
+        _check_named(op, graph)
+    return found
+
+
+def _check_plain(op: Any) -> None:
+    """Refuses what is more than all records of the file that is a function's argument, as they are."""
+    while op.type == "Identity":
+        op = op.inputs[0].op
+    if op.type not in _RECORDS:
+        raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
+    _check_named(op, op.graph)
+    if tf.get_static_value(op.inputs[1]) != b"":
+        raise NotRowsError("its records are compressed")
+
+
+def _check_named(op: Any, graph: Any) -> None:
+    """Refuses files other than the one that is a function's argument."""
+    tensor = op.inputs[0]
+    while tensor.op.type in ("Identity", "Reshape") or (tensor.op.type == "Pack" and len(tensor.op.inputs) == 1):
+        tensor = tensor.op.inputs[0]
+    if tensor is not graph.inputs[0]:
+        raise NotRowsError("a function of its files chooses other files")
+
+
+def _by_file(dataset: Any) -> Any:
+    """Returns the data set that goes from names to records."""
+    return dataset._impl if type(dataset) is TFRecordDatasetV2 else dataset
+
+
+def _value(dataset: Any, name: str) -> int:
+    value = tf.get_static_value(getattr(dataset, name))
+    if value is None:
+        raise NotRowsError("how many of its files are read in turn is computed")
+    return int(value)
