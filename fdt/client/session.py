@@ -158,6 +158,10 @@ class Session:
             self.distributed = True
         return self._job
 
+    def has(self, job: Job) -> bool:
+        """Whether a job is the run's present one, and has not failed."""
+        return job is self._job and not job.failed and not self._closed
+
     def renew(self) -> bool:
         """Drops a failed job, whose useful values have been fetched; the next call of `job` opens another one.
 

@@ -13,17 +13,8 @@ from tests.helpers.warm import run_fdt, run_python
 _SCRIPT = Path(rows_of_files.__file__)
 _LIMIT_S = 500.0
 _LIMIT = 1e-6
-_CASES = (
-    "mapped",
-    "of_keras",
-    "labelled_by_path",
-    "joined",
-    "of_both_parts",
-    "records",
-    "records_in_turn",
-    "lost",
-    "broken",
-)
+_CASES = ("mapped", "of_keras", "labelled_by_path", "joined", "of_both_parts", "records", "records_in_turn")
+_LAST = ("evaluated_here", "lost", "broken")
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +32,10 @@ def _made(out: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("mode", "num_workers", "cases"),
     [
-        pytest.param("sync", 2, _CASES, id="2 workers"),
+        pytest.param("sync", 2, (*_CASES, *_LAST), id="2 workers"),
         pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers"),
         pytest.param("async", 1, ("mapped", "records", "lost"), id="asynchronous"),
-        pytest.param("sync", 1, _CASES, id="1 worker", marks=pytest.mark.thorough),
+        pytest.param("sync", 1, (*_CASES, *_LAST), id="1 worker", marks=pytest.mark.thorough),
     ],
 )
 def test_workers_read_what_plain_python_reads(
@@ -59,9 +50,11 @@ def test_workers_read_what_plain_python_reads(
     for case in cases:
         for name, value in plain[case].items():
             assert _is_same(value, made[case][name]), (case, name, value, made[case][name])
-    assert plain[cases[-1]].get("raised", "NotFoundError") in ("NotFoundError", "InvalidArgumentError")
+    assert plain["lost"]["raised"] == "NotFoundError NotFoundError"
+    assert plain["broken"]["raised"] == "InvalidArgumentError InvalidArgumentError"
     assert "which the workers read from files" in finished.stderr
     assert "streamed" not in finished.stderr
+    assert ("evaluate runs on the workers, on 30 rows that they read from files" in finished.stderr) == (mode == "sync")
     # The model, names and numbers of rows went out, no image: three epochs of them have 3 x 30 x 9 x 12 x 3 x 4 bytes.
     largest = max(fit["bytes_to_pool"] for fit in json.loads(report.read_text())["fits"])
     assert largest < 3 * 30 * 9 * 12 * 3 * 4

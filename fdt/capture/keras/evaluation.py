@@ -1,4 +1,4 @@
-"""Runs the validations of one `fit` on the pool; `test_function` calls it for each step.
+"""Runs the validations of one `fit`, or one `evaluate` of the script's, on the pool; `test_function` calls it for each step.
 
 The workers have the weights, so none travel: a test step is a program of the same job, which gets the training's variables by
 a copy on the workers. Only metrics come home.
@@ -12,10 +12,12 @@ from typing import Any
 from fdt.base.config import RunConfig
 from fdt.capture.keras.evaluation_function import RemoteTestFunction
 from fdt.capture.keras.evaluation_step import trace_test_step
+from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
+from fdt.client.answers import Drain
 from fdt.client.data import ReadBatches, RowBatches
 from fdt.client.job import Job
 from fdt.errors import StepError, UnsupportedError
@@ -23,17 +25,19 @@ from fdt.program.element import Element
 from fdt.v1 import job_pb2
 
 _METRICS = job_pb2.Drain.WHAT_METRICS
+_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Evaluation:
-    """The validations of one `fit`; see `fdt.capture.keras.version.Reader`.
+    """The validations of one `fit`, or one `evaluate`; see `fdt.capture.keras.version.Reader`.
 
     Attributes:
         model: The Keras model.
+        what: What it is, for the opening line.
         stays: Why they run on this machine; None if the pool makes them, as far as that is known.
     """
 
-    num_together, sends_arrays, streams, why_streamed = 1, True, False, ""
+    num_together, sends_arrays, streams, why_streamed, what = 1, True, False, "", "validation"
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class Evaluation:
             config: The run's configuration.
             keras: The model's generation of Keras.
             model: The Keras model.
-            arguments: Those of `fit`.
+            arguments: Those of `fit`, or `evaluate`.
             missing: See `Reader`.
         """
         self.admitted: Collection[str] | None = config.admitted
@@ -65,6 +69,7 @@ class Evaluation:
         self._in_epoch = 0
         self._ran_out = False
         self._logs: Any = {}
+        self._refreshing = Refreshing()
 
     def missing(self, batches: ReadBatches) -> str:
         """See `Reader`."""
@@ -110,10 +115,14 @@ class Evaluation:
         with self._keras.building_layers(self.model, rows):
             return trace_test_step(self._config, self._keras, self.model, element, rows)
 
+    def shows_each_batch(self) -> bool:
+        """Whether a progress bar shows the numbers of each batch."""
+        return False
+
     def line(self) -> str:
         """Returns the opening line."""
         assert self.batches is not None
-        return f"validation runs on the workers, on {self.batches.num_rows:,} rows {self.batches.way}"
+        return f"{self.what} runs on the workers, on {self.batches.num_rows:,} rows {self.batches.way}"
 
     @contextlib.contextmanager
     def running(self, run: Run, function: RemoteTestFunction) -> Iterator[None]:
@@ -153,7 +162,20 @@ class Evaluation:
                 counter = self._keras.test_counter(self.model)
                 if counter is not None:
                     counter.assign_add(1)
+            if self.shows_each_batch():
+                self._refresh_logs(len(items))
         return self._logs
+
+    def _refresh_logs(self, steps: int) -> None:
+        """Gives the progress bar the newest numbers, as `Run` does in training."""
+        assert self._lent is not None and self._step is not None
+        job, program = self._lent[0], self._step.program
+        if self._in_epoch in (steps, self.steps_in_epoch):
+            self._logs = self._pull()
+            return
+        for drain in self._refreshing.arrived():
+            self._logs = self._accepted(drain)
+        self._refreshing.sent(steps, job.ahead, lambda: job.request(program, _METRICS_SO_FAR))
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -163,13 +185,18 @@ class Evaluation:
         except StepError as error:
             assert self._lent is not None
             self._lent[0].leave_out_failed_step()
+            self._refreshing.settle()
             self._pull()
             raise as_tensorflow_error(error) from None
 
     def _pull(self) -> Any:
         """Fetches the metrics; returns the logs."""
         assert self._lent is not None and self._step is not None
-        answer = self._lent[0].request(self._step.program, _METRICS).result()
+        return self._accepted(self._lent[0].request(self._step.program, _METRICS))
+
+    def _accepted(self, drain: Drain) -> Any:
+        assert self._step is not None
+        answer = drain.result()
         self._step.state.accept(answer.variables, answer.values)
         return self._step.traced.logs(answer.outputs)
 
@@ -178,6 +205,7 @@ class Evaluation:
         assert self._step is not None
         if self._in_epoch:
             with self._told():
+                self._refreshing.settle()
                 logs = self._pull()
             # Keras may keep the dict it was given last: it has to see the final numbers.
             if isinstance(logs, dict) and isinstance(self._logs, dict):
@@ -186,3 +214,21 @@ class Evaluation:
             assert self.batches is not None
             self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
         self._in_epoch, self._ran_out = 0, False
+
+
+class ScriptedEvaluation(Evaluation):
+    """One `evaluate` that the script calls: on the pool if its data are files that the workers read.
+
+    Other data are in this process, or made by it: to send them all for one pass over them seldom pays.
+    """
+
+    sends_arrays, what = False, "evaluate"
+
+    def shows_each_batch(self) -> bool:
+        """See `Evaluation`."""
+        return self._arguments["verbose"] not in (0, 2)
+
+    def num_batches(self, epoch: int) -> float:
+        """See `Evaluation`."""
+        steps = self._arguments["steps"]
+        return float(epoch if steps is None else steps)

@@ -33,7 +33,7 @@ class KerasFit(KerasHooks[Run]):
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         super().__init__(keras)
         self._session, self._variables = session, variables
-        self._validation = Validation(session, keras)
+        self._validation = Validation(session, keras, variables.come_home)
         self._thread = 0
         # Set from the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None

@@ -51,7 +51,7 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         """See `DataHooks`."""
         run, tree = self.awaiting_data(), self._keras.tree
         # To make one batch of several (--batch per-worker), one has to know how the data set continues.
-        if run is None or not run.sends_arrays or run.num_together > 1:
+        if run is None or run.num_together > 1:
             return None
         rows = self._row_numbers.of_files(dataset, run.admitted) if run.admitted is not None else None
         if rows is not None and rows.files is not None:
@@ -63,7 +63,7 @@ class KerasHooks(abc.ABC, Generic[RunT]):
             if missing not in self._said:
                 self._said.add(missing)
                 say(f"data: their files are read on this machine: {missing}")
-        rows = self._row_numbers.of(dataset, self._num_batches)
+        rows = self._row_numbers.of(dataset, self._num_batches) if run.sends_arrays else None
         if rows is None:
             run.why_streamed = self._row_numbers.reason
             return None

@@ -140,8 +140,8 @@ class _Data:
             kwargs["batch_size"] = (kwargs["batch_size"] or _BATCH_SIZE) * run.num_together
         given = dict(kwargs)
         # Class weights and shuffle="batch" are applied to what the iterator yields, so it must yield the data.
-        if run.sends_arrays and not kwargs.get("class_weight") and kwargs.get("shuffle") != "batch":
-            self._reading = run
+        if not kwargs.get("class_weight") and kwargs.get("shuffle") != "batch":
+            self._reading = run if run.sends_arrays else None
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
             if taken is not None:
                 run.batches, kwargs["x"] = taken

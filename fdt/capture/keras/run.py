@@ -228,6 +228,11 @@ class Run(TracedRun):
             self._pull(_ALL)
         self._write_summaries()
 
+    @property
+    def may_lend(self) -> bool:
+        """Whether it has made steps, and the job that made them is still there."""
+        return self._step is not None and self._session.has(self._job)
+
     @contextlib.contextmanager
     def lending(self) -> Iterator[tuple[Job, RemoteStep]]:
         """Yields the job, for steps that are none of this training's, and the step that has the newest values."""

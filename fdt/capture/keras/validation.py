@@ -1,4 +1,4 @@
-"""Has the pool make the validations of a `fit`, where it can.
+"""Has the pool make the validations of a `fit`, and what the script evaluates after it, where it can.
 
 Keras's `fit` makes an iterator over the validation data once and calls `evaluate` on it after epochs; `evaluate` calls
 `make_test_function()`, then `test_function(iterator)` for each step. The hooks replace these where the workers may make the
@@ -7,18 +7,22 @@ step (docs/decisions/0104); the loop, callbacks and logs are Keras's own.
 
 import contextlib
 import dataclasses
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fdt.base.patch import Patches
 from fdt.capture.keras.callbacks import watches_tests
-from fdt.capture.keras.evaluation import Evaluation
+from fdt.capture.keras.evaluation import Evaluation, ScriptedEvaluation
 from fdt.capture.keras.evaluation_function import RemoteTestFunction
 from fdt.capture.keras.hooks import own_attributes
 from fdt.capture.keras.run import Run
+from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
+from fdt.client.report import say
 from fdt.client.session import Session
+from fdt.errors import FdtError, StepError
 
 # What a model's class must not define itself: it is Keras's loop that is known to read metrics only.
 _OF_KERAS = ("evaluate", "make_test_function", "test_function", "get_metrics_result", "reset_metrics")
@@ -78,17 +82,40 @@ class _Fit:
     evaluation: Evaluation | None = None
 
 
+class _StaysHereError(Exception):
+    """The workers cannot make the test step of an `evaluate` whose row numbers Keras is about to read."""
+
+
+@dataclasses.dataclass
+class _Evaluate:
+    """A running `evaluate` of the script's.
+
+    Attributes:
+        run: The finished training of the model, whose weights the workers have.
+        evaluation: What makes its steps.
+        thread: The thread that called it.
+        lent: Gives the workers back at its end.
+    """
+
+    run: Run
+    evaluation: ScriptedEvaluation
+    thread: int
+    lent: contextlib.ExitStack
+
+
 class Validation:
     """The hooks of `evaluate`, `predict`, `test_on_batch` and `make_test_function`."""
 
-    def __init__(self, session: Session, keras: KerasVersion):
+    def __init__(self, session: Session, keras: KerasVersion, come_home: Callable[[], None]):
         """
         Args:
             session: The session whose job trains.
             keras: The generation of Keras.
+            come_home: Fetches the values of variables that steps of the script's own loops have left on the pool.
         """
-        self._session, self._keras = session, keras
+        self._session, self._keras, self._come_home = session, keras, come_home
         self._fit: _Fit | None = None
+        self._asked: _Evaluate | None = None
         # How many calls that run on this machine and read data are going on, one in the other.
         self._own_calls = 0
 
@@ -125,6 +152,10 @@ class Validation:
 
     def awaiting_data(self) -> Evaluation | None:
         """Returns the validations whose data Keras is about to read; None if it reads for something else."""
+        asked = self._asked
+        if asked is not None and asked.thread == threading.get_ident() and not self._own_calls:
+            is_read = asked.evaluation.batches is not None or asked.evaluation.stays is not None
+            return None if is_read else asked.evaluation
         fit = self._current()
         if fit is None or fit.stays is not None or self._own_calls:
             return None
@@ -142,7 +173,7 @@ class Validation:
     def _evaluate(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         fit = self._current()
         if fit is None or fit.run.model is not model or not kwargs.get("_use_cached_eval_dataset"):
-            return self._of_script(original, model, *args, **kwargs)
+            return self._evaluate_of_script(original, model, *args, **kwargs)
         evaluation = fit.evaluation
         if evaluation is not None and evaluation.trace(self._function_of(model)):
             self._session.opening([evaluation.line()])
@@ -155,6 +186,54 @@ class Validation:
         self._session.opening([line_here(fit.stays)])
         fit.run.bring_home()
         return original(model, *args, **kwargs)
+
+    def _evaluate_of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(model, *args, **kwargs)
+        given.apply_defaults()
+        run = self._lender(model, given.arguments)
+        if run is not None:
+            evaluation = ScriptedEvaluation(self._session.config, self._keras, model, given.arguments, run.missing)
+            self._come_home()
+            try:
+                with contextlib.ExitStack() as lent:
+                    self._asked = _Evaluate(run, evaluation, threading.get_ident(), lent)
+                    return original(model, *args, **kwargs)
+            except _StaysHereError:
+                pass
+            except StepError:
+                raise
+            except FdtError as error:
+                say(f"evaluate begins again, on this machine, which has the weights: {error}")
+            finally:
+                self._asked = None
+        return self._of_script(original, model, *args, **kwargs)
+
+    def _lender(self, model: Any, arguments: Mapping[str, Any]) -> Run | None:
+        """Returns the finished training whose weights the workers have, for an `evaluate` that they may make; else None.
+
+        Args:
+            model: The model.
+            arguments: Those of `evaluate`.
+        """
+        made = getattr(model, "train_function", None)
+        run = made.run if isinstance(made, RemoteTrainFunction) else None
+        is_free = self._fit is None and self._asked is None and not self._own_calls
+        if not is_free or type(run) is not Run or not run.may_lend or self.stays_here(model, arguments) is not None:
+            return None
+        return run
+
+    def _begun(self, asked: _Evaluate) -> Any:
+        """Begins an `evaluate` whose data are row numbers now; returns the test function.
+
+        Raises:
+            _StaysHereError: The workers cannot make its step.
+        """
+        evaluation, function = asked.evaluation, self._function_of(asked.run.model)
+        if not evaluation.trace(function):
+            raise _StaysHereError(evaluation.stays)
+        self._session.opening([evaluation.line()])
+        asked.lent.enter_context(evaluation.running(asked.run, function))
+        return function
 
     def _of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs a call of the script's own on this machine."""
@@ -181,6 +260,9 @@ class Validation:
         return model.test_function
 
     def _make_test_function(self, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+        asked = self._asked
+        if asked is not None and asked.run.model is model and asked.evaluation.batches is not None:
+            return self._begun(asked)
         made = getattr(model, "test_function", None)
         if force or not isinstance(made, RemoteTestFunction):
             return original(model, force)

@@ -142,9 +142,17 @@ DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
 }
 
 
-def model_for(data: tf.data.Dataset) -> Any:
+class Draws(keras.Sequential):  # type: ignore[misc]
+    """A model whose test step stays on the script's machine."""
+
+    def test_step(self, data: Any) -> Any:
+        x, y = data
+        return super().test_step((x + tf.random.normal(tf.shape(x), seed=3), y))
+
+
+def model_for(data: tf.data.Dataset, kind_of_model: type = keras.Sequential) -> Any:
     keras.utils.set_random_seed(1)
-    model = keras.Sequential(
+    model = kind_of_model(
         [keras.layers.Input((*SIZE, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)]
     )
     is_sparse = data.element_spec[1].shape.rank == 1
@@ -166,7 +174,13 @@ def trained(make: Callable[[Path], tf.data.Dataset], folder: Path) -> Made:
     validation = make(folder).take(2)
     history = model.fit(data, epochs=3, validation_data=validation, verbose=0).history
     after = [[digest(x), digest(y)] for x, y in data]
+    evaluated = [model.evaluate(validation, verbose=verbose) for verbose in (1, 0)]
+    # What the script changes counts, and it trains on from there.
+    model.set_weights([weights / 2 for weights in model.get_weights()])
+    evaluated += [model.evaluate(make(folder), steps=2, verbose=0)]
+    evaluated += [model.fit(data, epochs=1, verbose=0).history["loss"], model.evaluate(validation, verbose=0)]
     return {
+        "evaluated": [float(value) for values in evaluated for value in values],
         **{name: [float(v) for v in values] for name, values in history.items()},
         "weights": [float(np.sum(np.abs(w))) for w in model.get_weights()],
         "looked": [before, after],
@@ -199,16 +213,32 @@ def spoiled(folder: Path, row: int, content: bytes | None) -> Made:
     except tf.errors.OpError as error:
         raised = type(error).__name__
     weights = [float(np.sum(np.abs(w))) for w in model.get_weights()]
+    try:
+        model.evaluate(data, verbose=0)
+    except tf.errors.OpError as error:
+        raised += f" {type(error).__name__}"
     path.write_bytes(kept)
+    evaluated = model.evaluate(data, verbose=0)
     again = model.fit(data, epochs=1, verbose=0).history["loss"]
-    return {"raised": raised, "weights": weights, "again": again}
+    return {"raised": raised, "weights": weights, "evaluated": evaluated, "again": again}
+
+
+def evaluated_here(folder: Path) -> Made:
+    """Evaluates in turn with a training whose data are shuffled, by a step that workers do not make."""
+    keras.utils.set_random_seed(1)
+    data = mapped(folder)
+    model = model_for(data, Draws)
+    figures = [
+        values for _ in range(2) for values in (model.fit(data, verbose=0).history["loss"], model.evaluate(data))
+    ]
+    return {"figures": [float(value) for values in figures for value in values]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cases", default=",".join([*DATA, "lost", "broken"]))
+    parser.add_argument("--cases", default=",".join([*DATA, "evaluated_here", "lost", "broken"]))
     arguments = parser.parse_args()
     # The last batch of an epoch: the end of the epoch waits for it. Then the third, whose file has been read before.
     spoils = {"lost": (NUM_IMAGES - 1, None), "broken": (9, b"\xff\xd8\xff no image")}
@@ -216,6 +246,8 @@ def main() -> None:
     for case in arguments.cases.split(","):
         if case in DATA:
             made[case] = trained(DATA[case], arguments.folder)
+        elif case == "evaluated_here":
+            made[case] = evaluated_here(arguments.folder)
         else:
             made[case] = spoiled(arguments.folder, *spoils[case])
     arguments.out.write_text(json.dumps(made))
