@@ -25,7 +25,7 @@ class PlainGate:
         with self._changed:
             if self._is_open(worker):
                 return 0.0
-            # Whoever ends the workers opens the gate.
+            # The thread that ends the workers opens the gate.
             self._changed.wait_for(lambda: self._is_open(worker))
         return time.monotonic() - began_s
 

@@ -3,7 +3,7 @@
     from_tensor_slices(paths).map(lambda path: decode(tf.io.read_file(path)))
         ->  the paths, and a graph from a file's content to the row
 
-The graph travels and has no operation that names a file; whoever makes the steps opens the files. It is put together of the
+The graph travels and has no operation that names a file; the workers open the files. It is put together of the
 graphs that the script traced, calls that read files inlined. `docs/decisions/0105`.
 """
 
@@ -160,7 +160,7 @@ class _Graph:
         if mapped.is_constant(dataset):
             return [_constant(tensor) for tensor in dataset._input_dataset._tensors], None
         if record_files.is_of_records(dataset):
-            # The row's number is known to whoever reads it.
+            # The workers know the row's number.
             next(given)
             return self._record(dataset), None
         row, size = self._row(dataset._input_dataset, given)

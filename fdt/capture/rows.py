@@ -5,7 +5,7 @@
 What a data set is made of is read from its Python objects. Its order stays the script's: a shuffle of rows and the one of
 their numbers have the same seeds, and each begins anew whenever the other does. Where that cannot be promised the data set is
 streamed. `docs/decisions/0026`. What functions make of rows, and which a filter lets pass, is in `fdt.capture.mapped`; where
-they read files, whoever makes the steps reads and computes the rows (`fdt.capture.row_files`).
+they read files, the workers read and compute the rows (`fdt.capture.row_files`).
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Rows:
         structure: Nested, of arrays [num_rows, ...]; of the type specs of a batch if `files` is set.
         batch_size: Rows of a full batch.
         numbers: Yields, batch by batch, the numbers of the rows that the data set would yield: int64 [batch].
-        files: What rows are made of, if whoever makes the steps reads them.
+        files: What rows are made of, if the workers read them.
     """
 
     structure: Any

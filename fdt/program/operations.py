@@ -284,8 +284,8 @@ DECODERS = frozenset(
     """.split()
 )
 
-# Operations that users meet whose effect lies outside of the worker, and why no pool runs them, whoever admits them. Behind
-# "The pool does not run the operation 'X': ".
+# Operations that users meet whose effect lies outside of the worker, and why no pool runs them, even if its operator admits
+# them. Behind "The pool does not run the operation 'X': ".
 REFUSED: dict[str, str] = {
     "it runs Python": "EagerPyFunc PyFunc PyFuncStateless",
     "it reads or writes files": "MatchingFiles ReadFile WriteFile",

@@ -19,8 +19,7 @@ class Reader(Protocol):
         sends_arrays: Whether data that are arrays are sent as a whole.
         streams: Whether other data are sent batch by batch; otherwise they are Keras's.
         num_together: How many of the script's batches are sent as one batch.
-        admitted: Operations that functions of rows may hold besides the usual ones; None if whoever makes the steps reads no
-            files.
+        admitted: Operations that functions of rows may hold besides the usual ones; None if the workers read no files.
         why_streamed: Why data are neither arrays nor rows of files; "" if that is not known.
     """
 

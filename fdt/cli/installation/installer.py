@@ -1,6 +1,6 @@
 """Installs packages with pip or uv, and runs other commands that print much: what they print is shown only if they fail.
 
-Files from an index are installed by their hashes (`requirements.txt`): an index, or whoever is in its place, cannot hand
+Files from an index are installed by their hashes (`requirements.txt`): an index, or another server in its place, cannot hand
 out others.
 """
 
